@@ -1,0 +1,345 @@
+"""Countdown: reach a target with a few given numbers, + - * / and parentheses, each number used exactly once.
+
+One problem, and one completion that earns the full reward of 2 (the prompt has already opened `<think>`):
+
+    {"nums": [19, 36, 55, 7], "target": 65}
+
+    36-19=17,17-7=10,10+55=65 yes
+    </think>
+    <answer>((36-19)-7)+55</answer>
+
+A task is a module with three functions and a table of prompts, nothing more; copy this file to add a task:
+`load_problems(split, source, seed)`, `format_prompt(problem, tokenizer, style)`, `reward(completion, problem)`.
+
+The reward (0 to 2) is a sum of two parts, as in nano-aha-moment:
+    format 1.0  thinking, `</think>`, then one answer block whose content is an arithmetic expression
+           0.5  the same tags, but the answer block holds something else
+           0.0  anything else
+    answer 1.0  the last answer block after the thinking is an exact, legal solution, else 0.0
+The expression is parsed and computed in exact rational arithmetic. Text from a model is data: it is never executed,
+and no text, however long or hostile, takes more than time linear in its length.
+"""
+
+import json
+import os
+import random
+import re
+import zlib
+from fractions import Fraction
+from typing import NamedTuple
+
+# %% [markdown]
+# ## The problems
+
+# %%
+HUB_DATASET = "Jiayi-Pan/Countdown-Tasks-3to4"  # 490,364 problems; TinyZero's and nano-aha-moment's training set
+HELD_OUT = 500  # problems kept for the test split of a hub or file source
+BUILT_IN = {"train": 16_384, "test": 512}  # sizes of the generated splits
+FILE_READERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+
+
+def reachable(nums, operators="+-*/"):
+    """The set of integers that expressions over `nums` (all of them, each once) can reach with these operators.
+
+    Only whole-number intermediate values are followed: all 1,024 real problems we looked at are solvable that way.
+    """
+    if len(nums) == 1:
+        return {nums[0]}
+    found = set()
+    for i in range(len(nums)):
+        for j in range(i + 1, len(nums)):
+            a, b = nums[i], nums[j]
+            rest = nums[:i] + nums[i + 1 : j] + nums[j + 1 :]
+            values = {a + b, abs(a - b)}
+            if "*" in operators:
+                values.add(a * b)
+            if "/" in operators and b and a % b == 0:
+                values.add(a // b)
+            if "/" in operators and a and b % a == 0:
+                values.add(b // a)
+            for value in values:
+                found |= reachable(rest + [value], operators)
+    return found
+
+
+def is_test_problem(nums, target):
+    """True for the eighth of all problems that belongs to the test split, whatever the order of the numbers."""
+    return zlib.crc32(f"{sorted(nums)}={target}".encode()) % 8 == 0
+
+
+def generate_problems(split, size, seed):
+    """`size` distinct solvable problems with the real set's make-up; train and test never share one.
+
+    As in Countdown-Tasks-3to4: 52% have 3 numbers, the others 4; numbers from 1 to 99, repeats allowed; targets from
+    10 to 100; + and - alone suffice for 63% of those with 3 numbers and for 39% of those with 4.
+    """
+    rng = random.Random(f"countdown {split} {seed}")
+    problems, seen = [], set()
+    while len(problems) < size:
+        count = 3 if rng.random() < 0.52 else 4
+        plus_minus = rng.random() < {3: 0.63, 4: 0.39}[count]
+        targets = []
+        while not targets:  # draw numbers until some target is of the wanted kind
+            nums = [rng.randint(1, 99) for _ in range(count)]
+            easy = reachable(nums, "+-")
+            wanted = easy if plus_minus else reachable(nums) - easy
+            targets = sorted(value for value in wanted if 10 <= value <= 100)
+        target = rng.choice(targets)
+        key = (*sorted(nums), target)
+        if key not in seen and is_test_problem(nums, target) == (split == "test"):
+            seen.add(key)
+            problems.append({"nums": nums, "target": target})
+    return problems
+
+
+def load_rows(source, hub_dataset, columns):
+    """Rows of a local file (jsonl, json, csv, parquet) or of the hub data set, read by `datasets`.
+
+    Raises ValueError with one sentence for the user: no such file, unreadable, a missing column, no rows, no network.
+    """
+    import datasets  # heavy: imported only when a file or the hub is asked for
+
+    datasets.disable_progress_bars()
+    try:
+        if source == "hub":
+            rows = datasets.load_dataset(hub_dataset, split="train")
+        else:
+            if not os.path.isfile(source):
+                raise ValueError(f"No such data file: {source}.")
+            reader = FILE_READERS.get(os.path.splitext(source)[1].lower())
+            if reader is None:
+                raise ValueError(f"{source}: the name must end in one of {', '.join(FILE_READERS)}.")
+            if os.path.getsize(source) == 0:
+                raise ValueError(f"{source} is empty.")
+            rows = datasets.load_dataset(reader, data_files=source, split="train")
+    except ValueError as error:
+        if str(error).startswith((source, "No such")):
+            raise
+        raise ValueError(f"{source} could not be read: {_first_line(error)}") from None
+    except Exception as error:  # what `datasets` raises differs by reader, version and network
+        where = f"The hub data set {hub_dataset}" if source == "hub" else source
+        hint = " (is there a network? `--data FILE` reads a local copy)" if source == "hub" else ""
+        raise ValueError(f"{where} could not be read: {_first_line(error)}{hint}") from None
+    missing = [name for name in columns if name not in rows.column_names]
+    if missing:
+        raise ValueError(f"{source} has columns {rows.column_names}; {' and '.join(missing)} missing.")
+    if len(rows) == 0:
+        raise ValueError(f"{source} has no rows.")
+    return rows
+
+
+def _first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def load_problems(split, source=None, seed=0):
+    """Problems as dicts with `nums` (list of int) and `target` (int).
+
+    Args:
+        split: "train", "test", or "all" (every row of a file: an evaluation set of one's own).
+        source: None for the built-in generator, "hub" for `Jiayi-Pan/Countdown-Tasks-3to4`, else a file's path.
+        seed: of the generator, and of the shuffle that picks the held-out rows of a file or of the hub.
+    Raises:
+        ValueError: one sentence saying which file, which row, what was expected.
+    """
+    if source is None:
+        # The test problems are the same 512 for every seed, so that runs can be compared.
+        return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
+    problems = []
+    for number, row in enumerate(load_rows(source, HUB_DATASET, ("nums", "target")), start=1):
+        try:
+            nums = json.loads(row["nums"]) if isinstance(row["nums"], str) else row["nums"]  # csv: "[19, 36, 55, 7]"
+            problem = {"nums": [_whole(n) for n in nums], "target": _whole(row["target"])}
+            if not problem["nums"]:
+                raise ValueError
+        except (TypeError, ValueError, AttributeError):
+            expected = "a list of whole numbers and a whole target"
+            got = f"nums={row['nums']!r:.80}, target={row['target']!r:.80}"
+            raise ValueError(f"{source}, row {number}: expected {expected}, got {got}.") from None
+        problems.append(problem)
+    if split == "all":
+        return problems
+    random.Random(f"held out {seed}").shuffle(problems)
+    held_out = min(HELD_OUT, max(1, len(problems) // 10))
+    if len(problems) <= held_out:
+        raise ValueError(f"{source} has {len(problems)} row: at least 2 are needed to train on one and test on another.")
+    return problems[:held_out] if split == "test" else problems[held_out:]
+
+
+def _whole(value):
+    """An int from 19, 19.0 or "19"; ValueError otherwise (3.5, nan, True)."""
+    number = float(value)
+    if isinstance(value, bool) or not number.is_integer():
+        raise ValueError
+    return int(number)
+
+
+# %% [markdown]
+# ## The prompt
+
+# %%
+PROMPTS = {
+    # One short line: what the embedded nano-base was trained on.
+    "short": "Using the numbers {nums}, create an equation that equals {target}.",
+    # With instructions: what a model needs that has never seen the task. nano-aha-moment's, in our words.
+    "chat": (
+        "Using the numbers {nums}, create an equation that equals {target}. You may use the operations + - * / and "
+        "parentheses, and you must use each number exactly once. Think step by step inside <think> </think> tags, then "
+        "give only the equation inside <answer> </answer> tags, for example <answer>(1 + 2) / 3</answer>."
+    ),
+}
+
+
+def format_prompt(problem, tokenizer, style="short"):
+    """The prompt as text: the user's turn in the model's chat template, the assistant's turn begun with `<think>`.
+
+    A tokenizer without a chat template gets plain `User:` / `Assistant:` lines.
+    """
+    question = PROMPTS[style].format(nums=problem["nums"], target=problem["target"])
+    if getattr(tokenizer, "chat_template", None):
+        messages = [{"role": "user", "content": question}]
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
+    return f"User: {question}\nAssistant: <think>"
+
+
+def subgroups(problem):
+    """The names of the evaluation subgroups a problem belongs to (evaluation reports each on its own).
+
+    `needs_muldiv` is worth watching: a published run of this recipe learned never to multiply (0% where it is needed).
+    """
+    numbers = f"{len(problem['nums'])}_numbers"
+    # Beyond 5 numbers the search of `reachable` would take seconds.
+    if len(problem["nums"]) > 5:
+        return [numbers]
+    easy = problem["target"] in reachable(problem["nums"], "+-")
+    return [numbers, "plus_minus" if easy else "needs_muldiv"]
+
+
+# %% [markdown]
+# ## The reward
+
+# %%
+class Reward(NamedTuple):
+    """What a verifier says of one completion: `total` = `format` + `answer`; `answer` is 0 or 1; `why` is for people."""
+
+    total: float
+    format: float
+    answer: float
+    why: str
+
+
+MAX_EXPRESSION = 1_000  # characters; a longer answer block is no solution to a handful of numbers
+EXPRESSION = re.compile(r"[0-9+\-*/().\s]+")
+TOKEN = re.compile(r"([0-9]+)|([-+*/()])|\s+|(.)", re.DOTALL)
+END_MARKERS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "</s>")
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
+
+
+def reward(completion, problem):
+    """Score one completion of `format_prompt(problem)`: a `Reward` from 0 to 2. Never raises, never hangs."""
+    text = strip_end(completion)
+    format_score = format_reward(text)
+    answer = last_answer(text)
+    if answer is None:
+        return Reward(format_score, format_score, 0.0, "no answer block after the thinking")
+    try:
+        value = evaluate(answer, problem["nums"])
+    except ValueError as error:
+        return Reward(format_score, format_score, 0.0, str(error))
+    if value != problem["target"]:
+        return Reward(format_score, format_score, 0.0, f"equals {value}, not {problem['target']}")
+    return Reward(format_score + 1.0, format_score, 1.0, "correct")
+
+
+def strip_end(text):
+    """`text` without the end-of-sequence markers and white space around its end."""
+    text = text.rstrip()
+    while text.endswith(END_MARKERS):
+        marker = next(m for m in END_MARKERS if text.endswith(m))
+        text = text[: -len(marker)].rstrip()
+    return text
+
+
+def format_reward(text):
+    """1.0 for `thinking </think> <answer> expression </answer>`, 0.5 if the block holds no expression, else 0.0."""
+    if text.lstrip().startswith("<think>"):  # some models repeat the tag that the prompt has already opened
+        text = text.lstrip()[len("<think>") :]
+    thinking, closed, rest = text.partition("</think>")
+    rest = rest.strip()
+    answer = rest[len("<answer>") : -len("</answer>")]
+    well_formed = (
+        closed
+        and "<think>" not in thinking
+        and rest.startswith("<answer>")
+        and rest.endswith("</answer>")
+        and not any(tag in answer for tag in ("<answer>", "</answer>", "<think>", "</think>"))
+    )
+    if not well_formed:
+        return 0.0
+    return 1.0 if len(answer) <= MAX_EXPRESSION and EXPRESSION.fullmatch(answer) else 0.5
+
+
+def last_answer(text):
+    """What the last `<answer>` block after the last `</think>` holds, or None if there is no such block."""
+    conclusion = text[text.rfind("</think>") + 1 :]  # all of the text where the tag is missing
+    end = conclusion.rfind("</answer>")
+    start = conclusion.rfind("<answer>", 0, max(end, 0))
+    return None if end < 0 or start < 0 else conclusion[start + len("<answer>") : end]
+
+
+def evaluate(expression, nums):
+    """The exact value of an arithmetic expression that uses each of `nums` once, as a Fraction.
+
+    Raises ValueError, with the reason as a short sentence, for everything else. The numbers are compared before
+    anything is computed, so the work is bounded by MAX_EXPRESSION and by len(nums) operations on those numbers.
+    """
+    if len(expression) > MAX_EXPRESSION:
+        raise ValueError(f"answer longer than {MAX_EXPRESSION} characters")
+    tokens = []
+    for number, operator, other in TOKEN.findall(expression):
+        if other:
+            raise ValueError(f"{other!r} is not part of a legal expression")
+        if number or operator:
+            tokens.append(number or operator)
+    used = sorted(token for token in tokens if token.isdigit())
+    if used != sorted(map(str, nums)):  # compared as text: `07` is not 7, and a huge integer is never built
+        raise ValueError(f"uses {', '.join(n[:12] for n in used[:8]) or 'no number'} instead of each of {nums} once")
+
+    # Dijkstra's shunting-yard: two stacks instead of recursion, so that deep parentheses cannot overflow anything.
+    values, operators = [], []
+
+    def apply():
+        operator, right, left = operators.pop(), values.pop(), values.pop()
+        if operator == "/" and right == 0:
+            raise ValueError("divides by zero")
+        values.append(
+            left + right if operator == "+" else
+            left - right if operator == "-" else
+            left * right if operator == "*" else left / right
+        )  # fmt: skip
+
+    operand_next = True  # the grammar is: operand (operator operand)*; an operand is a number or ( expression )
+    for token in tokens:
+        if operand_next and token == "(":
+            operators.append(token)
+        elif operand_next and token.isdigit():
+            values.append(Fraction(int(token)))
+            operand_next = False
+        elif not operand_next and token in PRECEDENCE:
+            while operators and PRECEDENCE.get(operators[-1], 0) >= PRECEDENCE[token]:
+                apply()
+            operators.append(token)
+            operand_next = True
+        elif not operand_next and token == ")":
+            while operators and operators[-1] != "(":
+                apply()
+            if not operators:
+                raise ValueError("unbalanced parentheses")
+            operators.pop()
+        else:
+            raise ValueError(f"{token!r} out of place")
+    if operand_next or "(" in operators:
+        raise ValueError("unfinished expression")
+    while operators:
+        apply()
+    return values[0]

@@ -1,0 +1,729 @@
+# %% [markdown]
+# # nano_r1: teach a base language model to reason, in one file
+#
+# Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero: ask the model a question whose
+# answer a small program can check, let it try several times, and make the tries that did better than average more
+# likely. Nobody shows it how to reason. Everything between `python nano_r1.py` and the trained model is on this page;
+# only the task (prompt, problems, reward) lives in a file of its own, `countdown_rewards.py`.
+#
+#     python nano_r1.py --task countdown                     # 2 CPU cores, ten minutes, no account, no download
+#     python nano_r1.py --task countdown --resume out/NAME   # go on after an interruption
+#     python nano_r1.py --help                               # every setting, and what a 0.5B-3B model wants instead
+#     bash runs/countdown_qwen2.5_1.5b.sh                    # the same loop, Qwen2.5-1.5B, one GPU
+#     torchrun --nproc_per_node 8 nano_r1.py ...             # the same loop, eight GPUs
+#
+# One step of GRPO (Shao et al. 2024, arXiv:2402.03300; DeepSeek-AI 2025, arXiv:2501.12948), numbered as in `main`:
+#
+#  1. sample m questions
+#  2. sample n completions of each from the current policy (vLLM, or the loop of section 4)
+#  3. reward each completion with the task's verifier
+#  4. advantage = (reward - mean of its group) / standard deviation of its group: the group replaces PPO's critic
+#  5. log-probabilities under the frozen reference model (only when the KL penalty is on)
+#  6. loss: -advantage * log-probability, per token
+#  7. one optimizer step (DeepSpeed), and the new weights go to the sampler
+#  8. log, and every so often evaluate and save a checkpoint
+#
+# Said aloud, what is simpler here than in the paper: one optimizer step per batch, so the importance ratio is 1 and the
+# clip never acts (`--loss grpo_clip --epochs 2` brings both back); the loss is averaged over all tokens of the step
+# (DAPO, arXiv:2503.14476), not over each completion first; the KL penalty is off by default (`--kl_coef 0.001` is the
+# setting of the original nano-aha-moment); no value network, no reward model, no process supervision.
+
+# %%
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import importlib
+import json
+import logging
+import math
+import os
+import random
+import shutil
+import sys
+import time
+import warnings
+import zlib
+from dataclasses import dataclass, field
+
+# %% [markdown]
+# ## 1. Settings
+#
+# Each setting is one line: its default, which is right for the embedded 1M-parameter model on two cores, and its help,
+# which says what a 0.5B-3B model wants instead. `Config(steps=20)` in a notebook is `--steps 20` on the command line.
+
+
+# %%
+def setting(default, help, choices=None):
+    return field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclass
+class Config:
+    """Everything a run depends on; saved as `config.json` in the run's directory."""
+
+    # what to learn, and from what
+    task: str = setting("countdown", "the task: the module TASK_rewards.py beside this file")
+    model: str = setting("models/nano-base", "a local directory or a hub id [0.5B-3B: Qwen/Qwen2.5-1.5B]")
+    data: str = setting(None, "problems: a jsonl/json/csv/parquet file, or `hub`; left out: the built-in generator")
+    eval_data: str = setting(None, "evaluate on every row of this file instead of the held-out problems")
+    prompt: str = setting("short", "which of the task's prompts [0.5B-3B: chat]")
+    # the rollout
+    questions: int = setting(32, "m, questions per step [0.5B-3B: 16 in nano-aha-moment, 128 if you can]")
+    completions: int = setting(8, "n, completions per question, the group [0.5B-3B: 4 in nano-aha-moment, 8 is better]")
+    max_tokens: int = setting(320, "completions longer than this are cut off [0.5B-3B: 1024]")
+    temperature: float = setting(1.0, "of sampling; the loss scores the same distribution, so no top-p, no top-k")
+    rollout: str = setting("auto", "who samples; auto: vllm on a GPU where it is installed", ["auto", "transformers", "vllm"])
+    vllm_memory: float = setting(0.3, "share of the GPU for vLLM; raise it if rollouts wait for room in the KV cache")
+    # the objective
+    loss: str = setting(
+        "reinforce_with_baseline",
+        "no_baseline: raw rewards; reinforce_with_baseline: advantages; grpo_clip: advantages and PPO's clip",
+        ["no_baseline", "reinforce_with_baseline", "grpo_clip"],
+    )
+    normalize_by_std: bool = setting(True, "divide advantages by the group's standard deviation (no: Dr. GRPO)")
+    advantage_eps: float = setting(1e-4, "added to that standard deviation")
+    kl_coef: float = setting(0.0, "weight of the k3 KL penalty; above 0 a frozen reference is loaded [nano-aha: 0.001]")
+    cliprange: float = setting(0.2, "epsilon of grpo_clip")
+    epochs: int = setting(1, "optimizer steps per rollout batch; above 1 use grpo_clip")
+    # the update
+    steps: int = setting(120, "GRPO steps [0.5B-3B: 200-1000]")
+    learning_rate: float = setting(3e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
+    warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
+    max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
+    weight_decay: float = setting(0.0, "AdamW's")
+    micro_batch_tokens: int = setting(8192, "tokens (padding included) per forward pass: the first to lower on a full GPU")
+    zero_stage: int = setting(2, "DeepSpeed ZeRO: 2 shards optimizer and gradients over the processes, 3 the weights too", [0, 1, 2, 3])
+    dtype: str = setting("float32", "of the policy's weights [GPU: bfloat16, with float32 master weights]", ["float32", "bfloat16"])
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass [3B on 80 GB: yes]")
+    # evaluation, records, checkpoints
+    eval_every: int = setting(20, "evaluate, draw the curves and show samples every so many steps (0: first and last only)")
+    eval_problems: int = setting(512, "at most so many evaluation problems; 512 give an interval of about +-0.04")
+    save_every: int = setting(50, "checkpoint every so many steps (0: never); the final model is always saved")
+    keep_checkpoints: int = setting(2, "older checkpoints are deleted")
+    name: str = setting(None, "name of the run's directory; left out: task, date and time")
+    out: str = setting("out", "where run directories go")
+    resume: str = setting(None, "a run's directory: go on from its last checkpoint, with its settings")
+    seed: int = setting(0, "every random choice derives from it")
+    wandb: str = setting("off", "also log to Weights & Biases; offline needs no account", ["off", "online", "offline"])
+
+
+class UserError(Exception):
+    """Something the user can mend; the message is one sentence that says what to do. Ends the program with code 2."""
+
+
+def parse_args(argv=None):
+    """Command line -> Config. With --resume, the run's own config.json, in which only --steps may be changed."""
+    parser = argparse.ArgumentParser(
+        prog="nano_r1.py",
+        description="Teach a base language model to reason with reinforcement learning from verifiable rewards (GRPO).",
+        epilog="Settings in [brackets] are what a 0.5B-3B model or a GPU wants instead of the default; see runs/.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        argument_default=argparse.SUPPRESS,  # so that we know which flags were given
+    )
+    for f in dataclasses.fields(Config):
+        options = {"help": f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")}
+        if f.type is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options |= {"type": f.type, "choices": f.metadata["choices"]}
+            options["metavar"] = None if f.metadata["choices"] else f.name.upper()
+        parser.add_argument(f"--{f.name}", **options)
+    given = vars(parser.parse_args(argv))
+    if "resume" not in given:
+        return check_config(Config(**given), parser.error)
+    try:
+        with open(os.path.join(given["resume"], "config.json")) as file:
+            saved = json.load(file)
+        config = Config(**saved)
+    except (OSError, ValueError, TypeError) as error:
+        parser.error(f"--resume {given['resume']}: no readable config.json there ({error})")
+    changed = [k for k, v in given.items() if k not in ("resume", "steps", "wandb") and v != saved[k]]
+    if changed:
+        parser.error(f"--resume goes on with the settings of {given['resume']}; drop --{' --'.join(changed)}")
+    return check_config(dataclasses.replace(config, **given), parser.error)
+
+
+def check_config(config, error):
+    for name in ("questions", "completions", "max_tokens", "epochs", "steps", "micro_batch_tokens", "eval_problems"):
+        if getattr(config, name) < 1:
+            error(f"--{name} must be at least 1")
+    for name in ("kl_coef", "weight_decay", "eval_every", "save_every", "warmup_steps"):
+        if getattr(config, name) < 0:
+            error(f"--{name} must not be negative")
+    for name in ("temperature", "learning_rate", "max_grad_norm", "cliprange", "advantage_eps"):
+        if not getattr(config, name) > 0:
+            error(f"--{name} must be above 0")
+    if config.loss != "no_baseline" and config.completions < 2:
+        error("--completions 1 leaves nothing to compare with: use at least 2, or --loss no_baseline")
+    if config.epochs > 1 and config.loss != "grpo_clip":
+        error("--epochs above 1 reuses samples of an older policy: that needs --loss grpo_clip")
+    return config
+
+
+AS_SCRIPT = __name__ == "__main__" and "__file__" in globals()  # false in a notebook cell, and when imported
+CONFIG = parse_args() if AS_SCRIPT else None  # before the slow imports: --help and wrong flags answer at once
+
+# %%
+# The libraries greet at length; what matters to a reader of this file is said by this file.
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1" if AS_SCRIPT and not sys.stderr.isatty() else "0")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # vLLM in this process: weights can be handed over directly
+warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from tqdm import tqdm
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+# %% [markdown]
+# ## 2. The primitives
+#
+# Log-probabilities, masks, advantages, losses: the dozen small functions every policy-gradient trainer for language
+# models consists of, under their usual names. Shapes: B completions, T positions, V vocabulary entries. `labels[b, t]`
+# is the token that should follow `input_ids[b, t]`; `response_mask` is 1 where that token was written by the model, its
+# end-of-sequence token included (a model that gets no gradient there never learns to stop).
+
+
+# %%
+def pad_prompts_and_outputs(prompt_ids, output_ids, pad_id):
+    """Token lists -> the tensors of `tokenize_prompt_and_output`, padded on the right."""
+    rows = [p + o for p, o in zip(prompt_ids, output_ids)]
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows])  # (B, T+1)
+    position = torch.arange(1, width)  # of each label in its row
+    starts = torch.tensor([len(p) for p in prompt_ids])[:, None]
+    ends = torch.tensor([len(row) for row in rows])[:, None]
+    response_mask = (starts <= position) & (position < ends)  # (B, T)
+    return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:], "response_mask": response_mask}
+
+
+def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
+    """Tokenize prompts and outputs separately, join them, and mark the response.
+
+    For text (supervised fine-tuning). The RL loop has token ids already and calls `pad_prompts_and_outputs` itself:
+    decoding and tokenizing again may split the text differently from how the model wrote it.
+
+    Returns:
+        dict of `input_ids`, `labels` (B, T), int64, and `response_mask` (B, T), bool; T = longest row - 1.
+    """
+    prompts = [tokenizer.encode(s, add_special_tokens=False) for s in prompt_strs]
+    outputs = [tokenizer.encode(s, add_special_tokens=False) for s in output_strs]
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    return pad_prompts_and_outputs(prompts, outputs, pad_id)
+
+
+def compute_entropy(logits):
+    """Entropy in nats of each next-token distribution: (B, T, V) -> (B, T).
+
+    H = log Z - sum_v p_v logit_v, with log Z the logsumexp of the logits: no overflow, no log of zero.
+    """
+    logits = logits.float()
+    log_z = torch.logsumexp(logits, dim=-1)
+    return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
+
+
+def get_response_log_probs(model, input_ids, labels, return_token_entropy=False, temperature=1.0):
+    """log pi(label | everything before it) for each position, in float32 whatever the model's dtype.
+
+    Returns:
+        dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T) without gradient.
+    """
+    # Padding is on the right and attention is causal: no response token ever sees a padding token.
+    logits = model(input_ids=input_ids, use_cache=False).logits.float() / temperature  # (B, T, V)
+    # log softmax(x)[label] = x[label] - logsumexp(x), without a second tensor of size V per token
+    log_probs = logits.gather(-1, labels[..., None]).squeeze(-1) - torch.logsumexp(logits, dim=-1)
+    result = {"log_probs": log_probs}
+    if return_token_entropy:
+        with torch.no_grad():
+            result["token_entropy"] = compute_entropy(logits)
+    return result
+
+
+def masked_mean(tensor, mask, dim=None):
+    """Mean of the entries where mask is 1, along `dim` or over all; NaN where there is none."""
+    mask = mask.to(tensor.dtype)
+    if dim is None:
+        return (tensor * mask).sum() / mask.sum()
+    return (tensor * mask).sum(dim) / mask.sum(dim)
+
+
+def masked_normalize(tensor, mask, normalize_constant, dim=None):
+    """Sum of the entries where mask is 1, along `dim` or over all, divided by a constant (Dr. GRPO, token means)."""
+    masked = tensor * mask.to(tensor.dtype)
+    return (masked.sum() if dim is None else masked.sum(dim)) / normalize_constant
+
+
+def compute_group_normalized_rewards(
+    reward_fn, rollout_responses, repeated_ground_truths, group_size, advantage_eps, normalize_by_std
+):
+    """Reward every response and compare it with its group (GRPO, arXiv:2402.03300, section 4.1.2).
+
+        A_i = (r_i - mean(r_1..r_n)) / (std(r_1..r_n) + eps)      std unbiased, eps outside
+
+    A group whose rewards are all equal gets A = 0: nothing to learn from it.
+
+    Args:
+        reward_fn: (response, ground truth) -> dict with "reward", "format_reward", "answer_reward".
+        rollout_responses, repeated_ground_truths: lists of the same length, groups one after the other.
+    Returns:
+        advantages (N,), raw rewards (N,), and a dict: mean and std of the rewards, the share of groups with no signal,
+        and under "results" what reward_fn said of each response.
+    """
+    results = [reward_fn(r, truth) for r, truth in zip(rollout_responses, repeated_ground_truths)]
+    raw_rewards = torch.tensor([float(result["reward"]) for result in results])
+    groups = raw_rewards.view(-1, group_size)  # (questions, n)
+    advantages = groups - groups.mean(dim=1, keepdim=True)
+    std = groups.std(dim=1, keepdim=True) if group_size > 1 else torch.zeros_like(groups)
+    if normalize_by_std:
+        advantages = advantages / (std + advantage_eps)
+    metadata = {
+        "reward_mean": raw_rewards.mean().item(),
+        "reward_std": std.mean().item(),
+        "frac_reward_zero_std": (groups == groups[:, :1]).all(dim=1).float().mean().item(),
+        "results": results,
+    }
+    return advantages.flatten(), raw_rewards, metadata
+
+
+def compute_naive_policy_gradient_loss(raw_rewards_or_advantages, policy_log_probs):
+    """REINFORCE, per token: -A log pi. (B, 1) and (B, T) -> (B, T).
+
+    Minimizing it raises the probability of every token of a completion with A > 0 and lowers it where A < 0.
+    """
+    return -raw_rewards_or_advantages * policy_log_probs
+
+
+def compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, cliprange):
+    """PPO's clipped objective (arXiv:1707.06347, eq. 7), per token: -min(ratio A, clip(ratio, 1-eps, 1+eps) A).
+
+    Returns:
+        loss (B, T), and the masks of the tokens that the clip froze: `clip_low` (A < 0, ratio below 1-eps) and
+        `clip_high` (A > 0, ratio above 1+eps). A frozen token has gradient 0.
+    """
+    ratio = torch.exp(policy_log_probs - old_log_probs)
+    unclipped = ratio * advantages
+    clipped = ratio.clamp(1 - cliprange, 1 + cliprange) * advantages
+    metadata = {
+        "clip_low": (ratio < 1 - cliprange) & (advantages < 0),
+        "clip_high": (ratio > 1 + cliprange) & (advantages > 0),
+    }
+    return -torch.minimum(unclipped, clipped), metadata
+
+
+def compute_policy_gradient_loss(
+    policy_log_probs, loss_type, raw_rewards=None, advantages=None, old_log_probs=None, cliprange=None
+):
+    """The per-token loss (B, T) that `loss_type` names, and what is worth logging about it."""
+    if loss_type == "no_baseline":
+        assert raw_rewards is not None, "no_baseline needs raw_rewards"
+        return compute_naive_policy_gradient_loss(raw_rewards, policy_log_probs), {}
+    assert advantages is not None, f"{loss_type} needs advantages"
+    if loss_type == "reinforce_with_baseline":
+        return compute_naive_policy_gradient_loss(advantages, policy_log_probs), {}
+    assert loss_type == "grpo_clip", f"unknown loss_type {loss_type}"
+    assert old_log_probs is not None and cliprange is not None, "grpo_clip needs old_log_probs and cliprange"
+    return compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, cliprange)
+
+
+def compute_k3(policy_log_probs, ref_log_probs):
+    """KL(policy || reference) per token by Schulman's k3: exp(d) - 1 - d with d = ref - policy. Unbiased, never negative.
+
+    Source: joschu.net/blog/kl-approx.html; the penalty of GRPO's eq. 4.
+    """
+    difference = ref_log_probs - policy_log_probs
+    return torch.exp(difference) - 1 - difference
+
+
+def grpo_microbatch_train_step(
+    policy_log_probs,
+    response_mask,
+    gradient_accumulation_steps,
+    loss_type,
+    raw_rewards=None,
+    advantages=None,
+    old_log_probs=None,
+    cliprange=None,
+    ref_log_probs=None,
+    kl_coef=0.0,
+    normalize_constant=None,
+    backward=torch.Tensor.backward,
+):
+    """Loss of one micro-batch and its backward pass; gradients add up until the optimizer steps.
+
+    With `normalize_constant` the loss is the sum over response tokens divided by it: give the token count of the whole
+    step, and any split into micro-batches has the same gradient. Without, it is the GRPO paper's form: mean over each
+    response, then over the batch. Either is divided by `gradient_accumulation_steps`.
+
+    Returns:
+        the scaled scalar loss, and a dict of per-token tensors (`kl`, `clip_low`, `clip_high`) where they exist.
+    """
+    per_token_loss, metadata = compute_policy_gradient_loss(
+        policy_log_probs, loss_type, raw_rewards, advantages, old_log_probs, cliprange
+    )  # (B, T)
+    if ref_log_probs is not None:
+        metadata["kl"] = compute_k3(policy_log_probs, ref_log_probs)
+        per_token_loss = per_token_loss + kl_coef * metadata["kl"]
+    if normalize_constant is None:
+        loss = masked_mean(per_token_loss, response_mask, dim=1).mean()
+    else:
+        loss = masked_normalize(per_token_loss, response_mask, normalize_constant)
+    loss = loss / gradient_accumulation_steps
+    backward(loss)
+    return loss.detach(), {name: value.detach() for name, value in metadata.items()}
+
+# %% [markdown]
+# ## 3. Processes, model, optimizer
+#
+# One process per GPU; `torchrun` starts them. Each samples its own share of the questions and trains on its own
+# completions; the gradients meet in DeepSpeed. Besides that, processes exchange a few sums.
+
+
+# %%
+def derive_seed(*parts):
+    """A 31-bit seed from (seed, step, rank, what-for): no random choice depends on how far a run had got before."""
+    return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
+
+
+def start_processes():
+    """Join the processes that torchrun started, or be the only one. Returns (rank, number of processes, device)."""
+    if sys.platform == "linux":
+        # Keep freed memory instead of returning it to the kernel after each tensor: about 15% of a CPU step.
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "mallopt"):
+            libc.mallopt(-4, 0)  # M_MMAP_MAX
+            libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    import deepspeed
+
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # DeepSpeed would compile a shared-memory all-reduce at the first start on a CPU: a minute, and gloo does it too.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    if not dist.is_initialized():
+        if world == 1:  # no port, no rendezvous
+            os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        deepspeed.init_distributed(backend, verbose=False)
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    return rank, world, device
+
+
+def all_reduce(value, op=dist.ReduceOp.SUM):
+    """Sum (or maximum) of a number over all processes."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tensor = torch.tensor(float(value), dtype=torch.float64, device=device)
+    dist.all_reduce(tensor, op)
+    return tensor.item()
+
+
+def load_model(path, dtype):
+    """A causal language model from a local directory or the hub, its weights in safetensors, no remote code."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), use_safetensors=True)
+
+
+def load_tokenizer(path):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    if tokenizer.eos_token_id is None:
+        raise UserError(f"The tokenizer of {path} has no end-of-sequence token, so no completion could ever end.")
+    return tokenizer
+
+
+def stop_token_ids(model, tokenizer):
+    """Every token that ends a completion: the tokenizer's and all that the model's generation config lists."""
+    listed = model.generation_config.eos_token_id
+    listed = listed if isinstance(listed, list) else [listed]
+    return sorted({tokenizer.eos_token_id, *(i for i in listed if i is not None)})
+
+
+def make_engine(model, config):
+    """The DeepSpeed engine that owns the weights, their gradients and AdamW's state, at the chosen ZeRO stage."""
+    import deepspeed
+
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        config={
+            "train_micro_batch_size_per_gpu": 1,  # DeepSpeed wants a number; our micro-batches vary in size
+            "managed_gradient_accumulation": False,  # any number of backward passes, then one step
+            "gradient_clipping": config.max_grad_norm,
+            "bf16": {"enabled": config.dtype == "bfloat16"},  # keeps float32 master weights
+            "zero_optimization": {"stage": config.zero_stage},
+            "optimizer": {
+                "type": "AdamW",
+                "params": {
+                    "lr": config.learning_rate,
+                    "betas": [0.9, 0.95],
+                    "weight_decay": config.weight_decay,
+                    "torch_adam": True,  # torch's AdamW: nothing to compile
+                },
+            },
+        },
+    )
+    return engine
+
+
+def gathered(model):
+    """Whole weights inside this context (ZeRO 3 keeps shards; otherwise there is nothing to do)."""
+    sharded = [p for p in model.parameters() if hasattr(p, "ds_id")]
+    if not sharded:
+        return contextlib.nullcontext()
+    import deepspeed
+
+    return deepspeed.zero.GatheredParameters(sharded)
+
+
+def set_learning_rate(engine, config, step):
+    """Linear warm-up, then constant: the usual schedule of RL runs, which have no natural end."""
+    lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
+    for group in engine.optimizer.param_groups:
+        group["lr"] = lr
+    return lr
+
+
+# %% [markdown]
+# ## 4. The rollout
+#
+# Sampling is most of an RL step. Two engines with the same three methods (`generate`, `sync_weights`, `sleep`/`wake`):
+#
+# - `TransformersRollout`, a sampling loop over the Hugging Face model in a page of code. It shares two ideas with real
+#   inference engines: the prompt is computed once per group, not once per completion, and a completion that has ended
+#   leaves the batch, so that the long ones do not pay for the short ones.
+# - `VLLMRollout`, vLLM in the same process, for models worth a GPU.
+
+
+# %%
+@dataclass
+class Completion:
+    token_ids: list  # the end-of-sequence token included, when the model produced it
+    logprobs: list  # log-probability of each token under the distribution it was sampled from
+    finish_reason: str  # "stop": the model ended it; "length": cut off at max_tokens
+
+
+class TransformersRollout:
+    """Samples from the very weights that are trained: nothing to synchronize, nothing to put to sleep."""
+
+    MAX_ROWS = 512  # completions decoded at once
+
+    def __init__(self, model, stop_ids, pad_id):
+        self.model, self.stop_ids, self.pad_id = model, stop_ids, pad_id
+
+    def sync_weights(self, policy):
+        pass
+
+    def sleep(self):
+        pass
+
+    def wake(self):
+        pass
+
+    @torch.no_grad()
+    def generate(self, prompt_token_ids, n, temperature, max_tokens, seed):
+        """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy."""
+        was_training = self.model.training
+        self.model.eval()
+        per_batch = max(1, self.MAX_ROWS // n)
+        starts = range(0, len(prompt_token_ids), per_batch)
+        results = []
+        with gathered(self.model):
+            for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
+                generator = torch.Generator(self.model.device).manual_seed(derive_seed(seed, start))
+                batch = prompt_token_ids[start : start + per_batch]
+                results += self._generate_batch(batch, n, temperature, max_tokens, generator)
+        self.model.train(was_training)
+        return results
+
+    def _generate_batch(self, prompts, n, temperature, max_tokens, generator):
+        device = self.model.device
+        # Prefill: one forward pass over each prompt, padded on the left so that all end in the same column.
+        width = max(map(len, prompts))
+        input_ids = torch.tensor([[self.pad_id] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)  # (P, W)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        out = self.model(
+            input_ids=input_ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1
+        )
+        cache = out.past_key_values
+        # From here on a row is a completion: n rows share the keys and values of one prompt.
+        cache.batch_repeat_interleave(n)
+        logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V), R = P * n
+        mask = mask.repeat_interleave(n, dim=0)
+        position = positions[:, -1:].repeat_interleave(n, dim=0)
+        rows = torch.arange(len(logits), device=device)  # which completion each row of the batch belongs to
+        live = torch.ones(len(rows), dtype=torch.bool, device=device)
+        tokens = torch.full((len(rows), max_tokens), -1, device=device)
+        logprobs = torch.zeros((len(rows), max_tokens), device=device)
+        stop_ids = torch.tensor(self.stop_ids, device=device)
+
+        for t in range(max_tokens):
+            # Sample from softmax(logits / T), in float32, and remember how likely the choice was.
+            distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)  # (R, V)
+            if temperature:
+                token = torch.multinomial(distribution.exp(), 1, generator=generator)  # (R, 1)
+            else:
+                token = distribution.argmax(dim=-1, keepdim=True)
+            tokens[rows[live], t] = token[live, 0]
+            logprobs[rows[live], t] = distribution.gather(-1, token)[live, 0]
+            live &= ~torch.isin(token[:, 0], stop_ids)
+            alive = int(live.sum())
+            if alive == 0 or t + 1 == max_tokens:
+                break
+            # Finished rows are dropped from the cache, an eighth at a time, since each dropping copies the cache.
+            if alive <= 0.875 * len(rows):
+                keep = live.nonzero()[:, 0]
+                cache.batch_select_indices(keep)
+                rows, live, mask, position, token = rows[keep], live[keep], mask[keep], position[keep], token[keep]
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            position = position + 1
+            logits = self.model(
+                input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True
+            ).logits[:, -1]
+
+        completions = []
+        for ids, scores in zip(tokens.tolist(), logprobs.tolist()):
+            length = ids.index(-1) if -1 in ids else max_tokens
+            ended = ids[length - 1] in self.stop_ids
+            completions.append(Completion(ids[:length], scores[:length], "stop" if ended else "length"))
+        return [completions[i : i + n] for i in range(0, len(completions), n)]
+
+
+class VLLMRollout:
+    """vLLM in this process: paged KV cache, continuous batching, prefix caching; on a GPU it sleeps while we train."""
+
+    def __init__(self, model_path, stop_ids, max_length, config, rank, world):
+        cuda = torch.cuda.is_available()
+        if not cuda:
+            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; without it vLLM takes a share of all memory
+        from vllm import LLM
+
+        self.stop_ids, self.can_sleep = stop_ids, cuda
+        options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True} if cuda else {"enforce_eager": True}
+        if world > 1:
+            options["distributed_executor_backend"] = "external_launcher"  # one engine in each of torchrun's processes
+        self.llm = LLM(
+            model=model_path,
+            dtype=config.dtype,
+            max_model_len=max_length,
+            logprobs_mode="processed_logprobs",  # of the distribution sampled from: temperature included
+            seed=derive_seed(config.seed, rank, "vllm"),
+            disable_log_stats=True,
+            **options,
+        )
+
+    def generate(self, prompt_token_ids, n, temperature, max_tokens, seed):
+        from vllm import SamplingParams
+
+        params = [
+            SamplingParams(
+                n=n, temperature=temperature, max_tokens=max_tokens, seed=derive_seed(seed, i), logprobs=0,
+                stop_token_ids=self.stop_ids, detokenize=False,
+            )
+            for i in range(len(prompt_token_ids))
+        ]  # fmt: skip
+        prompts = [{"prompt_token_ids": ids} for ids in prompt_token_ids]
+        outputs = self.llm.generate(prompts, params, use_tqdm=False)
+        return [
+            [
+                Completion(list(o.token_ids), [lp[i].logprob for i, lp in zip(o.token_ids, o.logprobs)], o.finish_reason)
+                for o in output.outputs
+            ]
+            for output in outputs
+        ]
+
+    def sync_weights(self, policy):
+        """Hand the trained weights to vLLM, and drop every cached prefix computed with the old ones."""
+        with gathered(policy):
+            weights = iter([(name, p.detach()) for name, p in policy.named_parameters()])
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        if not self.llm.reset_prefix_cache():
+            raise RuntimeError("vLLM kept its prefix cache: the next rollout would mix old and new weights")
+
+    def sleep(self):
+        if self.can_sleep:
+            self.llm.sleep(level=1)
+
+    def wake(self):
+        if self.can_sleep:
+            self.llm.wake_up()
+
+
+def make_rollout(config, model, tokenizer, stop_ids, max_length, rank, world):
+    """The engine that `--rollout` names; `auto` takes vLLM on a GPU where it is installed."""
+    kind = config.rollout
+    if kind == "auto":
+        installed = importlib.util.find_spec("vllm") is not None
+        kind = "vllm" if torch.cuda.is_available() and installed else "transformers"
+    if kind == "vllm":
+        try:
+            return VLLMRollout(config.model, stop_ids, max_length, config, rank, world)
+        except ImportError as error:
+            raise UserError(f"--rollout vllm: vLLM could not be imported ({error}); see requirements-gpu.txt.") from None
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
+    return TransformersRollout(model, stop_ids, pad_id)
+
+# %% [markdown]
+# ## 5. Saving
+#
+# A checkpoint is the model in Hugging Face format (`policy/`, loads anywhere) beside DeepSpeed's optimizer state. It is
+# written under a hidden name and renamed when complete: it exists whole or not at all. No random state is stored,
+# since every random choice derives from the seed and the step: a resumed run is the same run.
+
+
+# %%
+def save_policy(model, tokenizer, path):
+    """Write model and tokenizer in Hugging Face format, whole or not at all. All processes call; the first one writes."""
+    with gathered(model):
+        if dist.get_rank() == 0:
+            hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
+            shutil.rmtree(hidden, ignore_errors=True)
+            model.save_pretrained(hidden)
+            tokenizer.save_pretrained(hidden)
+            shutil.rmtree(path, ignore_errors=True)
+            os.rename(hidden, path)
+    dist.barrier()
+
+
+def save_checkpoint(engine, tokenizer, directory, step, keep):
+    """`directory`/step_000050/ with the policy and the optimizer; deletes all but the newest `keep`."""
+    name = f"step_{step:06d}"
+    hidden = os.path.join(directory, f".{name}.tmp")
+    if dist.get_rank() == 0:
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.makedirs(hidden)
+    dist.barrier()
+    engine.save_checkpoint(hidden, tag="deepspeed", save_latest=False)  # each process writes its shard
+    save_policy(engine.module, tokenizer, os.path.join(hidden, "policy"))
+    if dist.get_rank() == 0:
+        shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+        os.rename(hidden, os.path.join(directory, name))
+        for old in list_checkpoints(directory)[:-keep]:
+            shutil.rmtree(os.path.join(directory, old))
+    dist.barrier()
+
+
+def list_checkpoints(directory):
+    """Names of the complete checkpoints, oldest first."""
+    return sorted(n for n in os.listdir(directory) if n.startswith("step_")) if os.path.isdir(directory) else []
+
+
+def load_checkpoint(engine, directory):
+    """Weights and optimizer from the newest checkpoint in `directory`; returns its step, 0 if there is none."""
+    names = list_checkpoints(directory)
+    if not names:
+        return 0
+    loaded, _ = engine.load_checkpoint(os.path.join(directory, names[-1]), tag="deepspeed")
+    if loaded is None:
+        raise UserError(f"The checkpoint {os.path.join(directory, names[-1])} cannot be read; delete it to use an older one.")
+    return int(names[-1].removeprefix("step_"))
