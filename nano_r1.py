@@ -167,7 +167,6 @@ CONFIG = parse_args() if AS_SCRIPT else None  # before the slow imports: --help 
 # %%
 # The libraries greet at length; what matters to a reader of this file is said by this file.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1" if AS_SCRIPT and not sys.stderr.isatty() else "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # vLLM in this process: weights can be handed over directly
@@ -426,17 +425,30 @@ def all_reduce(value, op=dist.ReduceOp.SUM):
     return tensor.item()
 
 
+@contextlib.contextmanager
+def loading(path):
+    """Turns what goes wrong while reading a model into one sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"The model {path} could not be read from a local directory or the hub: {reason}") from None
+
+
 def load_model(path, dtype):
     """A causal language model from a local directory or the hub, its weights in safetensors, no remote code."""
-    from transformers import AutoModelForCausalLM
+    import transformers
 
-    return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), use_safetensors=True)
+    transformers.utils.logging.disable_progress_bar()
+    with loading(path):
+        return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), use_safetensors=True)
 
 
 def load_tokenizer(path):
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    with loading(path):
+        tokenizer = AutoTokenizer.from_pretrained(path)
     if tokenizer.eos_token_id is None:
         raise UserError(f"The tokenizer of {path} has no end-of-sequence token, so no completion could ever end.")
     return tokenizer
@@ -453,12 +465,14 @@ def make_engine(model, config):
     """The DeepSpeed engine that owns the weights, their gradients and AdamW's state, at the chosen ZeRO stage."""
     import deepspeed
 
+    # Plain float32 without ZeRO is the one form in which DeepSpeed clips the gradient but tells nobody its norm.
+    clip_here = config.zero_stage == 0 and config.dtype == "float32"
     engine, *_ = deepspeed.initialize(
         model=model,
         config={
             "train_micro_batch_size_per_gpu": 1,  # DeepSpeed wants a number; our micro-batches vary in size
             "managed_gradient_accumulation": False,  # any number of backward passes, then one step
-            "gradient_clipping": config.max_grad_norm,
+            "gradient_clipping": 0.0 if clip_here else config.max_grad_norm,
             "bf16": {"enabled": config.dtype == "bfloat16"},  # keeps float32 master weights
             "zero_optimization": {"stage": config.zero_stage},
             "optimizer": {
@@ -472,6 +486,12 @@ def make_engine(model, config):
             },
         },
     )
+    if clip_here:
+
+        def clip(*_):
+            engine._global_grad_norm = torch.nn.utils.clip_grad_norm_(engine.module.parameters(), config.max_grad_norm)
+
+        engine.optimizer.register_step_pre_hook(clip)
     return engine
 
 
@@ -727,3 +747,611 @@ def load_checkpoint(engine, directory):
     if loaded is None:
         raise UserError(f"The checkpoint {os.path.join(directory, names[-1])} cannot be read; delete it to use an older one.")
     return int(names[-1].removeprefix("step_"))
+
+# %% [markdown]
+# ## 6. The steps of the algorithm
+#
+# `main` calls these in order. An episode is one completion with everything the step learns about it.
+
+
+# %%
+@dataclass
+class Episode:
+    problem: dict
+    prompt_ids: list
+    completion: Completion
+    text: str
+    reward: dict = None  # "reward", "format_reward", "answer_reward", "why"
+    advantage: float = 0.0
+    ref_log_probs: torch.Tensor = None  # (len(completion),), under the reference model
+    old_log_probs: torch.Tensor = None  # (len(completion),), under the policy before this step's updates
+
+    @property
+    def length(self):
+        return len(self.completion.token_ids)
+
+
+def load_task(name):
+    """The module `NAME_rewards`: its prompt, problems and reward."""
+    try:
+        return importlib.import_module(f"{name}_rewards")
+    except ModuleNotFoundError:
+        here = os.path.dirname(os.path.abspath(globals().get("__file__", "nano_r1.py")))
+        tasks = sorted(f.removesuffix("_rewards.py") for f in os.listdir(here) if f.endswith("_rewards.py"))
+        raise UserError(f"No task {name!r}: there is no {name}_rewards.py. Tasks here: {', '.join(tasks)}.") from None
+
+
+def load_all_problems(task, config):
+    """(training problems, evaluation problems), or a UserError that says what is wrong with the file."""
+    if config.prompt not in task.PROMPTS:
+        raise UserError(f"--prompt {config.prompt} is not one of the task's prompts: {', '.join(task.PROMPTS)}.")
+    try:
+        train = task.load_problems("train", config.data, config.seed)
+        if config.eval_data:
+            test = task.load_problems("all", config.eval_data, config.seed)
+        else:
+            test = task.load_problems("test", config.data, config.seed)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if len(train) < config.questions:
+        raise UserError(f"{len(train)} training problems are fewer than --questions {config.questions}: lower that.")
+    return train, test[: config.eval_problems]
+
+
+def sample_questions(problems, step, config, rank=0, world=1):
+    """This process's share of the step's m questions: the same m whatever the number of processes."""
+    rng = random.Random(derive_seed(config.seed, step, "questions"))
+    return rng.sample(problems, config.questions)[rank::world]
+
+
+def sample_completions(rollout, questions, task, tokenizer, config, seed, n=None):
+    """n completions of each question, as episodes; a group's episodes stand one after the other."""
+    n = n or config.completions
+    prompts = [
+        tokenizer.encode(task.format_prompt(q, tokenizer, config.prompt), add_special_tokens=False) for q in questions
+    ]
+    groups = rollout.generate(prompts, n, config.temperature, config.max_tokens, seed)
+    return [
+        Episode(question, prompt, c, tokenizer.decode(c.token_ids, skip_special_tokens=True))
+        for question, prompt, group in zip(questions, prompts, groups)
+        for c in group
+    ]
+
+
+def score(episodes, task, config):
+    """Rewards, and advantages within each group."""
+
+    def reward_fn(text, problem):
+        verdict = task.reward(text, problem)
+        names = {"reward": verdict.total, "format_reward": verdict.format, "answer_reward": verdict.answer}
+        return {**names, "why": verdict.why}
+
+    advantages, _, metadata = compute_group_normalized_rewards(
+        reward_fn,
+        [e.text for e in episodes],
+        [e.problem for e in episodes],
+        config.completions,
+        config.advantage_eps,
+        config.normalize_by_std,
+    )
+    for episode, advantage, result in zip(episodes, advantages.tolist(), metadata["results"]):
+        episode.advantage, episode.reward = advantage, result
+    return metadata
+
+
+def split_by_tokens(items, length, budget):
+    """Items of similar length together, at most `budget` tokens (padding included) in each list."""
+    batches, batch = [], []
+    for item in sorted(items, key=length):
+        if batch and length(item) * (len(batch) + 1) > budget:
+            batches.append(batch)
+            batch = []
+        batch.append(item)
+    return [*batches, batch]
+
+
+def micro_batches(episodes, budget):
+    """The step's micro-batches: as many on every process, since ZeRO 2 and 3 wait for each other in each backward pass."""
+    batches = split_by_tokens(episodes, lambda e: len(e.prompt_ids) + e.length, budget)
+    at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
+    while len(batches) < at_least:
+        largest = max(batches, key=len)
+        if len(largest) == 1:  # nothing left to split: a filler, of which no token counts
+            batches.append([dataclasses.replace(largest[0], advantage=None)])
+        else:
+            batches.remove(largest)
+            batches += [largest[::2], largest[1::2]]
+    return batches
+
+
+def collate(batch, device, pad_id=0):
+    """Episodes -> padded tensors: (B, T) each, `advantages` and `raw_rewards` (B, 1)."""
+    tensors = pad_prompts_and_outputs([e.prompt_ids for e in batch], [e.completion.token_ids for e in batch], pad_id)
+    mask = tensors["response_mask"]
+
+    def per_token(values):  # one list per episode -> (B, T), at the places of the response
+        result = torch.zeros(mask.shape)
+        result[mask] = torch.cat([torch.as_tensor(v, dtype=torch.float32) for v in values])
+        return result
+
+    tensors["sampler_log_probs"] = per_token([e.completion.logprobs for e in batch])
+    for name in ("ref_log_probs", "old_log_probs"):
+        values = [getattr(e, name) for e in batch]
+        tensors[name] = None if values[0] is None else per_token(values)
+    tensors["advantages"] = torch.tensor([[e.advantage or 0.0] for e in batch])
+    tensors["raw_rewards"] = torch.tensor([[e.reward["reward"]] for e in batch])
+    if batch[0].advantage is None:  # a filler: no token of it counts
+        tensors["response_mask"] = torch.zeros_like(mask)
+    return {name: None if t is None else t.to(device) for name, t in tensors.items()}
+
+
+@torch.no_grad()
+def add_log_probs(model, episodes, name, config, device):
+    """Store the per-token log-probabilities under `model` in each episode's attribute `name`."""
+    for batch in micro_batches(episodes, config.micro_batch_tokens):
+        t = collate(batch, device)
+        log_probs = get_response_log_probs(model, t["input_ids"], t["labels"], temperature=config.temperature)
+        for episode, row, mask in zip(batch, log_probs["log_probs"], t["response_mask"]):
+            setattr(episode, name, row[mask].cpu())
+
+
+def update_policy(engine, episodes, config, device, world):
+    """`config.epochs` optimizer steps on the episodes; returns what was measured on the way.
+
+    The denominator of the loss is the number of response tokens of the whole step, over every micro-batch and every
+    process: k micro-batches or N processes give the gradient of one.
+    """
+    total_tokens = all_reduce(sum(e.length for e in episodes))
+    if config.epochs > 1 or config.loss == "grpo_clip":
+        add_log_probs(engine, episodes, "old_log_probs", config, device)
+    # A completion with advantage 0 has gradient 0 (the KL penalty aside): no need to run the model over it.
+    useful = episodes
+    if config.kl_coef == 0 and config.loss != "no_baseline":
+        useful = [e for e in episodes if e.advantage != 0] or episodes[:1]
+    batches = micro_batches(useful, config.micro_batch_tokens)
+    measured = Measurements()
+    for epoch in range(config.epochs):
+        loss_sum, update_tokens = 0.0, 0
+        for batch in batches:
+            t = collate(batch, device)
+            mask = t["response_mask"]
+            out = get_response_log_probs(
+                engine, t["input_ids"], t["labels"], return_token_entropy=True, temperature=config.temperature
+            )
+            loss, per_token = grpo_microbatch_train_step(
+                out["log_probs"],
+                mask,
+                gradient_accumulation_steps=1,
+                loss_type=config.loss,
+                raw_rewards=t["raw_rewards"],
+                advantages=t["advantages"],
+                old_log_probs=t["old_log_probs"],
+                cliprange=config.cliprange,
+                ref_log_probs=t["ref_log_probs"],
+                kl_coef=config.kl_coef,
+                normalize_constant=total_tokens / world,  # DeepSpeed averages gradients over the processes
+                backward=engine.backward,
+            )
+            loss_sum += loss.item() / world
+            update_tokens += t["input_ids"].numel()
+            measured.mean("entropy", out["token_entropy"][mask])
+            for name, key in (("kl", "kl"), ("clip_ratio/low", "clip_low"), ("clip_ratio/high", "clip_high")):
+                if key in per_token:
+                    measured.mean(name, per_token[key][mask])
+            if epoch == 0:  # trainer against sampler while both still have the same weights
+                difference = (out["log_probs"].detach() - t["sampler_log_probs"])[mask].abs()
+                measured.mean("sampling/logp_difference_mean", difference)
+                measured.max("sampling/logp_difference_max", difference)
+        engine.step()
+    return {
+        "loss": all_reduce(loss_sum),
+        "grad_norm": float(engine.get_global_grad_norm()),  # of this step, before clipping
+        **measured.reduce(),
+        "tokens/update": all_reduce(update_tokens),
+    }
+
+
+# %% [markdown]
+# ## 7. Measuring
+#
+# What each number means, and why a loss of 0 is normal, is in the README's table of metrics.
+
+
+# %%
+class Measurements:
+    """Means and maxima over tokens or episodes, gathered bit by bit, then over all processes."""
+
+    def __init__(self):
+        self.sums, self.maxima = {}, {}
+
+    def mean(self, name, values):
+        values = torch.as_tensor(values, dtype=torch.float64)
+        total, count = self.sums.get(name, (0.0, 0))
+        self.sums[name] = (total + values.sum().item(), count + values.numel())
+
+    def max(self, name, values):
+        largest = torch.as_tensor(values, dtype=torch.float64).amax().item() if len(values) else 0.0
+        self.maxima[name] = max(self.maxima.get(name, 0.0), largest)
+
+    def reduce(self):
+        """{name: value} over all processes; every process must have measured the same names in the same order."""
+        result = {}
+        for name, (total, count) in self.sums.items():
+            result[name] = all_reduce(total) / max(1.0, all_reduce(count))
+        return result | {name: all_reduce(value, dist.ReduceOp.MAX) for name, value in self.maxima.items()}
+
+
+def measure_episodes(episodes, metadata):
+    """The metrics of one step's completions and rewards."""
+    m = Measurements()
+    m.mean("reward", [e.reward["reward"] for e in episodes])
+    m.mean("reward_std", [metadata["reward_std"]])
+    m.mean("reward/format", [e.reward["format_reward"] for e in episodes])
+    m.mean("reward/answer", [e.reward["answer_reward"] for e in episodes])
+    m.mean("frac_reward_zero_std", [metadata["frac_reward_zero_std"]])
+    m.mean("completions/mean_length", [e.length for e in episodes])
+    m.mean("completions/clipped_ratio", [e.completion.finish_reason == "length" for e in episodes])
+    return m.reduce() | {"tokens/rollout": all_reduce(sum(e.length for e in episodes))}
+
+
+def complaints(metrics, config):
+    """The silent failures of RL runs, in words."""
+    if metrics["completions/clipped_ratio"] == 1:
+        yield (
+            f"no completion ended by itself within --max_tokens {config.max_tokens}: does this prompt make the model "
+            "stop at one of the stop tokens shown at the start?"
+        )
+    elif metrics["completions/clipped_ratio"] > 0.5:
+        yield "more than half of the completions were cut off and could not answer: raise --max_tokens"
+    if metrics["frac_reward_zero_std"] == 1:
+        yield (
+            "no signal: within each group all completions got the same reward, so every advantage is 0. If this goes "
+            "on, the task is too hard or too easy for the model, or the prompt does not fit it; try more --completions"
+        )
+    if metrics.get("sampling/logp_difference_mean", 0) > 0.1:
+        yield (
+            f"sampler and trainer disagree by {metrics['sampling/logp_difference_mean']:.2f} nats a token: "
+            "the sampler has other weights, or computes in another precision"
+        )
+
+
+def wilson_interval(successes, n):
+    """95% confidence interval of a proportion (Wilson 1927); unlike mean +- 2 sigma it stays within [0, 1]."""
+    if n == 0:
+        return 0.0, 1.0
+    z, p = 1.96, successes / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def evaluate(rollout, problems, task, tokenizer, config, rank, world):
+    """pass@1 at the training temperature: one completion of each problem, every process on its share.
+
+    Returns the metrics, overall and by the task's subgroups, and this process's episodes, as samples to look at.
+    """
+    # The same seed at every evaluation: what differs between two of them is the model, not the dice.
+    seed = derive_seed(config.seed, rank, "evaluation")
+    episodes = sample_completions(rollout, problems[rank::world], task, tokenizer, config, seed, n=1)
+    score(episodes, task, dataclasses.replace(config, completions=1))
+    mine = [
+        (e.reward["answer_reward"], e.reward["format_reward"] == 1, e.length, task.subgroups(e.problem)) for e in episodes
+    ]
+    everyone = [None] * world
+    dist.all_gather_object(everyone, mine)
+    groups = {"": []}
+    for answer, well_formed, length, subgroups in (row for rows in everyone for row in rows):
+        for name in ("", *(f"{s}/" for s in subgroups)):
+            groups.setdefault(name, []).append((answer, well_formed, length))
+    metrics = {}
+    for name, rows in sorted(groups.items()):
+        answers, formats, lengths = map(np.array, zip(*rows))
+        low, high = wilson_interval(answers.sum(), len(rows))
+        metrics |= {
+            f"eval/{name}pass@1": answers.mean().item(),
+            f"eval/{name}pass@1_low": low,
+            f"eval/{name}pass@1_high": high,
+            f"eval/{name}format": formats.mean().item(),
+            f"eval/{name}mean_length": lengths.mean().item(),
+            f"eval/{name}problems": len(rows),
+        }
+    return metrics, episodes
+
+
+# %% [markdown]
+# ## 8. The record of a run
+#
+# `out/NAME/`: `config.json`, `metrics.jsonl` (one object a step), `episodes/` (every completion with its reward),
+# `curves.png`, `checkpoints/`, and at the end `model/`.
+
+
+# %%
+class Run:
+    """The run's directory and the console. Only the first process writes."""
+
+    def __init__(self, config, first):
+        name = config.name or f"{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
+        self.path = config.resume or os.path.join(config.out, name)
+        self.first, self.config, self.wandb = first, config, None
+        self.metrics_file = os.path.join(self.path, "metrics.jsonl")
+        self.checkpoints = os.path.join(self.path, "checkpoints")
+        if not first:
+            return
+        if os.path.exists(self.path) and not config.resume:
+            raise UserError(f"{self.path} exists: --resume {self.path} goes on with it, another --name starts afresh.")
+        if config.wandb != "off":
+            self.start_wandb(name)
+        os.makedirs(os.path.join(self.path, "episodes"), exist_ok=True)
+        with open(os.path.join(self.path, "config.json"), "w") as file:
+            json.dump(dataclasses.asdict(dataclasses.replace(config, resume=None)), file, indent=2)
+
+    def start_wandb(self, name):
+        import wandb
+
+        os.environ.setdefault("WANDB_SILENT", "true")
+        if self.config.wandb == "online" and not (os.environ.get("WANDB_API_KEY") or wandb.api.api_key):
+            raise UserError("--wandb online needs an account: run `wandb login` first, or take --wandb offline.")
+        os.makedirs(self.path, exist_ok=True)
+        settings = {"mode": self.config.wandb, "dir": self.path, "config": dataclasses.asdict(self.config)}
+        self.wandb = wandb.init(project="nano_r1", name=name, **settings)
+
+    def records(self):
+        if not os.path.exists(self.metrics_file):
+            return []
+        with open(self.metrics_file) as file:
+            return [json.loads(line) for line in file]
+
+    def rewind(self, step):
+        """Forget what was recorded after `step`: those steps will be done again."""
+        if not self.first:
+            return
+        kept = [record for record in self.records() if record["step"] <= step]
+        with open(self.metrics_file + ".tmp", "w") as file:
+            file.writelines(json.dumps(record) + "\n" for record in kept)
+        os.replace(self.metrics_file + ".tmp", self.metrics_file)
+        for name in os.listdir(os.path.join(self.path, "episodes")):
+            if int(name.removeprefix("step_").removesuffix(".jsonl")) > step:
+                os.remove(os.path.join(self.path, "episodes", name))
+
+    def say(self, text=""):
+        if self.first:
+            print(text, flush=True)
+
+    def log(self, metrics):
+        if self.first:
+            with open(self.metrics_file, "a") as file:
+                file.write(json.dumps(metrics) + "\n")
+            if self.wandb:
+                self.wandb.log(metrics, step=metrics["step"])
+
+    def save_episodes(self, step, episodes):
+        rows = [
+            {
+                "problem": e.problem,
+                "completion": e.text,
+                **e.reward,
+                "advantage": e.advantage,
+                "length": e.length,
+                "prompt_length": len(e.prompt_ids),
+                "finish_reason": e.completion.finish_reason,
+            }
+            for e in episodes
+        ]
+        everyone = [None] * dist.get_world_size() if self.first else None
+        dist.gather_object(rows, everyone)
+        if self.first:
+            with open(os.path.join(self.path, "episodes", f"step_{step:06d}.jsonl"), "w") as file:
+                file.writelines(json.dumps(row) + "\n" for rows in everyone for row in rows)
+
+    def show_step(self, m, seconds_left):
+        self.say(
+            f"step {m['step']:>4}/{self.config.steps}  reward {m['reward']:.2f}  correct {m['reward/answer']:.2f}  "
+            f"format {m['reward/format']:.2f}  length {m['completions/mean_length']:.0f}  "
+            f"cut off {m['completions/clipped_ratio']:.0%}  no signal {m['frac_reward_zero_std']:.0%}  "
+            f"entropy {m['entropy']:.2f}  grad {m['grad_norm']:.2f}  {m['time/step']:.1f} s  "
+            f"{seconds_left / 60:.0f} min left"
+        )
+        for sentence in complaints(m, self.config):
+            self.say(f"  WARNING: {sentence}")
+
+    def show_evaluation(self, step, m, episodes):
+        self.say(
+            f"\nevaluation after step {step}: pass@1 {m['eval/pass@1']:.3f} "
+            f"[{m['eval/pass@1_low']:.3f}, {m['eval/pass@1_high']:.3f}] on {m['eval/problems']} problems, "
+            f"format {m['eval/format']:.2f}, length {m['eval/mean_length']:.0f}"
+        )
+        subgroups = sorted(name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith("/problems"))
+        self.say("  " + "  ".join(f"{s} {m[f'eval/{s}/pass@1']:.3f}" for s in subgroups))
+        right = [e for e in episodes if e.reward["answer_reward"] == 1]
+        wrong = [e for e in episodes if e.reward["answer_reward"] != 1]
+        for e in right[:1] + wrong[:1]:
+            self.say(f"  --- {e.problem}: {e.reward['why']}")
+            text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
+            self.say("\n".join(f"  | {line}" for line in text.strip().splitlines()))
+        self.say()
+
+    def plot(self):
+        """curves.png: what one looks at to see whether a run learns."""
+        if not self.first:
+            return
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        records = self.records()
+        steps = [r for r in records if "reward" in r]
+        evals = [r for r in records if "eval/pass@1" in r]
+        figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), constrained_layout=True)
+        panels = [
+            ("accuracy", [("reward/answer", "training batch")]),
+            ("reward", [("reward", "total (0 to 2)"), ("reward/format", "format")]),
+            ("completion length (tokens)", [("completions/mean_length", "mean")]),
+            ("entropy (nats a token)", [("entropy", None)]),
+            ("gradient norm", [("grad_norm", None)]),
+            ("shares", [("frac_reward_zero_std", "groups without signal"), ("completions/clipped_ratio", "cut off")]),
+        ]
+        for axis, (title, series) in zip(axes.flat, panels):
+            for name, label in series:
+                axis.plot([r["step"] for r in steps], [r[name] for r in steps], label=label, alpha=0.7, linewidth=1)
+            axis.set(title=title, xlabel="step")
+        x = [r["step"] for r in evals]
+        axes[0, 0].plot(x, [r["eval/pass@1"] for r in evals], "o-", label="evaluation, pass@1")
+        low, high = ([r[f"eval/pass@1_{end}"] for r in evals] for end in ("low", "high"))
+        axes[0, 0].fill_between(x, low, high, alpha=0.2, color="C1", label="95% interval")
+        for axis in axes.flat:
+            axis.grid(alpha=0.3)
+            if axis.get_legend_handles_labels()[0]:
+                axis.legend(fontsize=8)
+        figure.suptitle(f"{self.path}: {self.config.model} on {self.config.task}")
+        figure.savefig(os.path.join(self.path, "curves.tmp.png"), dpi=110)
+        plt.close(figure)
+        os.replace(os.path.join(self.path, "curves.tmp.png"), os.path.join(self.path, "curves.png"))
+
+
+# %% [markdown]
+# ## 9. The loop
+
+
+# %%
+def main(config):
+    """Evaluate, train, evaluate again, save. Returns the run's directory."""
+    rank, world, device = start_processes()
+    if config.questions % world:
+        raise UserError(f"--questions {config.questions} cannot be shared equally by {world} processes.")
+    task = load_task(config.task)
+    train_problems, test_problems = load_all_problems(task, config)
+    tokenizer = load_tokenizer(config.model)
+    policy = load_model(config.model, config.dtype).to(device)
+    stop_ids = stop_token_ids(policy, tokenizer)
+    reference = load_model(config.model, config.dtype).to(device).eval() if config.kl_coef > 0 else None
+    if config.gradient_checkpointing:
+        policy.gradient_checkpointing_enable()
+
+    run = Run(config, first=rank == 0)
+    introduce(run, task, tokenizer, policy, train_problems, test_problems, stop_ids, world, device)
+    engine = make_engine(policy, config)
+    longest = max(len(tokenizer.encode(task.format_prompt(p, tokenizer, config.prompt))) for p in test_problems)
+    rollout = make_rollout(config, policy, tokenizer, stop_ids, 2 * longest + config.max_tokens, rank, world)
+
+    done = load_checkpoint(engine, run.checkpoints) if config.resume else 0
+    if config.resume:
+        run.rewind(done)
+        run.say(f"Going on after step {done}.\n")
+        rollout.sync_weights(policy)
+
+    def evaluation(step):
+        metrics, episodes = evaluate(rollout, test_problems, task, tokenizer, config, rank, world)
+        run.show_evaluation(step, metrics, episodes)
+        return metrics
+
+    if done == 0:
+        run.log({"step": 0, **evaluation(0)})
+    pace = []  # seconds of recent steps
+    for step in range(done + 1, config.steps + 1):
+        clock = Clock()
+        # 1. Sample m questions.
+        questions = sample_questions(train_problems, step, config, rank, world)
+
+        # 2. Sample n completions of each from the current policy.
+        with clock("rollout"):
+            seed = derive_seed(config.seed, step, rank, "rollout")
+            episodes = sample_completions(rollout, questions, task, tokenizer, config, seed)
+            rollout.sleep()
+
+        # 3. Reward each completion.  4. Advantages: better or worse than the rest of its group?
+        with clock("reward"):
+            metadata = score(episodes, task, config)
+
+        # 5. Log-probabilities under the frozen reference, for the KL penalty.
+        with clock("update"):
+            if reference is not None:
+                add_log_probs(reference, episodes, "ref_log_probs", config, device)
+
+            # 6. The loss, and 7. the optimizer's step.
+            lr = set_learning_rate(engine, config, step)
+            measured = update_policy(engine, episodes, config, device, world)
+        with clock("sync"):
+            rollout.wake()
+            rollout.sync_weights(policy)
+
+        # 8. Log, evaluate, save.
+        metrics = {"step": step, **measure_episodes(episodes, metadata), **measured, "lr": lr, **clock.seconds}
+        run.save_episodes(step, episodes)
+        pace = [*pace[-9:], metrics["time/step"]]
+        run.show_step(metrics, (config.steps - step) * sum(pace) / len(pace))
+        last = step == config.steps
+        if last or (config.eval_every and step % config.eval_every == 0):
+            metrics |= evaluation(step)
+        run.log(metrics)
+        if last or (config.eval_every and step % config.eval_every == 0):
+            run.plot()
+        if config.save_every and step % config.save_every == 0:
+            save_checkpoint(engine, tokenizer, run.checkpoints, step, config.keep_checkpoints)
+
+    save_policy(policy, tokenizer, os.path.join(run.path, "model"))
+    conclude(run)
+    return run.path
+
+
+class Clock:
+    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"]."""
+
+    def __init__(self):
+        self.start, self.parts = time.perf_counter(), {}
+
+    @contextlib.contextmanager
+    def __call__(self, name):
+        start = time.perf_counter()
+        yield
+        self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
+
+    @property
+    def seconds(self):
+        return {**self.parts, "time/step": time.perf_counter() - self.start}
+
+
+def introduce(run, task, tokenizer, policy, train_problems, test_problems, stop_ids, world, device):
+    """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
+    config = run.config
+    size = sum(p.numel() for p in policy.parameters())
+    per_step = config.questions * config.completions
+    run.say(
+        f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
+        f"{config.task}: {len(train_problems)} problems to train on, {len(test_problems)} to evaluate on\n"
+        f"{config.steps} steps of {config.questions} questions x {config.completions} completions = {per_step} episodes\n"
+        f"record: {run.path}\n"
+        f"stop tokens: {', '.join(f'{tokenizer.decode([i])!r} ({i})' for i in stop_ids)}\n"
+        f"the first prompt, as the model sees it:"
+    )
+    prompt = task.format_prompt(test_problems[0], tokenizer, config.prompt)
+    run.say("\n".join(f"  | {line}" for line in prompt.splitlines()))
+
+
+def conclude(run):
+    """The result in a line, and where everything is."""
+    evals = [r for r in run.records() if "eval/pass@1" in r]
+    if not run.first or not evals:
+        return
+    (a, b) = evals[0], evals[-1]
+    interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
+    trained = sum(r.get("time/step", 0.0) for r in run.records()) / 60
+    run.say(
+        f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps "
+        f"({trained:.1f} minutes of training)\n"
+        f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
+        f"curves    {run.path}/curves.png\n"
+        f"episodes  {run.path}/episodes     every completion with its reward and advantage\n"
+        f"metrics   {run.path}/metrics.jsonl"
+    )
+
+
+if AS_SCRIPT:
+    try:
+        main(CONFIG)
+    except UserError as error:
+        print(f"nano_r1.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\nInterrupted. --resume RUN_DIRECTORY goes on from the last checkpoint.", file=sys.stderr)
+        sys.exit(130)

@@ -42,6 +42,7 @@ from nano_r1 import (
     save_checkpoint,
     save_policy,
     setting,
+    split_by_tokens,
     start_processes,
 )
 
@@ -252,18 +253,6 @@ def make_rows(config, tokenizer, problems, step):
     return rows
 
 
-def micro_batches(rows, budget):
-    """Rows of similar length together, at most `budget` tokens (padding included) in each."""
-    batch = []
-    for row in sorted(rows, key=lambda r: len(r[0]) + len(r[1])):
-        width = len(row[0]) + len(row[1])
-        if batch and width * (len(batch) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(row)
-    yield batch
-
-
 def main(config):
     start_processes()
     tokenizer = make_tokenizer()
@@ -290,7 +279,7 @@ def main(config):
         rows = make_rows(config, tokenizer, problems, step)
         tokens = sum(len(response) for _, response in rows)
         loss = 0.0
-        for batch in micro_batches(rows, config.micro_batch_tokens):
+        for batch in split_by_tokens(rows, lambda row: len(row[0]) + len(row[1]), config.micro_batch_tokens):
             tensors = pad_prompts_and_outputs(*zip(*batch), tokenizer.pad_token_id)
             log_probs = get_response_log_probs(engine, tensors["input_ids"], tensors["labels"])["log_probs"]
             part, _ = sft_microbatch_train_step(

@@ -1,0 +1,108 @@
+"""The sampling loop: what it returns is what the policy says."""
+
+import pytest
+import torch
+
+import countdown_rewards as task
+import nano_r1 as r1
+
+
+@pytest.fixture(scope="module")
+def policy():
+    r1.start_processes()
+    return r1.load_model("models/nano-base", "float32").eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return r1.load_tokenizer("models/nano-base")
+
+
+@pytest.fixture(scope="module")
+def prompts(tokenizer):
+    return [tokenizer.encode(task.format_prompt(p, tokenizer)) for p in task.generate_problems("test", 6, 0)]
+
+
+@pytest.fixture
+def rollout(policy, tokenizer):
+    return r1.TransformersRollout(policy, [tokenizer.eos_token_id], tokenizer.pad_token_id)
+
+
+def scored(policy, prompts, groups, temperature):
+    """Each completion's log-probabilities by one forward pass over prompt and completion."""
+    pairs = [(p, c.token_ids) for p, group in zip(prompts, groups) for c in group]
+    batch = r1.pad_prompts_and_outputs(*zip(*pairs), pad_id=0)
+    with torch.no_grad():
+        out = r1.get_response_log_probs(policy, batch["input_ids"], batch["labels"], temperature=temperature)
+    return [row[mask] for row, mask in zip(out["log_probs"], batch["response_mask"])]
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
+def test_logprobs_are_those_of_the_scored_distribution(rollout, policy, prompts, temperature):
+    groups = rollout.generate(prompts, 4, temperature, 120, seed=1)
+    for completion, reference in zip((c for g in groups for c in g), scored(policy, prompts, groups, temperature)):
+        assert torch.allclose(torch.tensor(completion.logprobs), reference, atol=2e-4)
+
+
+def test_greedy_is_what_generate_gives(rollout, policy, prompts, tokenizer):
+    groups = rollout.generate(prompts, 1, 0, 60, seed=1)
+    for prompt, (completion,) in zip(prompts, groups):
+        ids = torch.tensor([prompt])
+        theirs = policy.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=60,
+            pad_token_id=tokenizer.pad_token_id,
+        )  # fmt: skip
+        assert completion.token_ids == theirs[0, len(prompt) :].tolist()
+
+
+def test_one_list_of_n_completions_for_each_prompt_in_order(rollout, prompts):
+    groups = rollout.generate(prompts, 3, 1.0, 20, seed=1)
+    assert [len(g) for g in groups] == [3] * len(prompts)
+
+
+def test_completions_of_a_group_differ(rollout, prompts):
+    (group,) = rollout.generate(prompts[:1], 8, 1.0, 40, seed=1)
+    assert len({tuple(c.token_ids) for c in group}) > 1
+
+
+def test_same_seed_same_completions_and_another_seed_others(rollout, prompts):
+    first, again, other = (rollout.generate(prompts, 2, 1.0, 40, seed=s) for s in (5, 5, 6))
+    assert first == again and first != other
+
+
+def test_a_finished_completion_ends_with_its_stop_token_and_an_unfinished_one_has_max_tokens(rollout, prompts, tokenizer):
+    completions = [c for g in rollout.generate(prompts, 16, 1.0, 40, seed=2) for c in g]
+    assert {c.finish_reason for c in completions} == {"stop", "length"}
+    for c in completions:
+        assert tokenizer.eos_token_id not in c.token_ids[:-1]
+        assert len(c.token_ids) == len(c.logprobs)
+        if c.finish_reason == "stop":
+            assert c.token_ids[-1] == tokenizer.eos_token_id
+        else:
+            assert len(c.token_ids) == 40 and c.token_ids[-1] != tokenizer.eos_token_id
+
+
+def test_samples_follow_the_model_s_distribution(rollout, policy, prompts):
+    (group,) = rollout.generate([prompts[0]], 4000, 1.0, 2, seed=3)
+    second = [c.token_ids[1] for c in group]  # the first token is nearly always a newline
+    first = max(set(c.token_ids[0] for c in group), key=[c.token_ids[0] for c in group].count)
+    with torch.no_grad():
+        probs = policy(torch.tensor([prompts[0] + [first]])).logits[0, -1].softmax(-1)
+    chosen = [s for s, c in zip(second, group) if c.token_ids[0] == first]
+    for token in probs.topk(4).indices.tolist():
+        expected = probs[token].item()
+        sigma = (expected * (1 - expected) / len(chosen)) ** 0.5
+        assert abs(chosen.count(token) / len(chosen) - expected) < 5 * sigma + 1e-3
+
+
+def test_more_rows_than_fit_at_once_are_sampled_in_turns(rollout, prompts):
+    rollout.MAX_ROWS = 4
+    assert [len(g) for g in rollout.generate(prompts, 2, 1.0, 10, seed=1)] == [2] * len(prompts)
+
+
+def test_stop_tokens_are_the_tokenizer_s_and_the_generation_config_s(policy, tokenizer):
+    policy.generation_config.eos_token_id = [7, 9]
+    try:
+        assert r1.stop_token_ids(policy, tokenizer) == sorted({tokenizer.eos_token_id, 7, 9})
+    finally:
+        policy.generation_config.eos_token_id = tokenizer.eos_token_id
