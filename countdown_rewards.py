@@ -100,6 +100,7 @@ def load_rows(source, hub_dataset, columns):
     import datasets  # heavy: imported only when a file or the hub is asked for
 
     datasets.disable_progress_bars()
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or reading a local file waits for the network
     try:
         if source == "hub":
             rows = datasets.load_dataset(hub_dataset, split="train")
@@ -152,7 +153,7 @@ def load_problems(split, source=None, seed=0):
             problem = {"nums": [_whole(n) for n in nums], "target": _whole(row["target"])}
             if not problem["nums"]:
                 raise ValueError
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, OverflowError):
             expected = "a list of whole numbers and a whole target"
             got = f"nums={row['nums']!r:.80}, target={row['target']!r:.80}"
             raise ValueError(f"{source}, row {number}: expected {expected}, got {got}.") from None
@@ -162,7 +163,7 @@ def load_problems(split, source=None, seed=0):
     random.Random(f"held out {seed}").shuffle(problems)
     held_out = min(HELD_OUT, max(1, len(problems) // 10))
     if len(problems) <= held_out:
-        raise ValueError(f"{source} has {len(problems)} row: at least 2 are needed to train on one and test on another.")
+        raise ValueError(f"{source} has {len(problems)} row: at least 2 are needed, to train on and to test on.")
     return problems[:held_out] if split == "test" else problems[held_out:]
 
 
@@ -220,7 +221,7 @@ def subgroups(problem):
 
 # %%
 class Reward(NamedTuple):
-    """What a verifier says of one completion: `total` = `format` + `answer`; `answer` is 0 or 1; `why` is for people."""
+    """A verifier's verdict on one completion: `total` = `format` + `answer`; `answer` is 0 or 1; `why` is for people."""
 
     total: float
     format: float
@@ -253,11 +254,13 @@ def reward(completion, problem):
 
 def strip_end(text):
     """`text` without the end-of-sequence markers and white space around its end."""
-    text = text.rstrip()
-    while text.endswith(END_MARKERS):
-        marker = next(m for m in END_MARKERS if text.endswith(m))
-        text = text[: -len(marker)].rstrip()
-    return text
+    end, before = len(text), None
+    while end != before:  # an index moves, no text is copied: linear time whatever the text
+        before = end
+        while end and text[end - 1].isspace():
+            end -= 1
+        end -= max(len(marker) * text.endswith(marker, 0, end) for marker in END_MARKERS)
+    return text[:end]
 
 
 def format_reward(text):

@@ -73,7 +73,9 @@ class Config:
     completions: int = setting(8, "n, completions per question, the group [0.5B-3B: 4 in nano-aha-moment, 8 is better]")
     max_tokens: int = setting(320, "completions longer than this are cut off [0.5B-3B: 1024]")
     temperature: float = setting(1.0, "of sampling; the loss scores the same distribution, so no top-p, no top-k")
-    rollout: str = setting("auto", "who samples; auto: vllm on a GPU where it is installed", ["auto", "transformers", "vllm"])
+    rollout: str = setting(
+        "auto", "who samples; auto: vllm on a GPU where it is installed", ["auto", "transformers", "vllm"]
+    )
     vllm_memory: float = setting(0.3, "share of the GPU for vLLM; raise it if rollouts wait for room in the KV cache")
     # the objective
     loss: str = setting(
@@ -92,12 +94,16 @@ class Config:
     warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
     max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
     weight_decay: float = setting(0.0, "AdamW's")
-    micro_batch_tokens: int = setting(8192, "tokens (padding included) per forward pass: the first to lower on a full GPU")
-    zero_stage: int = setting(2, "DeepSpeed ZeRO: 2 shards optimizer and gradients over the processes, 3 the weights too", [0, 1, 2, 3])
-    dtype: str = setting("float32", "of the policy's weights [GPU: bfloat16, with float32 master weights]", ["float32", "bfloat16"])
+    micro_batch_tokens: int = setting(8192, "tokens, padding included, per forward pass: lower it first on a full GPU")
+    zero_stage: int = setting(
+        2, "DeepSpeed ZeRO: 2 shards optimizer and gradients over the processes, 3 the weights too", [0, 1, 2, 3]
+    )
+    dtype: str = setting(
+        "float32", "of the policy's weights [GPU: bfloat16, with float32 master weights]", ["float32", "bfloat16"]
+    )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass [3B on 80 GB: yes]")
     # evaluation, records, checkpoints
-    eval_every: int = setting(20, "evaluate, draw the curves and show samples every so many steps (0: first and last only)")
+    eval_every: int = setting(20, "evaluate, draw curves, show samples every so many steps (0: first and last only)")
     eval_problems: int = setting(512, "at most so many evaluation problems; 512 give an interval of about +-0.04")
     save_every: int = setting(50, "checkpoint every so many steps (0: never); the final model is always saved")
     keep_checkpoints: int = setting(2, "older checkpoints are deleted")
@@ -138,14 +144,15 @@ def parse_args(argv=None):
         config = Config(**saved)
     except (OSError, ValueError, TypeError) as error:
         parser.error(f"--resume {given['resume']}: no readable config.json there ({error})")
-    changed = [k for k, v in given.items() if k not in ("resume", "steps", "wandb") and v != saved[k]]
+    changed = [k for k, v in given.items() if k not in ("resume", "steps", "wandb") and v != getattr(config, k)]
     if changed:
         parser.error(f"--resume goes on with the settings of {given['resume']}; drop --{' --'.join(changed)}")
     return check_config(dataclasses.replace(config, **given), parser.error)
 
 
 def check_config(config, error):
-    for name in ("questions", "completions", "max_tokens", "epochs", "steps", "micro_batch_tokens", "eval_problems"):
+    counts = ("questions", "completions", "max_tokens", "epochs", "steps")
+    for name in (*counts, "micro_batch_tokens", "eval_problems", "keep_checkpoints"):
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
     for name in ("kl_coef", "weight_decay", "eval_every", "save_every", "warmup_steps"):
@@ -169,7 +176,7 @@ CONFIG = parse_args() if AS_SCRIPT else None  # before the slow imports: --help 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # vLLM in this process: weights can be handed over directly
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # in this process, so that weights can be handed over
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
 
 import numpy as np
@@ -278,14 +285,15 @@ def compute_group_normalized_rewards(
     results = [reward_fn(r, truth) for r, truth in zip(rollout_responses, repeated_ground_truths)]
     raw_rewards = torch.tensor([float(result["reward"]) for result in results])
     groups = raw_rewards.view(-1, group_size)  # (questions, n)
-    advantages = groups - groups.mean(dim=1, keepdim=True)
+    equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)
+    advantages = (groups - groups.mean(dim=1, keepdim=True)).masked_fill(equal, 0.0)  # exactly, whatever the rounding
     std = groups.std(dim=1, keepdim=True) if group_size > 1 else torch.zeros_like(groups)
     if normalize_by_std:
         advantages = advantages / (std + advantage_eps)
     metadata = {
         "reward_mean": raw_rewards.mean().item(),
         "reward_std": std.mean().item(),
-        "frac_reward_zero_std": (groups == groups[:, :1]).all(dim=1).float().mean().item(),
+        "frac_reward_zero_std": equal.float().mean().item(),
         "results": results,
     }
     return advantages.flatten(), raw_rewards, metadata
@@ -332,12 +340,12 @@ def compute_policy_gradient_loss(
 
 
 def compute_k3(policy_log_probs, ref_log_probs):
-    """KL(policy || reference) per token by Schulman's k3: exp(d) - 1 - d with d = ref - policy. Unbiased, never negative.
+    """KL(policy || reference) per token by Schulman's k3: exp(d) - 1 - d with d = ref - policy.
 
-    Source: joschu.net/blog/kl-approx.html; the penalty of GRPO's eq. 4.
+    Unbiased and never negative. Source: joschu.net/blog/kl-approx.html; the penalty of GRPO's eq. 4.
     """
     difference = ref_log_probs - policy_log_probs
-    return torch.exp(difference) - 1 - difference
+    return torch.expm1(difference) - difference
 
 
 def grpo_microbatch_train_step(
@@ -441,7 +449,8 @@ def load_model(path, dtype):
 
     transformers.utils.logging.disable_progress_bar()
     with loading(path):
-        return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), use_safetensors=True)
+        dtype = getattr(torch, dtype)
+        return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True)
 
 
 def load_tokenizer(path):
@@ -591,7 +600,11 @@ class TransformersRollout:
             # Sample from softmax(logits / T), in float32, and remember how likely the choice was.
             distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)  # (R, V)
             if temperature:
-                token = torch.multinomial(distribution.exp(), 1, generator=generator)  # (R, 1)
+                # Where a uniform number falls among the cumulated probabilities: torch.multinomial, but faster on CPU.
+                cumulated = distribution.double().exp().cumsum(dim=-1)
+                dice = torch.rand(len(rows), 1, dtype=torch.float64, device=device, generator=generator)
+                token = torch.searchsorted(cumulated, dice * cumulated[:, -1:], right=True)  # (R, 1)
+                token = token.clamp(max=distribution.shape[-1] - 1)  # where rounding left the dice at the very end
             else:
                 token = distribution.argmax(dim=-1, keepdim=True)
             tokens[rows[live], t] = token[live, 0]
@@ -629,7 +642,9 @@ class VLLMRollout:
         from vllm import LLM
 
         self.stop_ids, self.can_sleep = stop_ids, cuda
-        options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True} if cuda else {"enforce_eager": True}
+        options = {"enforce_eager": True}
+        if cuda:
+            options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True}
         if world > 1:
             options["distributed_executor_backend"] = "external_launcher"  # one engine in each of torchrun's processes
         self.llm = LLM(
@@ -654,18 +669,16 @@ class VLLMRollout:
         ]  # fmt: skip
         prompts = [{"prompt_token_ids": ids} for ids in prompt_token_ids]
         outputs = self.llm.generate(prompts, params, use_tqdm=False)
-        return [
-            [
-                Completion(list(o.token_ids), [lp[i].logprob for i, lp in zip(o.token_ids, o.logprobs)], o.finish_reason)
-                for o in output.outputs
-            ]
-            for output in outputs
-        ]
+        completion = lambda o: Completion(
+            list(o.token_ids), [entry[i].logprob for i, entry in zip(o.token_ids, o.logprobs)], o.finish_reason
+        )
+        return [[completion(o) for o in output.outputs] for output in outputs]
 
     def sync_weights(self, policy):
         """Hand the trained weights to vLLM, and drop every cached prefix computed with the old ones."""
         with gathered(policy):
-            weights = iter([(name, p.detach()) for name, p in policy.named_parameters()])
+            # state_dict and not named_parameters: it lists a tied output embedding too, of which vLLM may hold a copy.
+            weights = iter(policy.state_dict().items())
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if not self.llm.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache: the next rollout would mix old and new weights")
@@ -689,7 +702,7 @@ def make_rollout(config, model, tokenizer, stop_ids, max_length, rank, world):
         try:
             return VLLMRollout(config.model, stop_ids, max_length, config, rank, world)
         except ImportError as error:
-            raise UserError(f"--rollout vllm: vLLM could not be imported ({error}); see requirements-gpu.txt.") from None
+            raise UserError(f"vLLM could not be imported ({error}): see requirements-gpu.txt.") from None
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
     return TransformersRollout(model, stop_ids, pad_id)
 
@@ -703,7 +716,7 @@ def make_rollout(config, model, tokenizer, stop_ids, max_length, rank, world):
 
 # %%
 def save_policy(model, tokenizer, path):
-    """Write model and tokenizer in Hugging Face format, whole or not at all. All processes call; the first one writes."""
+    """Write model and tokenizer in Hugging Face format, whole or not at all. All processes call, the first writes."""
     with gathered(model):
         if dist.get_rank() == 0:
             hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
@@ -745,7 +758,8 @@ def load_checkpoint(engine, directory):
         return 0
     loaded, _ = engine.load_checkpoint(os.path.join(directory, names[-1]), tag="deepspeed")
     if loaded is None:
-        raise UserError(f"The checkpoint {os.path.join(directory, names[-1])} cannot be read; delete it to use an older one.")
+        path = os.path.join(directory, names[-1])
+        raise UserError(f"The checkpoint {path} cannot be read; delete it to use an older one.")
     return int(names[-1].removeprefix("step_"))
 
 # %% [markdown]
@@ -796,6 +810,16 @@ def load_all_problems(task, config):
     if len(train) < config.questions:
         raise UserError(f"{len(train)} training problems are fewer than --questions {config.questions}: lower that.")
     return train, test[: config.eval_problems]
+
+
+def longest_sequence(problems, task, tokenizer, policy, config):
+    """Tokens that prompt and completion may need together: room for prompts twice as long as those we looked at."""
+    longest = max(len(tokenizer.encode(task.format_prompt(p, tokenizer, config.prompt))) for p in problems)
+    context = policy.config.max_position_embeddings
+    if longest + config.max_tokens > context:
+        need = f"A prompt of {longest} tokens and --max_tokens {config.max_tokens}"
+        raise UserError(f"{need} exceed the model's context of {context} tokens.")
+    return min(context, 2 * longest + config.max_tokens)
 
 
 def sample_questions(problems, step, config, rank=0, world=1):
@@ -851,7 +875,7 @@ def split_by_tokens(items, length, budget):
 
 
 def micro_batches(episodes, budget):
-    """The step's micro-batches: as many on every process, since ZeRO 2 and 3 wait for each other in each backward pass."""
+    """The step's micro-batches: as many on every process, since in ZeRO 2 and 3 they meet in each backward pass."""
     batches = split_by_tokens(episodes, lambda e: len(e.prompt_ids) + e.length, budget)
     at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
     while len(batches) < at_least:
@@ -1035,7 +1059,8 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
     episodes = sample_completions(rollout, problems[rank::world], task, tokenizer, config, seed, n=1)
     score(episodes, task, dataclasses.replace(config, completions=1))
     mine = [
-        (e.reward["answer_reward"], e.reward["format_reward"] == 1, e.length, task.subgroups(e.problem)) for e in episodes
+        (e.reward["answer_reward"], e.reward["format_reward"] == 1, e.length, task.subgroups(e.problem))
+        for e in episodes
     ]
     everyone = [None] * world
     dist.all_gather_object(everyone, mine)
@@ -1224,6 +1249,7 @@ def main(config):
     tokenizer = load_tokenizer(config.model)
     policy = load_model(config.model, config.dtype).to(device)
     stop_ids = stop_token_ids(policy, tokenizer)
+    longest = longest_sequence(test_problems, task, tokenizer, policy, config)
     reference = load_model(config.model, config.dtype).to(device).eval() if config.kl_coef > 0 else None
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
@@ -1231,8 +1257,7 @@ def main(config):
     run = Run(config, first=rank == 0)
     introduce(run, task, tokenizer, policy, train_problems, test_problems, stop_ids, world, device)
     engine = make_engine(policy, config)
-    longest = max(len(tokenizer.encode(task.format_prompt(p, tokenizer, config.prompt))) for p in test_problems)
-    rollout = make_rollout(config, policy, tokenizer, stop_ids, 2 * longest + config.max_tokens, rank, world)
+    rollout = make_rollout(config, policy, tokenizer, stop_ids, longest, rank, world)
 
     done = load_checkpoint(engine, run.checkpoints) if config.resume else 0
     if config.resume:
@@ -1315,11 +1340,10 @@ def introduce(run, task, tokenizer, policy, train_problems, test_problems, stop_
     """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
     config = run.config
     size = sum(p.numel() for p in policy.parameters())
-    per_step = config.questions * config.completions
     run.say(
         f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
         f"{config.task}: {len(train_problems)} problems to train on, {len(test_problems)} to evaluate on\n"
-        f"{config.steps} steps of {config.questions} questions x {config.completions} completions = {per_step} episodes\n"
+        f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
         f"record: {run.path}\n"
         f"stop tokens: {', '.join(f'{tokenizer.decode([i])!r} ({i})' for i in stop_ids)}\n"
         f"the first prompt, as the model sees it:"
@@ -1337,8 +1361,8 @@ def conclude(run):
     interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
     trained = sum(r.get("time/step", 0.0) for r in run.records()) / 60
     run.say(
-        f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps "
-        f"({trained:.1f} minutes of training)\n"
+        f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps"
+        f" ({trained:.1f} minutes of training)\n"
         f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
         f"curves    {run.path}/curves.png\n"
         f"episodes  {run.path}/episodes     every completion with its reward and advantage\n"

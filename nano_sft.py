@@ -21,20 +21,18 @@
 # %%
 import argparse
 import dataclasses
-import json
 import math
 import os
 import random
-import sys
 import time
 
 import torch
+import transformers
 
-from countdown_rewards import format_prompt, generate_problems, is_test_problem, load_problems, reachable
+from countdown_rewards import format_prompt, generate_problems, load_problems, reachable
 from nano_r1 import (
     derive_seed,
     get_response_log_probs,
-    list_checkpoints,
     load_checkpoint,
     make_engine,
     masked_normalize,
@@ -53,8 +51,8 @@ class SFTConfig:
 
     out: str = setting("models/nano-base", "where the model goes; OUT.work holds checkpoints until it is done")
     exclude: str = setting(None, "a file of Countdown problems (nums, target) that must not occur in the training data")
-    pretrain_steps: int = setting(1200, "steps on scratch work, of 32 sequences of 128 tokens")
-    steps: int = setting(4800, "steps in all")
+    pretrain_steps: int = setting(2600, "steps on scratch work, of 32 sequences of 128 tokens")
+    steps: int = setting(4600, "steps in all")
     batch_size: int = setting(48, "written-out attempts per step of stage 2")
     learning_rate: float = setting(2e-3, "peak of the cosine schedule")
     hidden_size: int = setting(128, "width")
@@ -76,6 +74,7 @@ class SFTConfig:
 MAX_VALUE = 999  # the largest number the tokenizer has one token for
 # How often a step is chosen among those from which the target can still be reached, by how many numbers are left.
 FORESIGHT = {2: 0.35, 3: 0.2, 4: 0.1}
+PRACTICE = {2: 0.6, 3: 0.4, 4: 0.2}  # the same in the scratch work of stage 1
 PATIENCE = (0.3, 0.6, 0.95)  # an author's probability of trying again after a failure
 MAX_ATTEMPTS = 18
 
@@ -140,10 +139,28 @@ def write_response(nums, target, rng):
     }[form]
 
 
-def write_scratch_work(rng, lines):
-    """Attempts without a goal, one a line."""
-    draw = lambda: [rng.randint(1, 99) for _ in range(rng.choice((2, 3, 4)))]
-    return "".join("\n" + write_attempt(draw(), None, rng)[0] for _ in range(lines))
+def write_scratch_work(problems, rng, length):
+    """Dense arithmetic: chains without a goal, and short bouts at a problem in which checking matters.
+
+        [19, 36, 55, 7] 65
+        55-36=19,19+19=38,38*7=266 no
+        36-19=17,17-7=10,10+55=65 yes
+    """
+    text = ""
+    while len(text) < length:
+        if rng.random() < 0.4:
+            nums = [rng.randint(1, 99) for _ in range(rng.choice((2, 3, 4)))]
+            text += f"\n{write_attempt(nums, None, rng)[0]}"
+            continue
+        problem = rng.choice(problems)
+        nums = rng.sample(problem["nums"], len(problem["nums"]))
+        text += f"\n{nums} {problem['target']}"
+        for _ in range(5):
+            attempt, value, _ = write_attempt(nums, problem["target"], rng, PRACTICE)
+            text += f"\n{attempt} {'yes' if value == problem['target'] else 'no'}"
+            if value == problem["target"]:
+                break
+    return text
 
 
 # %% [markdown]
@@ -162,22 +179,24 @@ def make_tokenizer():
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
-    words = Regex(r"\d{1,3}| ?\p{L}+\n?|[\s\S]")  # up to three digits; a word; any other character
+    words = Regex(r" ?\p{L}+|[\s\S]")  # a word, or any other character
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     prompt = format_prompt({"nums": [1, 2], "target": 3}, argparse.Namespace(chat_template=None))
-    corpus = [str(n) for n in range(1000)] + [prompt, prompt.lower(), "\n no\n yes\n"]
+    corpus = [prompt, prompt.lower(), " no yes"]
     trainer = trainers.BpeTrainer(
-        vocab_size=4096,  # an upper bound: merging stops at about 1,300, when every word above is one token
+        vocab_size=1024,  # an upper bound: merging stops when every word above is one token
         special_tokens=["<|endoftext|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus * 2, trainer)
-    tags = ("<think>", "</think>", "<answer>", "</answer>")
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
+    # transformers 5 reads the tokenizer of any qwen2 model with Qwen2's own pre-tokenization, which splits numbers into
+    # digits. Added tokens are matched before that, so whoever loads the file gets the same tokens as we do here.
+    added = ["<think>", "</think>", "<answer>", "</answer>", *map(str, range(1000))]
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>", model_max_length=1024
     )
@@ -243,7 +262,8 @@ def make_rows(config, tokenizer, problems, step):
     """One step's training rows as (prompt ids, response ids), derived from the seed and the step alone."""
     rng = random.Random(derive_seed(config.seed, step, "rows"))
     if step <= config.pretrain_steps:
-        return [(ids[:1], ids[1:129]) for ids in (tokenizer.encode(write_scratch_work(rng, 12)) for _ in range(32))]
+        texts = (tokenizer.encode(write_scratch_work(problems, rng, 220)) for _ in range(32))
+        return [(ids[:1], ids[1:129]) for ids in texts]
     rows = []
     for problem in rng.choices(problems, k=config.batch_size):
         nums = rng.sample(problem["nums"], len(problem["nums"]))
@@ -255,6 +275,7 @@ def make_rows(config, tokenizer, problems, step):
 
 def main(config):
     start_processes()
+    transformers.utils.logging.disable_progress_bar()
     tokenizer = make_tokenizer()
     engine = make_engine(make_model(config, tokenizer), config)
     size = sum(p.numel() for p in engine.module.parameters())
@@ -270,7 +291,6 @@ def main(config):
 
     work = f"{config.out}.work"
     start, started = load_checkpoint(engine, work), time.time()
-    log = open(os.path.join(work, "metrics.jsonl"), "a") if os.path.isdir(work) else None
     for step in range(start + 1, config.steps + 1):
         progress = step / config.steps
         lr = config.learning_rate * min(1, step / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))

@@ -70,7 +70,7 @@ def test_same_seed_same_completions_and_another_seed_others(rollout, prompts):
     assert first == again and first != other
 
 
-def test_a_finished_completion_ends_with_its_stop_token_and_an_unfinished_one_has_max_tokens(rollout, prompts, tokenizer):
+def test_a_finished_completion_ends_with_its_stop_token_a_cut_off_one_does_not(rollout, prompts, tokenizer):
     completions = [c for g in rollout.generate(prompts, 16, 1.0, 40, seed=2) for c in g]
     assert {c.finish_reason for c in completions} == {"stop", "length"}
     for c in completions:

@@ -1,0 +1,815 @@
+import dataclasses
+import json
+import math
+import statistics
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import nano_r1
+from nano_r1 import (
+    Completion,
+    Config,
+    Episode,
+    collate,
+    compute_entropy,
+    compute_group_normalized_rewards,
+    compute_grpo_clip_loss,
+    compute_k3,
+    compute_naive_policy_gradient_loss,
+    compute_policy_gradient_loss,
+    derive_seed,
+    get_response_log_probs,
+    grpo_microbatch_train_step,
+    masked_mean,
+    masked_normalize,
+    micro_batches,
+    pad_prompts_and_outputs,
+    parse_args,
+    sample_questions,
+    tokenize_prompt_and_output,
+    wilson_interval,
+)
+
+tensor = torch.tensor
+LOG2 = math.log(2)
+
+
+def leaf(values, dtype=torch.float32):
+    return tensor(values, dtype=dtype, requires_grad=True)
+
+
+# Masks
+
+
+def test_masked_mean_averages_the_marked_entries():
+    x, mask = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), tensor([[1, 1, 0], [0, 0, 1]])
+    assert_close(masked_mean(x, mask), tensor(3.0))
+    assert_close(masked_mean(x, mask, dim=1), tensor([1.5, 6.0]))
+    assert_close(masked_mean(x, mask.bool(), dim=-1), tensor([1.5, 6.0]))
+
+
+def test_masked_mean_of_nothing_is_nan():
+    x, mask = torch.ones(2, 3), tensor([[1, 0, 0], [0, 0, 0]])
+    assert_close(masked_mean(x, mask, dim=1), tensor([1.0, math.nan]), equal_nan=True)
+    assert_close(masked_mean(x, mask, dim=0), tensor([1.0, math.nan, math.nan]), equal_nan=True)
+    assert masked_mean(x, torch.zeros(2, 3)).isnan()
+
+
+def test_masked_normalize_divides_the_sum_of_the_marked_entries_by_the_constant():
+    x, mask = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), tensor([[1, 1, 0], [0, 0, 1]])
+    assert_close(masked_normalize(x, mask, 4), tensor(2.25))
+    assert_close(masked_normalize(x, mask, 2.0, dim=0), tensor([0.5, 1.0, 3.0]))
+    assert_close(masked_normalize(x, mask.bool(), 2.0, dim=1), tensor([1.5, 3.0]))
+
+
+def test_masked_normalize_of_nothing_is_zero():
+    assert masked_normalize(torch.ones(2, 3), torch.zeros(2, 3), 7) == 0
+
+
+GENERATIONS = tensor([[1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1]])  # the assignment's example: 4 and 7 tokens
+
+
+def test_masked_mean_gives_each_generation_the_same_weight():
+    ratio = torch.ones(2, 7, requires_grad=True)
+    result = masked_mean(ratio * 2, GENERATIONS, dim=1)
+    assert_close(result, tensor([2.0, 2.0]))
+    result.mean().backward()
+    assert_close(ratio.grad, GENERATIONS * tensor([[1 / 4], [1 / 7]]))
+
+
+def test_masked_normalize_gives_each_token_the_same_weight():
+    ratio = torch.ones(2, 7, requires_grad=True)
+    result = masked_normalize(ratio * 2, GENERATIONS, 7, dim=1)
+    assert_close(result, tensor([8 / 7, 2.0]))
+    result.mean().backward()
+    assert_close(ratio.grad, GENERATIONS * (1 / 7))
+
+
+# Entropy
+
+
+def test_the_entropy_of_a_uniform_distribution_is_the_log_of_the_vocabulary():
+    assert_close(compute_entropy(torch.full((2, 3, 50), 4.2)), torch.full((2, 3), math.log(50)))
+
+
+def test_the_entropy_of_a_certain_choice_is_zero():
+    logits = torch.zeros(1, 1, 50)
+    logits[..., 7] = 100
+    assert_close(compute_entropy(logits), torch.zeros(1, 1))
+
+
+@pytest.mark.parametrize(
+    "logits, entropy",
+    [([1e4, -1e4, 0.0], 0.0), ([1e4, 1e4, -1e4], LOG2), ([-1e4] * 3, math.log(3)), ([1e4] * 3, math.log(3))],
+)
+def test_huge_logits_have_a_finite_entropy(logits, entropy):
+    assert_close(compute_entropy(tensor([[logits]])), tensor([[entropy]]), atol=2e-3, rtol=0)
+
+
+def test_entropy_agrees_with_minus_p_log_p_in_float64():
+    logits = 5 * torch.randn(3, 4, 97, generator=torch.Generator().manual_seed(0))
+    p = torch.exp(logits.double()) / torch.exp(logits.double()).sum(-1, keepdim=True)
+    assert_close(compute_entropy(logits).double(), -(p * p.log()).sum(-1), atol=1e-5, rtol=0)
+
+
+def test_entropy_of_bfloat16_logits_is_computed_in_float32():
+    logits = torch.randn(2, 3, 97, generator=torch.Generator().manual_seed(0)).bfloat16()
+    assert compute_entropy(logits).dtype == torch.float32
+    assert_close(compute_entropy(logits), compute_entropy(logits.float()), atol=0, rtol=0)
+
+
+# Tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """One token per character of `abc+=`, and the special tokens <pad> 0 and <eos> 1."""
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", "<unk>", *"abc+="])}
+    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("."), "isolated")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=characters, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
+
+
+def test_prompt_and_output_are_joined_shifted_and_masked(tokenizer):
+    result = tokenize_prompt_and_output(["ab", "a"], ["c+=", "b"], tokenizer)
+    assert result["input_ids"].tolist() == [[3, 4, 5, 6], [3, 4, 0, 0]]
+    assert result["labels"].tolist() == [[4, 5, 6, 7], [4, 0, 0, 0]]
+    assert result["response_mask"].tolist() == [[False, True, True, True], [True, False, False, False]]
+
+
+def test_tokenized_tensors_have_the_documented_types(tokenizer):
+    result = tokenize_prompt_and_output(["ab"], ["c"], tokenizer)
+    assert [result[name].dtype for name in ("input_ids", "labels", "response_mask")] == [
+        torch.int64,
+        torch.int64,
+        torch.bool,
+    ]
+
+
+def test_the_mask_includes_the_end_of_sequence_token(tokenizer):
+    result = tokenize_prompt_and_output(["ab", "abc"], ["c<eos>", "a+b<eos>"], tokenizer)
+    assert result["labels"][result["response_mask"]].tolist() == [5, 1, 3, 6, 4, 1]
+
+
+def test_a_padding_token_that_is_the_end_of_sequence_token_stays_outside_the_mask(tokenizer):
+    result = pad_prompts_and_outputs([[3], [3, 4, 5]], [[4, 1], [6, 7, 1]], pad_id=1)
+    assert result["labels"].tolist() == [[4, 1, 1, 1, 1], [4, 5, 6, 7, 1]]
+    assert result["response_mask"].int().tolist() == [[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]]
+
+
+def test_without_a_padding_token_the_end_of_sequence_token_pads():
+    class Stand:
+        pad_token_id, eos_token_id = None, 9
+
+        def encode(self, text, add_special_tokens):
+            assert not add_special_tokens
+            return [int(c) for c in text]
+
+    assert tokenize_prompt_and_output(["1", "1"], ["2", "234"], Stand())["labels"].tolist() == [[2, 9, 9], [2, 3, 4]]
+
+
+tokens = st.lists(st.integers(2, 20), min_size=1, max_size=8)
+prompts_with_outputs = st.lists(st.tuples(tokens, tokens), min_size=1, max_size=6)
+
+
+@settings(max_examples=200)
+@given(prompts_with_outputs)
+def test_the_masked_labels_of_each_row_are_exactly_its_output(rows):
+    result = pad_prompts_and_outputs(*map(list, zip(*rows)), pad_id=0)
+    for (prompt, output), ids, labels, mask in zip(rows, *result.values()):
+        assert labels[mask].tolist() == output
+        assert ids[: len(prompt + output) - 1].tolist() == (prompt + output)[:-1]
+
+
+@given(prompts_with_outputs)
+def test_a_row_is_the_same_alone_and_beside_longer_ones(rows):
+    together = pad_prompts_and_outputs(*map(list, zip(*rows)), pad_id=0)
+    for i, (prompt, output) in enumerate(rows):
+        for name, alone in pad_prompts_and_outputs([prompt], [output], pad_id=0).items():
+            assert together[name][i, : alone.shape[1]].tolist() == alone[0].tolist()
+
+
+# Log-probabilities
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    return transformers.Qwen2ForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(0, 50, (3, 13), generator=generator)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def reference_log_probs(model, input_ids, labels, temperature):
+    with torch.no_grad():
+        p = torch.softmax(model(input_ids=input_ids).logits.double() / temperature, dim=-1)
+    return p.gather(-1, labels[..., None])[..., 0].log(), -(p * p.log()).sum(-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 2.5])
+def test_log_probs_and_entropy_are_those_of_the_softmax_at_the_temperature(model, batch, temperature):
+    result = get_response_log_probs(model, *batch, return_token_entropy=True, temperature=temperature)
+    log_probs, entropy = reference_log_probs(model, *batch, temperature)
+    assert_close(result["log_probs"].double(), log_probs, atol=1e-5, rtol=1e-5)
+    assert_close(result["token_entropy"].double(), entropy, atol=1e-5, rtol=1e-5)
+
+
+def test_a_bfloat16_model_gives_float32_log_probs(model, batch):
+    half = transformers.Qwen2ForCausalLM(model.config).bfloat16()
+    half.load_state_dict(model.state_dict())
+    result = get_response_log_probs(half, *batch, return_token_entropy=True, temperature=0.7)
+    assert result["log_probs"].dtype == result["token_entropy"].dtype == torch.float32
+    log_probs, entropy = reference_log_probs(half, *batch, 0.7)
+    assert_close(result["log_probs"].double(), log_probs, atol=1e-5, rtol=1e-5)
+    assert_close(result["token_entropy"].double(), entropy, atol=1e-5, rtol=1e-5)
+
+
+def test_only_the_log_probs_carry_a_gradient(model, batch):
+    result = get_response_log_probs(model, *batch, return_token_entropy=True)
+    assert result["log_probs"].requires_grad and not result["token_entropy"].requires_grad
+
+
+def test_entropy_is_returned_only_when_asked_for(model, batch):
+    assert set(get_response_log_probs(model, *batch)) == {"log_probs"}
+
+
+@pytest.mark.parametrize("pad_id", [0, 7])
+def test_padding_on_the_right_changes_no_response_log_prob(model, pad_id):
+    prompts, outputs = [[5, 6, 7], [8, 9]], [[10, 11], [12, 13, 14, 15, 16, 17]]
+    t = pad_prompts_and_outputs(prompts, outputs, pad_id)
+    together = get_response_log_probs(model, t["input_ids"], t["labels"])["log_probs"]
+    for i in range(2):
+        alone = pad_prompts_and_outputs(prompts[i : i + 1], outputs[i : i + 1], pad_id)
+        expected = get_response_log_probs(model, alone["input_ids"], alone["labels"])["log_probs"]
+        assert_close(together[i][t["response_mask"][i]], expected[alone["response_mask"]], atol=1e-5, rtol=0)
+
+
+# Advantages
+
+
+def advantages_of(rewards, group_size, eps=0.0, normalize_by_std=True):
+    def reward_fn(response, truth):
+        assert response == f"response {truth}"
+        return {"reward": rewards[truth], "format_reward": 0.0, "answer_reward": 0.0}
+
+    truths = list(range(len(rewards)))
+    return compute_group_normalized_rewards(
+        reward_fn, [f"response {i}" for i in truths], truths, group_size, eps, normalize_by_std
+    )
+
+
+TWO_QUESTIONS = [2.0, 1.0, 0.0, 1.0, 2.0, 2.0, 2.0, 0.0]  # biased std: +-1.41 in the first group, +0.58 in the second
+
+
+def test_advantages_divide_by_the_unbiased_standard_deviation():
+    advantages, raw, _ = advantages_of(TWO_QUESTIONS, 4)
+    high = 1 / math.sqrt(2 / 3)  # 1.22
+    assert_close(advantages, tensor([high, 0.0, -high, 0.0, 0.5, 0.5, 0.5, -1.5]))
+    assert raw.tolist() == TWO_QUESTIONS
+
+
+def test_epsilon_is_added_to_the_standard_deviation():
+    advantages, _, _ = advantages_of([0.0, 2.0], 2, eps=0.5)
+    assert_close(advantages, tensor([-1.0, 1.0]) / (math.sqrt(2) + 0.5))
+
+
+def test_without_normalization_advantages_are_rewards_minus_the_mean_of_the_group():
+    advantages, _, _ = advantages_of(TWO_QUESTIONS, 4, eps=0.5, normalize_by_std=False)
+    assert_close(advantages, tensor([1.0, 0.0, -1.0, 0.0, 0.5, 0.5, 0.5, -1.5]))
+
+
+@given(st.lists(st.tuples(*[st.floats(-10, 10, width=16)] * 3), min_size=1, max_size=5))
+def test_advantages_agree_with_the_formula_in_float64(groups):
+    advantages, _, _ = advantages_of([r for group in groups for r in group], 3, eps=1e-2)
+    expected = [(r - statistics.fmean(group)) / (statistics.stdev(group) + 1e-2) for group in groups for r in group]
+    assert_close(advantages.double(), tensor(expected, dtype=torch.float64), atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("normalize_by_std", [True, False])
+@pytest.mark.parametrize("group_size", [2, 4, 7, 8, 16])
+@pytest.mark.parametrize("reward", [0.0, 0.5, 1.0, 1.5, 2.0])
+def test_equal_rewards_give_advantages_of_exactly_zero(reward, group_size, normalize_by_std):
+    advantages, _, metadata = advantages_of([reward] * group_size, group_size, 1e-4, normalize_by_std)
+    assert advantages.tolist() == [0.0] * group_size
+    assert metadata["frac_reward_zero_std"] == 1.0
+
+
+@pytest.mark.parametrize("normalize_by_std", [True, False])
+def test_equal_rewards_that_binary_fractions_only_approximate_give_advantages_of_exactly_zero(normalize_by_std):
+    advantages, _, _ = advantages_of([0.1] * 8 + [0.3] * 8, 8, 1e-4, normalize_by_std)
+    assert advantages.tolist() == [0.0] * 16
+
+
+def test_a_group_of_one_has_no_advantage():
+    assert advantages_of([2.0, 0.5], 1, eps=1e-4)[0].tolist() == [0.0, 0.0]
+
+
+def test_metadata_describe_the_rewards():
+    metadata = advantages_of([*TWO_QUESTIONS, 1.0, 1.0, 1.0, 1.0], 4)[2]
+    assert metadata["reward_mean"] == pytest.approx(14 / 12)
+    assert metadata["reward_std"] == pytest.approx((math.sqrt(2 / 3) + 1.0 + 0.0) / 3)
+    assert metadata["frac_reward_zero_std"] == pytest.approx(1 / 3)
+
+
+def test_metadata_hold_what_the_reward_function_said_in_order():
+    results = advantages_of(TWO_QUESTIONS, 4)[2]["results"]
+    assert [r["reward"] for r in results] == TWO_QUESTIONS and set(results[0]) >= {"format_reward", "answer_reward"}
+
+
+# Losses
+
+
+def test_the_naive_loss_is_minus_advantage_times_log_prob():
+    log_probs = leaf([[-1.0, -2.0], [-3.0, -4.0]])
+    loss = compute_naive_policy_gradient_loss(tensor([[2.0], [-0.5]]), log_probs)
+    assert_close(loss, tensor([[2.0, 4.0], [-1.5, -2.0]]))
+    loss.sum().backward()
+    assert_close(log_probs.grad, tensor([[-2.0, -2.0], [0.5, 0.5]]))
+
+
+@pytest.mark.parametrize(
+    "ratio, advantage, loss, gradient, low, high",
+    [
+        (1.0, 2.0, -2.0, -2.0, False, False),
+        (1.0, -2.0, 2.0, 2.0, False, False),
+        (1.1, 1.0, -1.1, -1.1, False, False),
+        (0.9, -1.0, 0.9, 0.9, False, False),
+        (1.5, 1.0, -1.2, 0.0, False, True),
+        (1.5, -1.0, 1.5, 1.5, False, False),
+        (0.5, 1.0, -0.5, -0.5, False, False),
+        (0.5, -1.0, 0.8, 0.0, True, False),
+        (1.5, 0.0, 0.0, 0.0, False, False),
+        (0.5, 0.0, 0.0, 0.0, False, False),
+    ],
+)
+def test_grpo_clip_by_cases(ratio, advantage, loss, gradient, low, high):
+    old = tensor([[-2.0]])
+    log_probs = (old + math.log(ratio)).requires_grad_()
+    result, metadata = compute_grpo_clip_loss(tensor([[advantage]]), log_probs, old, cliprange=0.2)
+    result.sum().backward()
+    assert_close(result, tensor([[loss]]))
+    assert_close(log_probs.grad, tensor([[gradient]]))
+    assert (metadata["clip_low"].item(), metadata["clip_high"].item()) == (low, high)
+
+
+@given(st.floats(-3, 3), st.floats(-2, 0), st.floats(-2, 0), st.floats(0.05, 0.5))
+def test_grpo_clip_agrees_with_the_equation_in_float64(advantage, new, old, cliprange):
+    ratio = math.exp(new - old)
+    expected = -min(ratio * advantage, min(max(ratio, 1 - cliprange), 1 + cliprange) * advantage)
+    advantages, log_probs, old_log_probs = tensor([[[advantage]], [[new]], [[old]]], dtype=torch.float64)
+    loss, _ = compute_grpo_clip_loss(advantages, log_probs, old_log_probs, cliprange)
+    assert loss.item() == pytest.approx(expected)
+
+
+def test_each_loss_type_is_dispatched_to_its_loss():
+    log_probs, rewards, advantages, old = (
+        tensor([[-1.0, -2.0]]),
+        tensor([[3.0]]),
+        tensor([[-0.5]]),
+        tensor([[-1.5, -2.0]]),
+    )
+    no_baseline, nothing = compute_policy_gradient_loss(
+        log_probs, "no_baseline", raw_rewards=rewards, advantages=advantages
+    )
+    assert_close(no_baseline, tensor([[3.0, 6.0]]))
+    baseline, _ = compute_policy_gradient_loss(
+        log_probs, "reinforce_with_baseline", raw_rewards=rewards, advantages=advantages
+    )
+    assert_close(baseline, tensor([[-0.5, -1.0]]))
+    clip, metadata = compute_policy_gradient_loss(
+        log_probs, "grpo_clip", advantages=advantages, old_log_probs=old, cliprange=0.2
+    )
+    assert_close(clip, tensor([[0.5 * math.exp(0.5), 0.5]]))
+    assert nothing == {} and set(metadata) == {"clip_low", "clip_high"}
+
+
+@pytest.mark.parametrize(
+    "loss_type, given",
+    [
+        ("no_baseline", {"advantages": 1}),
+        ("reinforce_with_baseline", {"raw_rewards": 1}),
+        ("grpo_clip", {"raw_rewards": 1}),
+        ("grpo_clip", {"advantages": 1, "old_log_probs": 1}),
+        ("grpo_clip", {"advantages": 1, "cliprange": 0.2}),
+        ("ppo", {"raw_rewards": 1, "advantages": 1, "old_log_probs": 1, "cliprange": 0.2}),
+    ],
+)
+def test_a_missing_argument_or_unknown_loss_type_is_an_assertion(loss_type, given):
+    with pytest.raises(AssertionError, match=loss_type):
+        compute_policy_gradient_loss(torch.zeros(1, 1), loss_type, **given)
+
+
+# The KL penalty
+
+
+@given(st.floats(-30, 0), st.floats(-30, 0))
+def test_k3_is_never_negative_up_to_one_rounding(policy, reference):
+    assert compute_k3(tensor(policy), tensor(reference)) >= -torch.finfo(torch.float32).eps
+
+
+def test_k3_is_zero_where_policy_and_reference_agree():
+    assert compute_k3(tensor([-1.5, 0.0]), tensor([-1.5, 0.0])).tolist() == [0.0, 0.0]
+
+
+def test_k3_by_hand():
+    assert_close(compute_k3(tensor([-1.0, -1.0]), tensor([-1.0 + LOG2, -1.0 - LOG2])), tensor([1 - LOG2, LOG2 - 0.5]))
+
+
+def test_the_expectation_of_k3_under_the_policy_is_the_kl_divergence():
+    generator = torch.Generator().manual_seed(0)
+    policy, reference = torch.randn(2, 5, 40, generator=generator, dtype=torch.float64).log_softmax(-1)
+    expectation = (policy.exp() * compute_k3(policy, reference)).sum(-1)
+    assert_close(expectation, (policy.exp() * (policy - reference)).sum(-1))
+
+
+def test_the_gradient_of_k3_pulls_the_policy_towards_the_reference():
+    policy = leaf([-1.0, -1.0, -1.0])
+    compute_k3(policy, tensor([-1.0 + LOG2, -1.0, -1.0 - LOG2])).sum().backward()
+    assert_close(policy.grad, tensor([-1.0, 0.0, 0.5]))
+
+
+# One micro-batch
+
+MASK = tensor([[1, 1, 0], [0, 0, 1]], dtype=torch.bool)
+LOG_PROBS = [[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]]
+ADVANTAGES = tensor([[1.0], [-2.0]])
+
+
+def test_a_micro_batch_is_the_mean_of_the_responses_means_over_the_accumulation_steps():
+    log_probs = leaf(LOG_PROBS)
+    loss, _ = grpo_microbatch_train_step(log_probs, MASK, 2, "reinforce_with_baseline", advantages=ADVANTAGES)
+    assert_close(loss, tensor((1.5 - 12.0) / 2 / 2))
+    assert_close(log_probs.grad, tensor([[-0.125, -0.125, 0.0], [0.0, 0.0, 0.5]]))
+
+
+def test_with_a_constant_a_micro_batch_is_the_sum_over_tokens_divided_by_it():
+    log_probs = leaf(LOG_PROBS)
+    loss, _ = grpo_microbatch_train_step(
+        log_probs, MASK, 2, "reinforce_with_baseline", advantages=ADVANTAGES, normalize_constant=10
+    )
+    assert_close(loss, tensor((1.0 + 2.0 - 12.0) / 10 / 2))
+    assert_close(log_probs.grad, tensor([[-0.05, -0.05, 0.0], [0.0, 0.0, 0.1]]))
+
+
+def test_the_gradients_of_micro_batches_add_up():
+    log_probs = leaf(LOG_PROBS)
+    for _ in range(3):
+        grpo_microbatch_train_step(log_probs, MASK, 2, "reinforce_with_baseline", advantages=ADVANTAGES)
+    assert_close(log_probs.grad, 3 * tensor([[-0.125, -0.125, 0.0], [0.0, 0.0, 0.5]]))
+
+
+def test_raw_rewards_are_used_without_a_baseline():
+    log_probs = leaf(LOG_PROBS)
+    loss, _ = grpo_microbatch_train_step(log_probs, MASK, 1, "no_baseline", raw_rewards=tensor([[2.0], [0.0]]))
+    assert_close(loss, tensor(1.5))
+
+
+def test_the_loss_handed_to_backward_is_the_scaled_one_and_the_returned_ones_are_detached():
+    seen = []
+    loss, metadata = grpo_microbatch_train_step(
+        leaf(LOG_PROBS),
+        MASK,
+        4,
+        "grpo_clip",
+        advantages=ADVANTAGES,
+        old_log_probs=tensor(LOG_PROBS),
+        cliprange=0.2,
+        ref_log_probs=tensor(LOG_PROBS),
+        backward=seen.append,
+    )
+    assert [s.item() for s in seen] == [loss.item()] and seen[0].requires_grad
+    assert not loss.requires_grad and not any(value.requires_grad for value in metadata.values())
+    assert set(metadata) == {"kl", "clip_low", "clip_high"}
+
+
+def test_the_kl_term_is_k3_times_its_coefficient():
+    log_probs = leaf([[-1.0, -1.0]])
+    loss, metadata = grpo_microbatch_train_step(
+        log_probs,
+        tensor([[1, 0]]),
+        1,
+        "reinforce_with_baseline",
+        advantages=tensor([[0.0]]),
+        ref_log_probs=tensor([[-1.0 + LOG2, -5.0]]),
+        kl_coef=0.5,
+    )
+    assert_close(loss, tensor(0.5 * (1 - LOG2)))
+    assert_close(log_probs.grad, tensor([[-0.5, 0.0]]))
+    assert_close(metadata["kl"][0, 0], tensor(1 - LOG2))
+
+
+@st.composite
+def splits(draw, rows):
+    """The row numbers in any order, cut anywhere."""
+    order = draw(st.permutations(range(rows)))
+    cuts = sorted(draw(st.sets(st.integers(1, rows - 1))))
+    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, rows])]
+
+
+@given(splits(8), st.sampled_from(["no_baseline", "reinforce_with_baseline", "grpo_clip"]))
+def test_with_the_steps_token_count_any_split_into_micro_batches_has_the_same_gradient(split, loss_type):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 9, (8, 6), generator=generator)
+    mask = torch.arange(6) < torch.randint(1, 7, (8, 1), generator=generator)
+    scores, advantages = (torch.randn(8, 1, generator=generator, dtype=torch.float64) for _ in range(2))
+    old, ref = -2.2 + 0.4 * torch.randn(2, 8, 6, generator=generator, dtype=torch.float64)
+    start = torch.randn(6, 9, generator=generator, dtype=torch.float64)
+
+    def gradient_and_loss(parts):
+        logits, total = start.clone().requires_grad_(), 0.0
+        for rows in parts:
+            log_probs = logits.log_softmax(-1).expand(len(rows), 6, 9).gather(-1, labels[rows][..., None])[..., 0]
+            loss, _ = grpo_microbatch_train_step(
+                log_probs,
+                mask[rows],
+                1,
+                loss_type,
+                scores[rows],
+                advantages[rows],
+                old[rows],
+                0.2,
+                ref[rows],
+                0.3,
+                mask.sum(),
+            )
+            total += loss
+        return logits.grad, total
+
+    assert_close(gradient_and_loss(split), gradient_and_loss([list(range(8))]))
+
+
+# Episodes, micro-batches
+
+
+def episode(prompt_ids, token_ids, **attributes):
+    logprobs = [-0.1 * t for t in token_ids]
+    return Episode({}, prompt_ids, Completion(token_ids, logprobs, "stop"), "", {"reward": 1.0}, **attributes)
+
+
+def episodes_of_lengths(lengths):
+    return [episode([1], [2] * (length - 1), advantage=1.0 + i) for i, length in enumerate(lengths)]
+
+
+def micro_batches_beside(most, episodes, budget):
+    """The micro-batches of `episodes` where the process with most has `most` of them."""
+
+    def all_reduce(value, op):
+        assert op == torch.distributed.ReduceOp.MAX
+        return float(max(value, most))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nano_r1, "all_reduce", all_reduce)
+        return micro_batches(episodes, budget)
+
+
+lengths = st.lists(st.integers(2, 60), min_size=1, max_size=30)
+
+
+@settings(max_examples=200)
+@given(lengths, st.integers(1, 200), st.integers(1, 40))
+def test_micro_batches_respect_the_token_budget_padding_included(lengths, budget, most):
+    for batch in micro_batches_beside(most, episodes_of_lengths(lengths), budget):
+        assert len(batch) == 1 or len(batch) * max(len(e.prompt_ids) + e.length for e in batch) <= budget
+
+
+@settings(max_examples=200)
+@given(lengths, st.integers(1, 200), st.integers(1, 40))
+def test_micro_batches_hold_every_episode_once(lengths, budget, most):
+    episodes = episodes_of_lengths(lengths)
+    kept = [e for batch in micro_batches_beside(most, episodes, budget) for e in batch if e.advantage is not None]
+    assert sorted(map(id, kept)) == sorted(map(id, episodes))
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 9, 20])
+def test_every_process_gets_as_many_micro_batches_as_the_one_with_most(most):
+    assert len(micro_batches_beside(most, episodes_of_lengths([5] * 8), budget=40)) == most
+
+
+def test_no_more_micro_batches_than_needed_are_made():
+    assert [len(b) for b in micro_batches_beside(1, episodes_of_lengths([10] * 4), budget=20)] == [2, 2]
+
+
+def test_an_episode_longer_than_the_budget_is_a_micro_batch_of_its_own():
+    assert [len(b) for b in micro_batches_beside(1, episodes_of_lengths([50, 3, 4]), budget=8)] == [2, 1]
+
+
+def test_single_episodes_are_followed_by_fillers_without_an_advantage():
+    batches = micro_batches_beside(3, episodes_of_lengths([7]), budget=100)
+    assert [[e.advantage for e in batch] for batch in batches] == [[1.0], [None], [None]]
+
+
+def test_no_token_of_a_filler_counts():
+    t = collate([episode([1], [2, 3], advantage=None)], "cpu")
+    assert t["response_mask"].shape == (1, 2) and not t["response_mask"].any()
+    assert t["advantages"].tolist() == [[0.0]]
+
+
+def test_a_filler_has_no_gradient():
+    t = collate([episode([1], [2, 3], advantage=None)], "cpu")
+    log_probs = leaf([[-1.0, -2.0]])
+    grpo_microbatch_train_step(
+        log_probs, t["response_mask"], 1, "no_baseline", raw_rewards=t["raw_rewards"], normalize_constant=7
+    )
+    assert log_probs.grad.tolist() == [[0.0, 0.0]]
+
+
+def test_collate_puts_per_token_values_where_their_tokens_are():
+    batch = [
+        episode([1, 2, 3], [4, 5], ref_log_probs=tensor([-1.0, -2.0]), old_log_probs=tensor([-3.0, -4.0])),
+        episode([1], [7, 8, 9], ref_log_probs=tensor([-5.0, -6.0, -7.0]), old_log_probs=tensor([-8.0, -9.0, -10.0])),
+    ]
+    t = collate(batch, "cpu")
+    assert t["labels"].tolist() == [[2, 3, 4, 5], [7, 8, 9, 0]]
+    assert_close(t["sampler_log_probs"], tensor([[0.0, 0.0, -0.4, -0.5], [-0.7, -0.8, -0.9, 0.0]]))
+    assert_close(t["ref_log_probs"], tensor([[0.0, 0.0, -1.0, -2.0], [-5.0, -6.0, -7.0, 0.0]]))
+    assert_close(t["old_log_probs"], tensor([[0.0, 0.0, -3.0, -4.0], [-8.0, -9.0, -10.0, 0.0]]))
+
+
+def test_collate_leaves_out_log_probs_that_nobody_computed():
+    t = collate([episode([1], [2])], "cpu")
+    assert t["ref_log_probs"] is None and t["old_log_probs"] is None
+
+
+def test_collate_gives_advantages_and_rewards_one_column():
+    first, second = episode([1], [2], advantage=0.5), episode([1], [2, 3], advantage=-1.5)
+    second.reward = {"reward": 2.0}
+    t = collate([first, second], "cpu")
+    assert t["advantages"].tolist() == [[0.5], [-1.5]]
+    assert t["raw_rewards"].tolist() == [[1.0], [2.0]]
+
+
+# Questions, seeds, intervals
+
+
+def test_the_questions_of_two_processes_are_disjoint_and_together_those_of_one():
+    problems, config = list(range(1000)), Config(questions=16, seed=3)
+    alone = sample_questions(problems, 5, config)
+    first, second = (sample_questions(problems, 5, config, rank, 2) for rank in (0, 1))
+    assert len(first) == len(second) == 8
+    assert set(first).isdisjoint(second) and set(first) | set(second) == set(alone)
+
+
+def test_no_question_is_asked_twice_in_a_step():
+    assert len(set(sample_questions(range(100), 1, Config(questions=32)))) == 32
+
+
+def test_the_questions_depend_on_the_seed_and_the_step_only():
+    def sample(step, seed):
+        return sample_questions(range(1000), step, Config(questions=8, seed=seed))
+
+    assert sample(4, 0) == sample(4, 0)
+    assert sample(4, 0) != sample(5, 0) and sample(4, 0) != sample(4, 1)
+
+
+def test_derived_seeds_are_the_same_on_every_machine():
+    assert derive_seed(0, 1, "questions") == 1161177663
+    assert derive_seed(7, 120, 3, "rollout") == 660735702
+
+
+def test_derived_seeds_are_31_bits_and_differ_in_every_part():
+    seeds = {
+        derive_seed(s, step, rank, what) for s in range(5) for step in range(20) for rank in range(3) for what in "ab"
+    }
+    assert len(seeds) == 600 and all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_the_wilson_interval_of_ten_in_twenty():
+    assert wilson_interval(10, 20) == pytest.approx((0.2993, 0.7007), abs=1e-4)
+
+
+def test_the_wilson_interval_stays_within_zero_and_one():
+    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
+
+
+def test_the_wilson_interval_of_nothing_is_everything():
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+
+
+@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n))))
+def test_the_ends_of_the_wilson_interval_are_196_standard_errors_from_the_proportion(case):
+    successes, n = case
+    for end in wilson_interval(successes, n):
+        assert abs(end - successes / n) == pytest.approx(1.96 * math.sqrt(end * (1 - end) / n), abs=1e-6)
+
+
+# Settings
+
+
+def refusal(argv, capsys):
+    """The message with which the command line is refused."""
+    with pytest.raises(SystemExit) as caught:
+        parse_args(argv)
+    assert caught.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_no_flags_give_the_defaults():
+    assert parse_args([]) == Config()
+
+
+def test_flags_set_the_settings_of_their_name():
+    config = parse_args("--steps 7 --learning_rate 1e-5 --no-normalize_by_std --loss grpo_clip --epochs 2".split())
+    assert config == Config(steps=7, learning_rate=1e-5, normalize_by_std=False, loss="grpo_clip", epochs=2)
+
+
+def test_help_lists_every_setting(capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse_args(["--help"])
+    text = capsys.readouterr().out
+    assert caught.value.code == 0
+    assert all(f"--{field.name} " in text or f"--{field.name}," in text for field in dataclasses.fields(Config))
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        ("--no_such_flag 3", "--no_such_flag"),
+        ("--steps many", "--steps"),
+        ("--loss ppo", "--loss"),
+        ("--zero_stage 4", "--zero_stage"),
+        ("--rollout sglang", "--rollout"),
+        ("--steps 0", "--steps must be at least 1"),
+        ("--questions 0", "--questions must be at least 1"),
+        ("--completions 0", "--completions must be at least 1"),
+        ("--max_tokens -3", "--max_tokens must be at least 1"),
+        ("--micro_batch_tokens 0", "--micro_batch_tokens must be at least 1"),
+        ("--kl_coef -0.1", "--kl_coef must not be negative"),
+        ("--save_every -1", "--save_every must not be negative"),
+        ("--temperature 0", "--temperature must be above 0"),
+        ("--temperature nan", "--temperature must be above 0"),
+        ("--learning_rate 0", "--learning_rate must be above 0"),
+        ("--completions 1", "--completions 1 leaves nothing to compare with"),
+        ("--epochs 2", "--loss grpo_clip"),
+    ],
+)
+def test_a_wrong_flag_is_refused_with_a_sentence_that_names_it(argv, words, capsys):
+    assert words in refusal(argv.split(), capsys)
+
+
+def test_one_completion_is_enough_without_a_baseline():
+    assert parse_args("--completions 1 --loss no_baseline".split()).completions == 1
+
+
+@pytest.fixture
+def run_directory(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(Config(name="run", questions=4, steps=10))))
+    return str(tmp_path)
+
+
+def test_resume_takes_the_settings_of_the_run(run_directory):
+    assert parse_args(["--resume", run_directory]) == Config(name="run", questions=4, steps=10, resume=run_directory)
+
+
+def test_resume_may_change_the_number_of_steps(run_directory):
+    assert parse_args(["--resume", run_directory, "--steps", "20"]).steps == 20
+
+
+def test_resume_with_another_setting_is_refused(run_directory, capsys):
+    assert "drop --questions" in refusal(["--resume", run_directory, "--questions", "8"], capsys)
+
+
+def test_resume_with_a_setting_repeated_as_it_was_is_allowed(run_directory):
+    assert parse_args(["--resume", run_directory, "--questions", "4"]).questions == 4
+
+
+def test_resume_with_wrong_steps_is_refused(run_directory, capsys):
+    assert "--steps must be at least 1" in refusal(["--resume", run_directory, "--steps", "0"], capsys)
+
+
+def test_resume_gives_a_setting_that_an_older_config_lacks_its_default(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"questions": 4}))
+    assert parse_args(["--resume", str(tmp_path), "--cliprange", "0.2"]).cliprange == 0.2
+
+
+def test_resume_of_a_missing_directory_is_refused(tmp_path, capsys):
+    assert "no readable config.json there" in refusal(["--resume", str(tmp_path / "none")], capsys)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "3", '{"no_such_setting": 1}'])
+def test_resume_with_an_unreadable_config_is_refused(tmp_path, content, capsys):
+    (tmp_path / "config.json").write_text(content)
+    assert "no readable config.json there" in refusal(["--resume", str(tmp_path)], capsys)

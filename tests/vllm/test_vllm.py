@@ -1,0 +1,104 @@
+"""The real vLLM (its CPU build here) behind the same three methods as the sampling loop."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import countdown_rewards as task
+import nano_r1 as r1
+
+MODEL = "models/nano-base"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return r1.load_tokenizer(MODEL)
+
+
+@pytest.fixture(scope="module")
+def rollout(tokenizer):
+    r1.start_processes()
+    config = r1.Config(rollout="vllm")
+    return r1.VLLMRollout(MODEL, [tokenizer.eos_token_id], 400, config, rank=0, world=1)
+
+
+@pytest.fixture
+def policy(rollout):
+    """The base model, and vLLM with its weights."""
+    model = r1.load_model(MODEL, "float32").eval()
+    rollout.sync_weights(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def prompts(tokenizer):
+    return [tokenizer.encode(task.format_prompt(p, tokenizer)) for p in task.generate_problems("test", 8, 0)]
+
+
+def mismatch(policy, prompts, groups, temperature=1.0):
+    """Largest difference between the sampler's and the trainer's log-probability of a token."""
+    pairs = [(p, c) for p, group in zip(prompts, groups) for c in group]
+    batch = r1.pad_prompts_and_outputs([p for p, _ in pairs], [c.token_ids for _, c in pairs], pad_id=0)
+    with torch.no_grad():
+        out = r1.get_response_log_probs(policy, batch["input_ids"], batch["labels"], temperature=temperature)
+    rows = [row[mask] for row, mask in zip(out["log_probs"], batch["response_mask"])]
+    return max((row - torch.tensor(c.logprobs)).abs().max().item() for row, (_, c) in zip(rows, pairs))
+
+
+def moved(policy):
+    """The same model after a large update."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in policy.parameters():
+            p.add_(0.05 * torch.randn_like(p))
+    return policy
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_are_the_trainer_s_temperature_included(rollout, policy, prompts, temperature):
+    groups = rollout.generate(prompts, 4, temperature, 100, seed=1)
+    assert mismatch(policy, prompts, groups, temperature) < 1e-3
+
+
+def test_after_a_sync_vllm_samples_the_new_policy_and_without_it_the_old_one(rollout, policy, prompts):
+    rollout.generate(prompts, 2, 1.0, 50, seed=1)  # fills the prefix cache with the old weights' keys and values
+    moved(policy)
+    assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seed=1)) > 0.1
+    rollout.sync_weights(policy)
+    assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seed=1)) < 1e-3
+
+
+def test_same_seed_same_completions_and_another_seed_others(rollout, policy, prompts):
+    first, again, other = (rollout.generate(prompts, 2, 1.0, 40, seed=s) for s in (5, 5, 6))
+    ids = lambda groups: [[c.token_ids for c in g] for g in groups]
+    assert ids(first) == ids(again) != ids(other)
+
+
+def test_completions_of_a_group_differ(rollout, policy, prompts):
+    (group,) = rollout.generate(prompts[:1], 8, 1.0, 40, seed=1)
+    assert len({tuple(c.token_ids) for c in group}) > 1
+
+
+def test_the_stop_token_is_part_of_a_finished_completion(rollout, policy, prompts, tokenizer):
+    completions = [c for g in rollout.generate(prompts, 16, 1.0, 40, seed=2) for c in g]
+    assert {c.finish_reason for c in completions} == {"stop", "length"}
+    for c in completions:
+        assert len(c.token_ids) == len(c.logprobs) <= 40
+        assert (c.token_ids[-1] == tokenizer.eos_token_id) == (c.finish_reason == "stop")
+
+
+def test_a_training_run_with_vllm_stays_in_step_with_the_trainer(tmp_path):
+    command = [sys.executable, "nano_r1.py", "--rollout", "vllm", "--out", tmp_path, "--name", "v", "--steps", 3]
+    command += ["--questions", 4, "--max_tokens", 100, "--eval_problems", 16, "--warmup_steps", 0]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    with open(tmp_path / "v" / "metrics.jsonl") as file:
+        rows = [json.loads(line) for line in file]
+    assert len(rows) == 4 and all(row["sampling/logp_difference_max"] < 1e-2 for row in rows[1:])
+    assert any(row["grad_norm"] > 0 for row in rows[1:])
