@@ -90,8 +90,11 @@ class Config:
     epochs: int = setting(1, "optimizer steps per rollout batch; above 1 use grpo_clip")
     # the update
     steps: int = setting(120, "GRPO steps [0.5B-3B: 200-1000]")
-    learning_rate: float = setting(3e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
+    learning_rate: float = setting(1.5e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
     warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
+    schedule: str = setting(
+        "linear", "after the warm-up: linear decay to 0 at the last step, or constant", ["linear", "constant"]
+    )
     max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
     weight_decay: float = setting(0.0, "AdamW's")
     micro_batch_tokens: int = setting(8192, "tokens, padding included, per forward pass: lower it first on a full GPU")
@@ -438,7 +441,7 @@ def loading(path):
     """Turns what goes wrong while reading a model into one sentence."""
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"The model {path} could not be read from a local directory or the hub: {reason}") from None
 
@@ -515,8 +518,10 @@ def gathered(model):
 
 
 def set_learning_rate(engine, config, step):
-    """Linear warm-up, then constant: the usual schedule of RL runs, which have no natural end."""
+    """Linear warm-up, then constant or decaying: the last steps' noise stays in the final model, so make them small."""
     lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
+    if config.schedule == "linear":
+        lr *= 1 - (step - 1) / config.steps
     for group in engine.optimizer.param_groups:
         group["lr"] = lr
     return lr

@@ -10,7 +10,7 @@ options=(
   --data hub --prompt chat           # 490,364 problems, 500 of them held out
   --questions 128 --completions 8    # 1,024 episodes a step
   --max_tokens 512 --temperature 1.0
-  --kl_coef 0 --learning_rate 1e-6
+  --kl_coef 0 --learning_rate 1e-6 --schedule constant
   --steps 1000 --eval_every 50 --save_every 100
   --micro_batch_tokens 8192          # 5 GB of float32 logits at Qwen's 151,936 vocabulary entries; lower it first
   --vllm_memory 0.4

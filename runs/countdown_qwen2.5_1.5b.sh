@@ -9,7 +9,7 @@ options=(
   --data hub --prompt chat
   --questions 128 --completions 8
   --max_tokens 512 --temperature 1.0
-  --kl_coef 0 --learning_rate 1e-6
+  --kl_coef 0 --learning_rate 1e-6 --schedule constant
   --steps 1000 --eval_every 50 --save_every 100
   --micro_batch_tokens 8192
   --vllm_memory 0.3

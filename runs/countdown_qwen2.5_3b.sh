@@ -9,7 +9,7 @@ options=(
   --data hub --prompt chat
   --questions 16 --completions 4     # 64 episodes a step
   --max_tokens 1024 --temperature 1.0
-  --kl_coef 0.001 --learning_rate 1e-6
+  --kl_coef 0.001 --learning_rate 1e-6 --schedule constant
   --steps 1000 --eval_every 50 --save_every 100
   --micro_batch_tokens 4096
   --vllm_memory 0.2
