@@ -89,7 +89,7 @@ class Config:
     cliprange: float = setting(0.2, "epsilon of grpo_clip")
     epochs: int = setting(1, "optimizer steps per rollout batch; above 1 use grpo_clip")
     # the update
-    steps: int = setting(120, "GRPO steps [0.5B-3B: 200-1000]")
+    steps: int = setting(100, "GRPO steps [0.5B-3B: 200-1000]")
     learning_rate: float = setting(1.5e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
     warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
     schedule: str = setting(
