@@ -5,7 +5,7 @@
 # `nano_r1.py` starts from when no GPU is at hand: a Qwen2-architecture transformer of about a million parameters,
 # trained from scratch in two stages, as the large ones are.
 #
-#     python nano_sft.py --out models/nano-base        # 2 CPU cores, about half an hour; goes on where it stopped
+#     python nano_sft.py --out models/nano-base        # 2 CPU cores, about half an hour; resumable
 #
 #  1. Pre-training on scratch work: chains of correct arithmetic, no prompt, no goal. It learns + - * /.
 #  2. Mid-training on written-out attempts at Countdown: it learns what an attempt, a check, a second try and an answer
