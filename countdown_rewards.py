@@ -62,6 +62,11 @@ def reachable(nums, operators="+-*/"):
     return found
 
 
+def problem_key(problem):
+    """What makes two problems the same: the numbers in any order, and the target."""
+    return (*sorted(problem["nums"]), problem["target"])
+
+
 def is_test_problem(nums, target):
     """True for the eighth of all problems that belongs to the test split, whatever the order of the numbers."""
     return zlib.crc32(f"{sorted(nums)}={target}".encode()) % 8 == 0
@@ -84,11 +89,11 @@ def generate_problems(split, size, seed):
             easy = reachable(nums, "+-")
             wanted = easy if plus_minus else reachable(nums) - easy
             targets = sorted(value for value in wanted if 10 <= value <= 100)
-        target = rng.choice(targets)
-        key = (*sorted(nums), target)
-        if key not in seen and is_test_problem(nums, target) == (split == "test"):
+        problem = {"nums": nums, "target": rng.choice(targets)}
+        key = problem_key(problem)
+        if key not in seen and is_test_problem(nums, problem["target"]) == (split == "test"):
             seen.add(key)
-            problems.append({"nums": nums, "target": target})
+            problems.append(problem)
     return problems
 
 

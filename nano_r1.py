@@ -33,7 +33,7 @@ import argparse
 import contextlib
 import ctypes
 import dataclasses
-import importlib
+import importlib.util
 import json
 import logging
 import math
@@ -49,7 +49,7 @@ from dataclasses import dataclass, field
 # %% [markdown]
 # ## 1. Settings
 #
-# Each setting is one line: its default, which is right for the embedded 1M-parameter model on two cores, and its help,
+# Each setting stands beside its default, which is right for the embedded 1M-parameter model on two cores, and its help,
 # which says what a 0.5B-3B model wants instead. `Config(steps=20)` in a notebook is `--steps 20` on the command line.
 
 
@@ -127,7 +127,6 @@ def parse_args(argv=None):
         prog="nano_r1.py",
         description="Teach a base language model to reason with reinforcement learning from verifiable rewards (GRPO).",
         epilog="Settings in [brackets] are what a 0.5B-3B model or a GPU wants instead of the default; see runs/.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         argument_default=argparse.SUPPRESS,  # so that we know which flags were given
     )
     for f in dataclasses.fields(Config):
@@ -185,7 +184,6 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distribu
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from tqdm import tqdm
 
 if not torch.cuda.is_available():
@@ -415,15 +413,15 @@ def start_processes():
     # DeepSpeed would compile a shared-memory all-reduce at the first start on a CPU: a minute, and gloo does it too.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    device, backend = torch.device("cpu"), "gloo"
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "nccl"
+        torch.cuda.set_device(device)
     if not dist.is_initialized():
         if world == 1:  # no port, no rendezvous
             os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         deepspeed.init_distributed(backend, verbose=False)
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     return rank, world, device
 
 
@@ -1309,11 +1307,11 @@ def main(config):
         run.save_episodes(step, episodes)
         pace = [*pace[-9:], metrics["time/step"]]
         run.show_step(metrics, (config.steps - step) * sum(pace) / len(pace))
-        last = step == config.steps
-        if last or (config.eval_every and step % config.eval_every == 0):
+        evaluate_now = step == config.steps or (config.eval_every and step % config.eval_every == 0)
+        if evaluate_now:
             metrics |= evaluation(step)
         run.log(metrics)
-        if last or (config.eval_every and step % config.eval_every == 0):
+        if evaluate_now:
             run.plot()
         if config.save_every and step % config.save_every == 0:
             save_checkpoint(engine, tokenizer, run.checkpoints, step, config.keep_checkpoints)
@@ -1358,12 +1356,13 @@ def introduce(run, task, tokenizer, policy, train_problems, test_problems, stop_
 
 def conclude(run):
     """The result in a line, and where everything is."""
-    evals = [r for r in run.records() if "eval/pass@1" in r]
-    if not run.first or not evals:
+    if not run.first:
         return
-    (a, b) = evals[0], evals[-1]
+    records = run.records()
+    evals = [r for r in records if "eval/pass@1" in r]
+    a, b = evals[0], evals[-1]
     interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
-    trained = sum(r.get("time/step", 0.0) for r in run.records()) / 60
+    trained = sum(r.get("time/step", 0.0) for r in records) / 60
     run.say(
         f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps"
         f" ({trained:.1f} minutes of training)\n"

@@ -5,7 +5,7 @@
 # `nano_r1.py` starts from when no GPU is at hand: a Qwen2-architecture transformer of about a million parameters,
 # trained from scratch in two stages, as the large ones are.
 #
-#     python nano_sft.py --out models/nano-base        # 2 CPU cores, about half an hour; resumable
+#     python nano_sft.py --out models/nano-base        # 2 CPU cores, about forty minutes; resumable
 #
 #  1. Pre-training on scratch work: chains of correct arithmetic, no prompt, no goal. It learns + - * /.
 #  2. Mid-training on written-out attempts at Countdown: it learns what an attempt, a check, a second try and an answer
@@ -29,7 +29,7 @@ import time
 import torch
 import transformers
 
-from countdown_rewards import format_prompt, generate_problems, load_problems, reachable
+from countdown_rewards import format_prompt, generate_problems, load_problems, problem_key, reachable
 from nano_r1 import (
     derive_seed,
     get_response_log_probs,
@@ -283,10 +283,9 @@ def main(config):
 
     problems = generate_problems("train", 40_000, derive_seed(config.seed, "sft problems"))
     if config.exclude:
-        key = lambda p: (*sorted(p["nums"]), p["target"])
-        excluded = {key(p) for p in load_problems("all", config.exclude)}
+        excluded = {problem_key(p) for p in load_problems("all", config.exclude)}
         before = len(problems)
-        problems = [p for p in problems if key(p) not in excluded]
+        problems = [p for p in problems if problem_key(p) not in excluded]
         print(f"{before - len(problems)} of {before} problems left out because {config.exclude} has them")
 
     work = f"{config.out}.work"

@@ -18,6 +18,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
+import countdown_rewards as task
+
 
 def train(seed, out):
     """The run's directory, after making sure that the run is complete."""
@@ -38,26 +40,21 @@ def records(path):
         return [json.loads(line) for line in file]
 
 
-def key(problem):
-    return (*sorted(problem["nums"]), problem["target"])
-
-
 def problems_trained_on(path):
     """The (sorted numbers, target) of every episode of a run."""
     seen = set()
     for name in os.listdir(os.path.join(path, "episodes")):
         with open(os.path.join(path, "episodes", name)) as file:
-            seen |= {key(json.loads(line)["problem"]) for line in file}
+            seen |= {task.problem_key(json.loads(line)["problem"]) for line in file}
     return seen
 
 
 def evaluate_real(models, file, unseen):
     """{model directory: evaluation metrics} on the problems of `file` that are in `unseen`."""
-    import countdown_rewards as task
     import nano_r1 as r1
 
     r1.start_processes()
-    problems = [p for p in task.load_problems("all", file) if key(p) in unseen]
+    problems = [p for p in task.load_problems("all", file) if task.problem_key(p) in unseen]
     results = {}
     for path in models:
         config = r1.Config()
@@ -95,9 +92,7 @@ def main():
     evals = [[r for r in run if "eval/pass@1" in r] for run in runs]
     table("held-out problems", [e[0] for e in evals], [e[-1] for e in evals])
     if args.real:
-        import countdown_rewards as task
-
-        everything = {key(p) for p in task.load_problems("all", args.real)}
+        everything = {task.problem_key(p) for p in task.load_problems("all", args.real)}
         trained_on = set().union(*(problems_trained_on(path) for path in paths))
         print(f"\n{len(everything & trained_on)} problems of {args.real} left out: a run met them in training")
         base = os.path.join(ROOT, "models", "nano-base")
