@@ -4,12 +4,19 @@ One problem, and one completion that earns the full reward of 2 (the prompt has 
 
     {"nums": [19, 36, 55, 7], "target": 65}
 
-    36-19=17,17-7=10,10+55=65 yes
+    36-19=17-7=10+55=65 yes
     </think>
     <answer>((36-19)-7)+55</answer>
 
-A task is a module with three functions and a table of prompts, nothing more; copy this file to add a task:
-`load_problems(split, source, seed)`, `format_prompt(problem, tokenizer, style)`, `reward(completion, problem)`.
+A task is a module like this one; copy gsm8k_rewards.py, the shortest, to add a task. The loop uses its
+    PROMPTS                                       the ways to ask, by name
+    load_problems(split, source, seed)            dicts with the data set's own columns
+    format_prompt(problem, tokenizer, style)      the prompt as text
+    reward(completion, problem, style)            a `Reward`
+and evaluation also
+    subgroups(problem)                            the subgroups it reports on their own
+    lenient(completion, problem)                  is the right answer there, whatever the form?
+    final_answer(completion, problem, style)      what a completion votes for in maj@k
 
 The reward (0 to 2) is a sum of two parts, as in nano-aha-moment:
     format 1.0  thinking, `</think>`, then one answer block whose content is an arithmetic expression
@@ -20,6 +27,7 @@ The expression is parsed and computed in exact rational arithmetic. Text from a 
 and no text, however long or hostile, takes more than time linear in its length.
 """
 
+import collections
 import json
 import os
 import random
@@ -97,33 +105,36 @@ def generate_problems(split, size, seed):
     return problems
 
 
-def load_rows(source, hub_dataset, columns):
-    """Rows of a local file (jsonl, json, csv, parquet) or of the hub data set, read by `datasets`.
+def load_rows(source, columns, hub, split="train"):
+    """Rows of a local file (jsonl, json, csv, parquet) or of a hub data set, read by `datasets`.
 
-    Raises ValueError with one sentence for the user: no such file, unreadable, a missing column, no rows, no network.
+    Args:
+        source: a file's path, or "hub".
+        columns: the names that must be there.
+        hub: what `datasets.load_dataset` calls the set, as keyword arguments, e.g. {"path": "openai/gsm8k"}.
+        split: of the hub's set; a file is one split.
+    Raises:
+        ValueError: one sentence for the user: no such file, unreadable, a missing column, no rows, no network.
     """
     import datasets  # heavy: imported only when a file or the hub is asked for
 
     datasets.disable_progress_bars()
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or reading a local file waits for the network
+    if source != "hub":
+        if not os.path.isfile(source):
+            raise ValueError(f"No such data file: {source}.")
+        reader = FILE_READERS.get(os.path.splitext(source)[1].lower())
+        if reader is None:
+            raise ValueError(f"{source}: the name must end in one of {', '.join(FILE_READERS)}.")
+        if os.path.getsize(source) == 0:
+            raise ValueError(f"{source} is empty.")
     try:
         if source == "hub":
-            rows = datasets.load_dataset(hub_dataset, split="train")
+            rows = datasets.load_dataset(**hub, split=split)
         else:
-            if not os.path.isfile(source):
-                raise ValueError(f"No such data file: {source}.")
-            reader = FILE_READERS.get(os.path.splitext(source)[1].lower())
-            if reader is None:
-                raise ValueError(f"{source}: the name must end in one of {', '.join(FILE_READERS)}.")
-            if os.path.getsize(source) == 0:
-                raise ValueError(f"{source} is empty.")
             rows = datasets.load_dataset(reader, data_files=source, split="train")
-    except ValueError as error:
-        if str(error).startswith((source, "No such")):
-            raise
-        raise ValueError(f"{source} could not be read: {_first_line(error)}") from None
     except Exception as error:  # what `datasets` raises differs by reader, version and network
-        where = f"The hub data set {hub_dataset}" if source == "hub" else source
+        where = f"The hub data set {hub['path']}" if source == "hub" else source
         hint = " (is there a network? `--data FILE` reads a local copy)" if source == "hub" else ""
         raise ValueError(f"{where} could not be read: {_first_line(error)}{hint}") from None
     missing = [name for name in columns if name not in rows.column_names]
@@ -132,6 +143,18 @@ def load_rows(source, hub_dataset, columns):
     if len(rows) == 0:
         raise ValueError(f"{source} has no rows.")
     return rows
+
+
+def hold_out(problems, split, source, seed):
+    """One split of a source that has none of its own: HELD_OUT problems (at most a tenth) are kept for the test."""
+    if split == "all":
+        return problems
+    problems = problems.copy()
+    random.Random(f"held out {seed}").shuffle(problems)
+    held_out = min(HELD_OUT, max(1, len(problems) // 10))
+    if len(problems) <= held_out:
+        raise ValueError(f"{source} has {len(problems)} row: at least 2 are needed, to train on and to test on.")
+    return problems[:held_out] if split == "test" else problems[held_out:]
 
 
 def _first_line(error):
@@ -152,7 +175,7 @@ def load_problems(split, source=None, seed=0):
         # The test problems are the same 512 for every seed, so that runs can be compared.
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
     problems = []
-    for number, row in enumerate(load_rows(source, HUB_DATASET, ("nums", "target")), start=1):
+    for number, row in enumerate(load_rows(source, ("nums", "target"), {"path": HUB_DATASET}), start=1):
         try:
             nums = json.loads(row["nums"]) if isinstance(row["nums"], str) else row["nums"]  # csv: "[19, 36, 55, 7]"
             problem = {"nums": [_whole(n) for n in nums], "target": _whole(row["target"])}
@@ -163,13 +186,7 @@ def load_problems(split, source=None, seed=0):
             got = f"nums={row['nums']!r:.80}, target={row['target']!r:.80}"
             raise ValueError(f"{source}, row {number}: expected {expected}, got {got}.") from None
         problems.append(problem)
-    if split == "all":
-        return problems
-    random.Random(f"held out {seed}").shuffle(problems)
-    held_out = min(HELD_OUT, max(1, len(problems) // 10))
-    if len(problems) <= held_out:
-        raise ValueError(f"{source} has {len(problems)} row: at least 2 are needed, to train on and to test on.")
-    return problems[:held_out] if split == "test" else problems[held_out:]
+    return hold_out(problems, split, source, seed)
 
 
 def _whole(value):
@@ -184,28 +201,62 @@ def _whole(value):
 # ## The prompt
 
 # %%
+class Prompt(NamedTuple):
+    """A way to ask, and with it the form of the answer that the reward expects."""
+
+    text: str  # the question, with the problem's columns as {placeholders}
+    chat: bool = True  # as the user's turn in the model's chat template; False: the text alone, for base models
+    opening: str = "<think>"  # the assistant's turn begins with it, written by us
+    thinking: str = "think"  # the tag around the thinking; empty: free text before the answer
+    stop: tuple = ()  # texts that end a completion; the completion keeps them
+    weights: tuple = (1.0, 1.0)  # of format and answer in the total reward
+    steps: bool = False  # the answer may be a list of steps, or an equation with `= target`
+
+
+INSTRUCTIONS = (
+    "Using the numbers {nums}, create an equation that equals {target}. You may use the operations + - * / and "
+    "parentheses, and you must use each number exactly once. "
+)
+TAGS = (
+    "Think step by step inside <{0}> </{0}> tags, then give only the equation inside <answer> </answer> tags, for "
+    "example <answer>(1 + 2) / 3</answer>."
+)
 PROMPTS = {
     # One short line: what the embedded nano-base was trained on.
-    "short": "Using the numbers {nums}, create an equation that equals {target}.",
+    "short": Prompt("Using the numbers {nums}, create an equation that equals {target}."),
     # With instructions: what a model needs that has never seen the task. nano-aha-moment's, in our words.
-    "chat": (
-        "Using the numbers {nums}, create an equation that equals {target}. You may use the operations + - * / and "
-        "parentheses, and you must use each number exactly once. Think step by step inside <think> </think> tags, then "
-        "give only the equation inside <answer> </answer> tags, for example <answer>(1 + 2) / 3</answer>."
+    "chat": Prompt(INSTRUCTIONS + TAGS.format("think")),
+    # The same for a base model that knows no chat template.
+    "plain": Prompt(INSTRUCTIONS + TAGS.format("think") + "\n", chat=False),
+    # Other tags, written by the model itself, and a right answer worth twice the form (Mystic-Slice/rl-grpo-countdown).
+    "reasoning": Prompt(
+        INSTRUCTIONS + TAGS.format("reasoning"), opening="", thinking="reasoning", weights=(1.0, 2.0)
     ),
-}
+    # The form of the course's assignment: free reasoning, then steps or one equation; sampling stops at </answer>.
+    "steps": Prompt(
+        INSTRUCTIONS + "Explain your reasoning step by step. Then give your answer inside <answer> </answer> tags, "
+        "either as steps, one operation on each line, the last of which gives {target}, or as a single equation. "
+        "For example, for the numbers [1, 2, 3] and the target 1:\n<answer>\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n"
+        "</answer>\nor\n<answer>\n(1 + 2) / 3\n</answer>\nLet us think step by step.\n",
+        chat=False, opening="", thinking="", stop=("</answer>",), steps=True,
+    ),
+}  # fmt: skip
 
 
 def format_prompt(problem, tokenizer, style="short"):
-    """The prompt as text: the user's turn in the model's chat template, the assistant's turn begun with `<think>`.
+    """The prompt as text: the user's turn in the model's chat template, the assistant's turn begun."""
+    prompt = PROMPTS[style]
+    return render(prompt, prompt.text.format(**problem), tokenizer)
 
-    A tokenizer without a chat template gets plain `User:` / `Assistant:` lines.
-    """
-    question = PROMPTS[style].format(nums=problem["nums"], target=problem["target"])
+
+def render(prompt, question, tokenizer):
+    """A question in the form that `prompt` asks for; a model without a chat template gets `User:` and `Assistant:`."""
+    if not prompt.chat:
+        return question + prompt.opening
     if getattr(tokenizer, "chat_template", None):
         messages = [{"role": "user", "content": question}]
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
-    return f"User: {question}\nAssistant: <think>"
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + prompt.opening
+    return f"User: {question}\nAssistant: {prompt.opening}".rstrip()
 
 
 def subgroups(problem):
@@ -237,24 +288,59 @@ class Reward(NamedTuple):
 MAX_EXPRESSION = 1_000  # characters; a longer answer block is no solution to a handful of numbers
 EXPRESSION = re.compile(r"[0-9+\-*/().\s]+")
 TOKEN = re.compile(r"([0-9]+)|([-+*/()])|\s+|(.)", re.DOTALL)
+NUMBER = r"\(?(-?[0-9]{1,12}(?:\.[0-9]{1,12})?)\)?"
+STEP = re.compile(rf"(?:Step\s*[0-9]+\s*:)?\s*{NUMBER}\s*([-+*/])\s*{NUMBER}\s*=\s*{NUMBER}\.?")
 END_MARKERS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "</s>")
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
-def reward(completion, problem):
-    """Score one completion of `format_prompt(problem)`: a `Reward` from 0 to 2. Never raises, never hangs."""
+def reward(completion, problem, style="short"):
+    """Score one completion of `format_prompt(problem, tokenizer, style)`: a `Reward`. Never raises, never hangs."""
+    prompt = PROMPTS[style]
     text = strip_end(completion)
-    format_score = format_reward(text)
-    answer = last_answer(text)
-    if answer is None:
-        return Reward(format_score, format_score, 0.0, "no answer block after the thinking")
+    form = format_reward(text, prompt, lambda answer: is_well_formed(answer, prompt))
     try:
-        value = evaluate(answer, problem["nums"])
+        value = answer_value(last_answer(text, prompt), problem, prompt)
+        right, why = value == problem["target"], f"equals {value}, not {problem['target']}"
     except ValueError as error:
-        return Reward(format_score, format_score, 0.0, str(error))
-    if value != problem["target"]:
-        return Reward(format_score, format_score, 0.0, f"equals {value}, not {problem['target']}")
-    return Reward(format_score + 1.0, format_score, 1.0, "correct")
+        right, why = False, str(error)
+    return verdict(form, right, why, prompt)
+
+
+def verdict(form, right, why, prompt):
+    """A `Reward` from its parts: format and answer, each with the prompt's weight."""
+    total = prompt.weights[0] * form + prompt.weights[1] * right
+    return Reward(total, form, float(right), "correct" if right else why)
+
+
+def final_answer(completion, problem, style="short"):
+    """What this completion votes for in maj@k: the value of its answer as text, or None if it has no legal answer."""
+    prompt = PROMPTS[style]
+    try:
+        return str(answer_value(last_answer(strip_end(completion), prompt), problem, prompt))
+    except ValueError:
+        return None
+
+
+LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for an expression
+LENIENT_LINES = 200  # and candidates
+CANDIDATE = re.compile(r"<answer>|</answer>|\\boxed\{|\}|\n|=")
+
+
+def lenient(completion, problem):
+    """1.0 if a right solution stands anywhere where it can be read, whatever the tags, else 0.0.
+
+    Beside the strict reward it tells how much of a gain is format alone. Unicode operators and `= target` are accepted.
+    """
+    text = completion[-LENIENT_TEXT:].translate(str.maketrans("×·÷−–[]", "**/--()"))
+    text = text.replace("\\times", "*").replace("\\div", "/").replace("\\cdot", "*")
+    for candidate in CANDIDATE.split(text)[-LENIENT_LINES:]:
+        try:
+            if evaluate(candidate.strip(" .$`*:"), problem["nums"]) == problem["target"]:
+                return 1.0
+        except ValueError:
+            pass
+    return 0.0
 
 
 def strip_end(text):
@@ -268,31 +354,102 @@ def strip_end(text):
     return text[:end]
 
 
-def format_reward(text):
-    """1.0 for `thinking </think> <answer> expression </answer>`, 0.5 if the block holds no expression, else 0.0."""
-    if text.lstrip().startswith("<think>"):  # some models repeat the tag that the prompt has already opened
-        text = text.lstrip()[len("<think>") :]
-    thinking, closed, rest = text.partition("</think>")
-    rest = rest.strip()
+def format_reward(text, prompt, well_formed):
+    """1.0 for thinking, then one answer block whose content is `well_formed`; 0.5 if it is not; 0.0 for anything else.
+
+    With the tag `think`: `thinking </think> <answer> ... </answer>`. Without a thinking tag: `... <answer> ... </answer>`.
+    """
+    tags = ["<answer>", "</answer>"]
+    if prompt.thinking:
+        opening, closing = f"<{prompt.thinking}>", f"</{prompt.thinking}>"
+        tags += [opening, closing]
+        text = text.lstrip()
+        if text.startswith(opening):  # some models repeat the tag that the prompt has already opened
+            text = text[len(opening) :]
+        elif opening not in prompt.opening:
+            return 0.0
+        thinking, closed, rest = text.partition(closing)
+        rest = rest.strip()
+        if not closed or opening in thinking or not rest.startswith("<answer>"):
+            return 0.0
+    else:
+        rest = text[max(0, text.find("<answer>")) :]
     answer = rest[len("<answer>") : -len("</answer>")]
-    well_formed = (
-        closed
-        and "<think>" not in thinking
-        and rest.startswith("<answer>")
-        and rest.endswith("</answer>")
-        and not any(tag in answer for tag in ("<answer>", "</answer>", "<think>", "</think>"))
-    )
-    if not well_formed:
+    if not (rest.startswith("<answer>") and rest.endswith("</answer>")) or any(tag in answer for tag in tags):
         return 0.0
-    return 1.0 if len(answer) <= MAX_EXPRESSION and EXPRESSION.fullmatch(answer) else 0.5
+    return 1.0 if len(answer) <= MAX_EXPRESSION and well_formed(answer) else 0.5
 
 
-def last_answer(text):
-    """What the last `<answer>` block after the last `</think>` holds, or None if there is no such block."""
-    conclusion = text[text.rfind("</think>") + 1 :]  # all of the text where the tag is missing
+def last_answer(text, prompt):
+    """What the last `<answer>` block after the thinking holds; ValueError if there is no such block."""
+    # All of the text where the closing tag is missing: rfind is -1 there.
+    conclusion = text[text.rfind(f"</{prompt.thinking}>") + 1 :] if prompt.thinking else text
     end = conclusion.rfind("</answer>")
     start = conclusion.rfind("<answer>", 0, max(end, 0))
-    return None if end < 0 or start < 0 else conclusion[start + len("<answer>") : end]
+    if end < 0 or start < 0:
+        raise ValueError("no answer block after the thinking")
+    return conclusion[start + len("<answer>") : end]
+
+
+def is_well_formed(answer, prompt):
+    if prompt.steps:
+        return all(STEP.fullmatch(line) or EXPRESSION.fullmatch(line.partition("=")[0]) for line in step_lines(answer))
+    return EXPRESSION.fullmatch(answer) is not None
+
+
+def answer_value(answer, problem, prompt):
+    """The exact value of an answer block, or ValueError with the reason why it is not legal."""
+    if not prompt.steps:
+        return evaluate(answer, problem["nums"])
+    lines = step_lines(answer)
+    if len(lines) > 1 or (lines and STEP.fullmatch(lines[0])):
+        return evaluate_steps(lines, problem["nums"])
+    left, equals, right = answer.partition("=")
+    value = evaluate(left, problem["nums"])
+    if equals and right.strip() != str(value):
+        raise ValueError(f"{right.strip()[:20]!r} is not what the left side equals: {value}")
+    return value
+
+
+def step_lines(answer):
+    if len(answer) > MAX_EXPRESSION:
+        return []
+    return [line.strip() for line in re.split(r"\n|(?=Step\b)", answer) if line.strip()]
+
+
+def evaluate_steps(lines, nums):
+    """What remains of `nums` after a list of steps like `Step 1: 1 + 2 = 3`, as a Fraction.
+
+    Each step takes two numbers from the pool and puts its result back; at the end one number is left. Raises
+    ValueError, with the reason as a short sentence, for a step that is wrong or takes what is not there.
+    """
+    pool = collections.Counter(map(Fraction, nums))
+    for line in lines:
+        match = STEP.fullmatch(line)
+        if not match:
+            raise ValueError(f"{line[:40]!r} is not a step")
+        left, operator, right, result = (part if part in PRECEDENCE else Fraction(part) for part in match.groups())
+        for number in (left, right):
+            if not pool[number]:
+                raise ValueError(f"{line[:40]!r} takes {number}, which is not there")
+            pool[number] -= 1
+        if compute(left, operator, right) != result:
+            raise ValueError(f"{line[:40]!r} is not true")
+        pool[result] += 1
+    remaining = list(pool.elements())
+    if len(remaining) != 1:
+        raise ValueError(f"leaves {', '.join(map(str, remaining[:8]))} instead of one number")
+    return remaining[0]
+
+
+def compute(left, operator, right):
+    if operator == "/" and right == 0:
+        raise ValueError("divides by zero")
+    return (
+        left + right if operator == "+" else
+        left - right if operator == "-" else
+        left * right if operator == "*" else left / right
+    )  # fmt: skip
 
 
 def evaluate(expression, nums):
@@ -318,13 +475,7 @@ def evaluate(expression, nums):
 
     def apply():
         operator, right, left = operators.pop(), values.pop(), values.pop()
-        if operator == "/" and right == 0:
-            raise ValueError("divides by zero")
-        values.append(
-            left + right if operator == "+" else
-            left - right if operator == "-" else
-            left * right if operator == "*" else left / right
-        )  # fmt: skip
+        values.append(compute(left, operator, right))
 
     operand_next = True  # the grammar is: operand (operator operand)*; an operand is a number or ( expression )
     for token in tokens:

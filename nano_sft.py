@@ -21,15 +21,18 @@
 # %%
 import argparse
 import dataclasses
+import functools
 import math
 import os
 import random
+import re
 import time
 
 import torch
 import transformers
 
-from countdown_rewards import format_prompt, generate_problems, load_problems, problem_key, reachable
+import countdown_rewards as countdown
+import gsm8k_rewards as gsm8k
 from nano_r1 import (
     derive_seed,
     get_response_log_probs,
@@ -51,12 +54,12 @@ class SFTConfig:
 
     out: str = setting("models/nano-base", "where the model goes; OUT.work holds checkpoints until it is done")
     exclude: str = setting(None, "a file of Countdown problems (nums, target) that must not occur in the training data")
-    pretrain_steps: int = setting(2600, "steps on scratch work, of 32 sequences of 128 tokens")
-    steps: int = setting(4600, "steps in all")
+    pretrain_steps: int = setting(5000, "steps on scratch work, of 32 sequences of 128 tokens")
+    steps: int = setting(9500, "steps in all")
     batch_size: int = setting(48, "written-out attempts per step of stage 2")
     learning_rate: float = setting(2e-3, "peak of the cosine schedule")
     hidden_size: int = setting(128, "width")
-    layers: int = setting(4, "depth")
+    layers: int = setting(5, "depth")
     seed: int = setting(0, "every random choice derives from it")
     micro_batch_tokens: int = setting(4096, "tokens, padding included, per forward pass")
     save_every: int = setting(400, "checkpoint every so many steps")
@@ -73,42 +76,59 @@ class SFTConfig:
 # %%
 MAX_VALUE = 999  # the largest number the tokenizer has one token for
 # How often a step is chosen among those from which the target can still be reached, by how many numbers are left.
-FORESIGHT = {2: 0.35, 3: 0.2, 4: 0.1}
-PRACTICE = {2: 0.6, 3: 0.4, 4: 0.2}  # the same in the scratch work of stage 1
+FORESIGHT = {2: 0.5, 3: 0.3, 4: 0.15}
+PRACTICE = {2: 0.7, 3: 0.5, 4: 0.3}  # the same in the scratch work of stage 1
 PATIENCE = (0.3, 0.6, 0.95)  # an author's probability of trying again after a failure
 MAX_ATTEMPTS = 18
+WORD_PROBLEMS = 0.25  # their share of stage 2
+
+
+def next_steps(value, rest):
+    """Every legal step that combines the running value with one of the numbers not used yet.
+
+    Returns (operator, text, new value, numbers left, form of the expression) for each: `-19=17` goes on from the running
+    value; `,90-42=48` puts the other number first.
+    """
+    steps = []
+    for i, n in enumerate(rest):
+        left = rest[:i] + rest[i + 1 :]
+        for operator, result in (("+", value + n), ("-", value - n), ("*", value * n), ("/", exact_quotient(value, n))):
+            steps.append((operator, f"{operator}{n}={result}", result, left, f"{{}}{operator}{n}"))
+        for operator, result in (("-", n - value), ("/", exact_quotient(n, value))):
+            steps.append((operator, f",{n}{operator}{value}={result}", result, left, f"{n}{operator}{{}}"))
+    return [step for step in steps if 0 < step[2] <= MAX_VALUE]
+
+
+def exact_quotient(a, b):
+    return a // b if b > 1 and a % b == 0 else 0
+
+
+@functools.lru_cache(1_000_000)
+def within_reach(value, rest, target):
+    """Can these steps still lead to the target?"""
+    if not rest:
+        return value == target
+    return any(within_reach(result, left, target) for _, _, result, left, _ in next_steps(value, rest))
 
 
 def write_attempt(nums, target, rng, foresight=FORESIGHT):
-    """One attempt: combine two numbers, again and again, until one is left; the arithmetic is always right.
+    """One attempt: a number, and then another, and another, until all are used; the arithmetic is always right.
 
-    `target` None: no goal. Returns (text, value, expression), e.g. ("36-19=17,17-7=10,10+55=65", 65, "((36-19)-7)+55").
+    `target` None: no goal. Returns (text, value, expression), e.g. ("36-19=17-7=10+55=65", 65, "((36-19)-7)+55").
     """
-    pool = [(n, str(n)) for n in nums]
-    steps = []
-    while len(pool) > 1:
-        by_operator = {}
-        for i, (a, left) in enumerate(pool):
-            for j, (b, right) in enumerate(pool):
-                if i == j:
-                    continue
-                rest = [pool[k] for k in range(len(pool)) if k not in (i, j)]
-                values = {"+": a + b, "-": a - b, "*": a * b, "/": a // b if b > 1 and a % b == 0 else 0}
-                for operator, value in values.items():
-                    if 0 < value <= MAX_VALUE:
-                        move = (f"{a}{operator}{b}={value}", [*rest, (value, f"({left}{operator}{right})")])
-                        by_operator.setdefault(operator, []).append(move)
-        if target is not None and rng.random() < foresight[len(pool)]:
-            good = {
-                operator: [m for m in moves if target in reachable([value for value, _ in m[1]])]
-                for operator, moves in by_operator.items()
-            }
-            by_operator = {operator: moves for operator, moves in good.items() if moves} or by_operator
+    start = rng.randrange(len(nums))
+    value, rest = nums[start], (*nums[:start], *nums[start + 1 :])
+    text, expression = str(value), str(value)
+    while rest:
+        steps = next_steps(value, rest)
+        if target is not None and rng.random() < foresight[len(rest) + 1]:
+            steps = [step for step in steps if within_reach(step[2], step[3], target)] or steps
         # First the operator, then the numbers: otherwise + and - crowd out * and /.
-        text, pool = rng.choice(by_operator[rng.choice(sorted(by_operator))])
-        steps.append(text)
-    value, expression = pool[0]
-    return ",".join(steps), value, expression[1:-1]
+        operator = rng.choice(sorted({step[0] for step in steps}))
+        _, more, value, rest, form = rng.choice([step for step in steps if step[0] == operator])
+        text = more[1:] if text == str(nums[start]) and more[0] == "," else text + more
+        expression = form.format(expression if expression.isdigit() else f"({expression})")
+    return text, value, expression
 
 
 def write_response(nums, target, rng):
@@ -128,13 +148,39 @@ def write_response(nums, target, rng):
             lines.append(text)  # gives up without a check, and answers with the last attempt
             break
         lines.append(f"{text} no")
+    return finish(lines, expression, f"{expression}={target}", rng)
+
+
+SLIPS = (0.0, 0.3, 0.5)  # an author's probability of taking the wrong operation in a step of a word problem
+
+
+def write_solution(problem, rng):
+    """The same for a word problem of gsm8k_rewards.py: the steps of its worked answer, some of them ill chosen."""
+    slip, lines, results = rng.choice(SLIPS), [], {}
+    for a, operator, b, result in re.findall(r"<<(\d+)(.)(\d+)=(\d+)>>", problem["answer"]):
+        a, b = results.get(a, int(a)), results.get(b, int(b))  # what this author found before, right or wrong
+        values = {"+": a + b, "-": a - b, "*": a * b, "/": exact_quotient(a, b)}
+        values = {o: value for o, value in values.items() if 0 < value <= MAX_VALUE}
+        if not values:
+            break  # stuck after an ill chosen step
+        if operator not in values or rng.random() < slip:
+            operator = rng.choice(sorted(values))
+        answer = results[result] = values[operator]
+        lines.append(f"{a}{operator}{b}={answer}")
+        if rng.random() < 0.05:
+            break  # content too soon
+    return finish(lines, answer, lines[-1], rng)
+
+
+def finish(lines, answer, improper, rng):
+    """Thinking and answer, four times in ten not in the form that the reward asks for."""
     thinking = "\n" + "\n".join(lines) + "\n"
-    form = rng.choices(("good", "equation", "no answer tag", "no </think>", "no answer"), (6, 1, 1, 1, 1))[0]
+    form = rng.choices(("good", "improper", "no answer tag", "no </think>", "no answer"), (6, 1, 1, 1, 1))[0]
     return {
-        "good": f"{thinking}</think>\n<answer>{expression}</answer>",
-        "equation": f"{thinking}</think>\n<answer>{expression}={target}</answer>",
-        "no answer tag": f"{thinking}</think>\n{expression}",
-        "no </think>": f"{thinking}<answer>{expression}</answer>",
+        "good": f"{thinking}</think>\n<answer>{answer}</answer>",
+        "improper": f"{thinking}</think>\n<answer>{improper}</answer>",
+        "no answer tag": f"{thinking}</think>\n{answer}",
+        "no </think>": f"{thinking}<answer>{answer}</answer>",
         "no answer": f"{thinking}</think>",
     }[form]
 
@@ -143,12 +189,18 @@ def write_scratch_work(problems, rng, length):
     """Dense arithmetic: chains without a goal, and short bouts at a problem in which checking matters.
 
         [19, 36, 55, 7] 65
-        55-36=19,19+19=38,38*7=266 no
-        36-19=17,17-7=10,10+55=65 yes
+        55-36=19+19=38*7=266 no
+        36-19=17-7=10+55=65 yes
     """
     text = ""
     while len(text) < length:
-        if rng.random() < 0.4:
+        kind = rng.random()
+        if kind < 0.05:  # quotients are rare among random numbers
+            divisor = rng.randint(2, 99)
+            quotient = rng.randint(1, MAX_VALUE // divisor)
+            text += f"\n{divisor * quotient}/{divisor}={quotient}"
+            continue
+        if kind < 0.4:
             nums = [rng.randint(1, 99) for _ in range(rng.choice((2, 3, 4)))]
             text += f"\n{write_attempt(nums, None, rng)[0]}"
             continue
@@ -184,10 +236,12 @@ def make_tokenizer():
         [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    prompt = format_prompt({"nums": [1, 2], "target": 3}, argparse.Namespace(chat_template=None))
-    corpus = [prompt, prompt.lower(), " no yes"]
+    plain = argparse.Namespace(chat_template=None)
+    prompt = countdown.format_prompt({"nums": [1, 2], "target": 3}, plain)
+    stories = [gsm8k.format_prompt(problem, plain) for problem in gsm8k.generate_problems("train", 2000, 0)]
+    corpus = [prompt, prompt.lower(), " no yes", *stories]
     trainer = trainers.BpeTrainer(
-        vocab_size=1024,  # an upper bound: merging stops when every word above is one token
+        vocab_size=4096,  # an upper bound: merging stops when every word above is one token
         special_tokens=["<|endoftext|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -258,17 +312,22 @@ def sft_microbatch_train_step(
     return loss.detach(), {"tokens": response_mask.sum()}
 
 
-def make_rows(config, tokenizer, problems, step):
+def make_rows(config, tokenizer, problems, word_problems, step):
     """One step's training rows as (prompt ids, response ids), derived from the seed and the step alone."""
     rng = random.Random(derive_seed(config.seed, step, "rows"))
     if step <= config.pretrain_steps:
         texts = (tokenizer.encode(write_scratch_work(problems, rng, 220)) for _ in range(32))
         return [(ids[:1], ids[1:129]) for ids in texts]
     rows = []
-    for problem in rng.choices(problems, k=config.batch_size):
-        nums = rng.sample(problem["nums"], len(problem["nums"]))
-        prompt = format_prompt({**problem, "nums": nums}, tokenizer)
-        response = write_response(nums, problem["target"], rng)
+    for _ in range(config.batch_size):
+        if rng.random() < WORD_PROBLEMS:
+            problem = rng.choice(word_problems)
+            prompt, response = gsm8k.format_prompt(problem, tokenizer), write_solution(problem, rng)
+        else:
+            problem = rng.choice(problems)
+            nums = rng.sample(problem["nums"], len(problem["nums"]))
+            prompt = countdown.format_prompt({**problem, "nums": nums}, tokenizer)
+            response = write_response(nums, problem["target"], rng)
         rows.append((tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id]))
     return rows
 
@@ -281,11 +340,12 @@ def main(config):
     size = sum(p.numel() for p in engine.module.parameters())
     print(f"{size:,} parameters, {len(tokenizer)} tokens in the vocabulary")
 
-    problems = generate_problems("train", 40_000, derive_seed(config.seed, "sft problems"))
+    problems = countdown.generate_problems("train", 40_000, derive_seed(config.seed, "sft problems"))
+    word_problems = gsm8k.generate_problems("train", 40_000, derive_seed(config.seed, "sft word problems"))
     if config.exclude:
-        excluded = {problem_key(p) for p in load_problems("all", config.exclude)}
+        excluded = {countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)}
         before = len(problems)
-        problems = [p for p in problems if problem_key(p) not in excluded]
+        problems = [p for p in problems if countdown.problem_key(p) not in excluded]
         print(f"{before - len(problems)} of {before} problems left out because {config.exclude} has them")
 
     work = f"{config.out}.work"
@@ -295,7 +355,7 @@ def main(config):
         lr = config.learning_rate * min(1, step / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
         for group in engine.optimizer.param_groups:
             group["lr"] = lr
-        rows = make_rows(config, tokenizer, problems, step)
+        rows = make_rows(config, tokenizer, problems, word_problems, step)
         tokens = sum(len(response) for _, response in rows)
         loss = 0.0
         for batch in split_by_tokens(rows, lambda row: len(row[0]) + len(row[1]), config.micro_batch_tokens):
