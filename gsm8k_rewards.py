@@ -1,8 +1,41 @@
-"""GSM8K: word problems of primary school; the answer is one number."""
+"""GSM8K: word problems of primary school; the answer is one number.
+
+One problem of the built-in generator, and one completion that earns the full reward of 2 (the prompt has already
+opened `<think>`):
+
+    {"question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs does Iris have left?",
+     "answer": "64+33=<<64+33=97>>97\n97-40=<<97-40=57>>57\n#### 57"}
+
+    64+33=97
+    97-40=57
+    </think>
+    <answer>57</answer>
+
+The reward (0 to 2) is a sum of two parts; what a task module holds is listed in countdown_rewards.py:
+    format 1.0  thinking, `</think>`, then one answer block that holds a bare number: -7, 43,500, 7.0, 7/14
+           0.5  the same tags, but something else, or something besides the number: $8,400, 72 degrees, \boxed{72}
+           0.0  anything else
+    answer 1.0  the number in the last answer block after the thinking equals the one after `####`, else 0.0
+
+How a number is read (`parse_number`), as an exact fraction: 7, 7.0 and 14/2 are the same, 33.3 and 100/3 are not.
+    read      thousands in groups of three, by commas or spaces; - + or the Unicode minus; $ £ € before it; after it
+              % ° ¢ and up to three words, the unit; around it ** ** \boxed{ } \( \) $ $ ` ` and a final full stop
+    percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
+    refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08), words that change the
+              number (5 million, 2 and a half), a unit of one letter (5k, 5x), digits other than 0-9, x = 72
+A refused answer pays nothing and `why` says what was wrong. No text is executed, and none takes more than linear time.
+
+Measured on 500 completions of other people's models with their verdicts: `lenient` agrees with 498 (99.6%). Both
+disagreements are completions that ran out of tokens just after the right number: ours counts it, theirs wants it in a
+finished box or answer block. All 3,319 gold answers we looked at (GSM8K's test split, 2,000 of train) are read.
+"""
 
 import random
 import re
 import zlib
+from fractions import Fraction
+
+from countdown_rewards import Prompt, format_reward, hold_out, last_answer, load_rows, render, strip_end, verdict
 
 # %% [markdown]
 # ## The problems
@@ -12,33 +45,73 @@ BUILT_IN = {"train": 16_384, "test": 512}  # sizes of the generated splits
 NAMES = "Ava Ben Carla Dan Ella Finn Grace Hugo Iris Jack Kira Leo Mia Noah Olga Paul".split()
 THINGS = "apples books cards coins eggs flowers marbles pencils shells stamps stickers toys".split()
 # A story, and the steps that solve it: a letter stands for the number of that name, r1 for the result of step 1.
-# a, b, c are drawn from 2 to 99, the others from 2 to 12, again and again until every result is a whole number above 0.
+# a, b, c are drawn from 2 to 99, the others from 2 to 12, until every result is a whole number from 1 to 999.
 STORIES = [
-    ("{A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x} does {A} have left?", "a+b r1-c"),
+    (
+        "{A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x} does {A} have left?",
+        "a+b r1-c",
+    ),
     ("{A} picks {a} {x} on Monday and {k} times as many on Tuesday. How many {x} does {A} pick in all?", "a*k a+r1"),
     ("{A} sells {a} {x} in April and half as many in May. How many {x} does {A} sell altogether?", "a/2 a+r1"),
     ("A box holds {k} {x}. {A} fills {m} boxes and has {a} {x} left over. How many {x} are there in all?", "m*k r1+a"),
     ("{A} buys {k} {x} at {m} dollars each and pays with {a} dollars. How many dollars does {A} get back?", "k*m a-r1"),
-    ("{A} reads {k} pages a day from Monday to Friday and {a} pages at the weekend. How many pages is that?", "k*5 r1+a"),
+    (
+        "{A} reads {k} pages a day from Monday to Friday and {a} pages at the weekend. How many pages is that?",
+        "k*5 r1+a",
+    ),
     ("{A} has {a} {x}. {B} has {b} more than {A}. How many {x} do they have together?", "a+b a+r1"),
     ("{A} has {a} {x}, {b} fewer than {B}. How many {x} do they have together?", "a+b a+r1"),
-    ("{A} shares {a} {x} equally among {k} friends and gives each of them {m} more. How many {x} does each get?", "a/k r1+m"),
-    ("{A} bakes {a} cakes and eats {k} of them. The others go on {m} plates, equally many on each. How many are on a plate?", "a-k r1/m"),
-    ("{A} earns {k} dollars an hour and works {m} hours a day. How many dollars does {A} earn in {h} days?", "k*m r1*h"),
-    ("A bus carries {a} people. At the first stop {b} get off and {c} get on. How many people are on the bus now?", "a-b r1+c"),
-    ("{A} saves {k} dollars a week for a bicycle that costs {a} dollars. How many are still missing after {m} weeks?", "k*m a-r1"),
-    ("A hall has {k} rows of {m} chairs. {a} people sit down, one on each chair. How many chairs are free?", "k*m r1-a"),
-    ("{A} buys {k} {x} at {m} dollars each and {h} {y} at {j} dollars each. How many dollars does {A} pay?", "k*m h*j r1+r2"),
+    (
+        "{A} shares {a} {x} equally among {k} friends and gives each of them {m} more. How many {x} does each get?",
+        "a/k r1+m",
+    ),
+    (
+        "{A} bakes {a} cakes and eats {k} of them. The others go on {m} plates, equally many on each. "
+        "How many are on a plate?",
+        "a-k r1/m",
+    ),
+    (
+        "{A} earns {k} dollars an hour and works {m} hours a day. How many dollars does {A} earn in {h} days?",
+        "k*m r1*h",
+    ),
+    (
+        "A bus carries {a} people. At the first stop {b} get off and {c} get on. How many people are on the bus now?",
+        "a-b r1+c",
+    ),
+    (
+        "{A} saves {k} dollars a week for a bicycle that costs {a} dollars. "
+        "How many are still missing after {m} weeks?",
+        "k*m a-r1",
+    ),
+    (
+        "A hall has {k} rows of {m} chairs. {a} people sit down, one on each chair. How many chairs are free?",
+        "k*m r1-a",
+    ),
+    (
+        "{A} buys {k} {x} at {m} dollars each and {h} {y} at {j} dollars each. How many dollars does {A} pay?",
+        "k*m h*j r1+r2",
+    ),
     ("{A} is {a} years old and {B} is {k} times as old. How old will {B} be in {m} years?", "a*k r1+m"),
-    ("{A} runs {k} miles on each of {m} days, {B} runs {h} miles on each of {j} days. How many more miles does {A} run?", "k*m h*j r1-r2"),
-    ("{A} has {a} {x}. {A} gives half of them to {B}, buys {b} and loses {k}. How many {x} does {A} have now?", "a/2 r1+b r2-k"),
-    ("A farm has {k} pens with {m} sheep in each and {h} pens with {j} goats in each. {a} animals are sold. How many are left?", "k*m h*j r1+r2 r3-a"),
+    (
+        "{A} runs {k} miles on each of {m} days, {B} runs {h} miles on each of {j} days. "
+        "How many more miles does {A} run?",
+        "k*m h*j r1-r2",
+    ),
+    (
+        "{A} has {a} {x}. {A} gives half of them to {B}, buys {b} and loses {k}. How many {x} does {A} have now?",
+        "a/2 r1+b r2-k",
+    ),
+    (
+        "A farm has {k} pens with {m} sheep in each and {h} pens with {j} goats in each. {a} animals are sold. "
+        "How many are left?",
+        "k*m h*j r1+r2 r3-a",
+    ),
     ("{A} needs {a} {x} and has {b}. They are sold in packs of {k}. How many packs must {A} buy?", "a-b r1/k"),
 ]
 
 
 def solve(steps, numbers):
-    """The steps of a story with its numbers, as (left, operator, right, result); None where a result is not whole or < 1."""
+    """The steps of a story with its numbers, as (left, operator, right, result); None where a result does not fit."""
     values, solution = dict(numbers), []
     for index, step in enumerate(steps.split(), start=1):
         left, operator, right = re.fullmatch(r"(\w+)([-+*/])(\w+)", step).groups()
@@ -61,9 +134,7 @@ def is_test_problem(question):
 def generate_problems(split, size, seed):
     """`size` distinct word problems with GSM8K's columns: `question`, and `answer` with the worked solution.
 
-        {"question": "Ava has 12 coins and buys 5 more. ...", "answer": "12+5=<<12+5=17>>17\\n17-4=<<17-4=13>>13\\n#### 13"}
-
-    Twenty stories of 2 to 4 steps; train and test never share a problem.
+    Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test never share a problem, but share the stories.
     """
     rng = random.Random(f"gsm8k {split} {seed}")
     problems, seen = [], set()
@@ -83,19 +154,191 @@ def generate_problems(split, size, seed):
     return problems
 
 
+HUB_DATASET = {"path": "openai/gsm8k", "name": "main"}  # 7,473 problems to train on, 1,319 to test on
+MAX_TEXT = 100_000  # characters in the question or the answer of a row; GSM8K's longest has 1,228
+
+
+def load_problems(split, source=None, seed=0):
+    """Problems as dicts with `question` and `answer` (str), the worked solution that ends in `#### 57`.
+
+    Args:
+        split: "train", "test", or "all" (an evaluation set: every row of a file; of the hub's, its test split).
+        source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else a file's path.
+        seed: of the generator, and of the shuffle that picks the held-out rows of a file.
+    Raises:
+        ValueError: one sentence saying which file, which row, what was expected.
+    """
+    if source is None:
+        # The test problems are the same 512 for every seed, so that runs can be compared.
+        return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
+    rows = load_rows(source, ("question", "answer"), HUB_DATASET, "train" if split == "train" else "test")
+    problems = []
+    for number, row in enumerate(rows, start=1):
+        problem = {"question": row["question"], "answer": row["answer"]}
+        try:
+            for name, text in problem.items():
+                if not isinstance(text, str) or not text.strip():
+                    raise ValueError(f"expected text as {name}, got {text!r:.80}")
+                if len(text) > MAX_TEXT:
+                    raise ValueError(f"expected a {name} of at most {MAX_TEXT:,} characters, got {len(text):,}")
+            gold(problem)
+        except ValueError as error:
+            raise ValueError(f"{source}, row {number}: {error}.") from None
+        problems.append(problem)
+    return problems if source == "hub" else hold_out(problems, split, source, seed)
+
+
+def gold(problem):
+    """The number after the last `####` of the worked answer, as a Fraction; ValueError if there is none."""
+    _, marker, number = problem["answer"].rpartition("####")
+    try:
+        return parse_number(number if marker else "")
+    except ValueError:
+        raise ValueError(f"expected an answer that ends in #### and a number, got {problem['answer'][-60:]!r:.80}") from None
+
+
 # %% [markdown]
 # ## The prompt
 
 # %%
+INSTRUCTIONS = (
+    "{question}\n\nThink step by step inside <think> </think> tags, then give only the final number inside "
+    "<answer> </answer> tags, for example <answer>42</answer>."
+)
 PROMPTS = {
     # The question alone: what the embedded nano-base was trained on.
-    "short": "{question}",
+    "short": Prompt("{question}"),
+    # With instructions: what a model needs that has never seen the task.
+    "chat": Prompt(INSTRUCTIONS),
+    # The same for a base model that knows no chat template.
+    "plain": Prompt(INSTRUCTIONS + "\n", chat=False),
 }
 
 
 def format_prompt(problem, tokenizer, style="short"):
-    question = PROMPTS[style].format(question=problem["question"])
-    if getattr(tokenizer, "chat_template", None):
-        messages = [{"role": "user", "content": question}]
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
-    return f"User: {question}\nAssistant: <think>"
+    """The prompt as text: the user's turn in the model's chat template, the assistant's turn begun."""
+    prompt = PROMPTS[style]
+    return render(prompt, prompt.text.format(**problem), tokenizer)
+
+
+def subgroups(problem):
+    """The evaluation subgroup of a problem: how many steps its worked answer takes (GSM8K marks each with <<3+4=7>>)."""
+    steps = problem["answer"].count("<<")
+    if not steps:
+        return []
+    return ["4_or_more_steps" if steps >= 4 else f"{steps}_steps"]
+
+
+# %% [markdown]
+# ## The reward
+
+# %%
+MAX_ANSWER = 200  # characters; a longer answer block is not one number
+# Digits in groups of three (one kind of separator) or in one run, at most 30; then decimals or a denominator.
+NUMBER = (
+    r"(?=\.?[0-9])(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3}){1,9}|(?:\ [0-9]{3}){1,9})|[0-9]{0,30})"
+    r"(?:\.[0-9]{0,30}|\ ?/\ ?[0-9]{1,30})?(?![0-9]|[.,][0-9])"
+)
+SIGN = "[-+−–]"  # hyphen, plus, the Unicode minus, and the dash that often stands for it
+PREFIX = rf"(?:{SIGN}?(?:\\?[$€£]\ ?)?|\\?[$€£]\ ?{SIGN})"
+BARE = re.compile(rf"{SIGN}?{NUMBER}")
+ANSWER = re.compile(
+    rf"(?P<prefix>{PREFIX})(?P<number>{NUMBER})"
+    r"(?:\s*(?:\\?%|°[CF]?|[¢€]))?(?P<unit>[\s/]*[A-Za-z]{2,}(?:[\s/]+[A-Za-z]{2,}){0,2})?"
+)
+WRAPPED = re.compile(r"\*\*(.+)\*\*|\\boxed\{(.+)\}|\\\((.+)\\\)|\$(.+)\$|`(.+)`", re.DOTALL)
+LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf)\{([^{}]*)\}")
+SPACES = str.maketrans("\u00a0\u2009\u202f", "   ")  # no-break, thin, narrow no-break: they group digits in print
+NOT_A_UNIT = set(
+    "and or to plus minus times point negative squared cubed half halves third thirds dozen dozens hundred hundreds "
+    "thousand thousands million millions billion billions trillion trillions".split()
+)
+
+
+def reward(completion, problem, style="short"):
+    """Score one completion of `format_prompt(problem, tokenizer, style)`: a `Reward`. Never raises, never hangs."""
+    prompt = PROMPTS[style]
+    text, expected = strip_end(completion), gold(problem)
+    form = format_reward(text, prompt, is_bare_number)
+    try:
+        value = parse_number(last_answer(text, prompt))
+        right, why = value == expected, f"is {value!s:.40}, not {expected!s:.40}"
+    except ValueError as error:
+        right, why = False, str(error)
+    return verdict(form, right, why, prompt)
+
+
+def final_answer(completion, problem, style="short"):
+    """What this completion votes for in maj@k: the number of its answer block as text, or None."""
+    try:
+        return str(parse_number(last_answer(strip_end(completion), PROMPTS[style])))
+    except ValueError:
+        return None
+
+
+def is_bare_number(answer):
+    return BARE.fullmatch(answer.strip().translate(SPACES)) is not None
+
+
+def parse_number(text):
+    """The one number that `text` states, as a Fraction; ValueError with the reason if it is not clearly one number."""
+    text = text.strip()
+    if len(text) > MAX_ANSWER:
+        raise ValueError(f"answer longer than {MAX_ANSWER} characters")
+    shown = f"{text!r:.60}"
+    text = text.translate(SPACES).replace("{,}", ",").replace(r"\,", " ").removesuffix(".")  # 1{,}080 and 1\,080: LaTeX
+    while wrapped := WRAPPED.fullmatch(text):
+        text = wrapped[wrapped.lastindex].strip().removesuffix(".")
+    match = ANSWER.fullmatch(LATEX_TEXT.sub(r" \1 ", text).strip())
+    if not match:
+        count = len(re.findall(r"[0-9][0-9.,]*", text))
+        found = "no number" if not count else "more than one number" if count > 1 else "not a plain number"
+        raise ValueError(f"{found}: {shown}")
+    for word in re.findall("[A-Za-z]+", match["unit"] or ""):
+        if word.lower() in NOT_A_UNIT:
+            raise ValueError(f"{word!r} may change the number: {shown}")
+    try:
+        number = Fraction(re.sub("[, ]", "", match["number"]))
+    except ZeroDivisionError:
+        raise ValueError("divides by zero") from None
+    return -number if re.search("[-−–]", match["prefix"]) else number
+
+
+LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for the number
+# In running text a sign belongs to the number only where no word or bracket stands before it: 10-3 ends in 3.
+IN_TEXT = rf"(?<!\w)(?<![0-9][.,])(?:(?<![\w)\]]){PREFIX})?{NUMBER}"
+BOXED = re.compile(r"\\boxed ?\{((?:[^{}]|\{[^{}]*\}){0,200})\}")
+PLACES = (
+    re.compile(rf"####\s*({IN_TEXT})"),
+    re.compile(rf"(?:(?i:answer is|answer:)|\bA:)[\s:*\\(]*({IN_TEXT})"),
+    re.compile(f"({IN_TEXT})"),
+)
+
+
+def lenient(completion, problem):
+    """1.0 if the right number stands where a reader would look for the answer, whatever the form, else 0.0.
+
+    The first of these that holds a number decides: the last answer block, the last \\boxed{}, what follows the last
+    `####`, what follows the last "answer is" or "A:", the last number of all. Beside the strict reward it tells how
+    much of a gain is format alone.
+    """
+    expected = gold(problem)
+    for candidate in candidates(strip_end(completion[-LENIENT_TEXT:])):
+        try:
+            return float(parse_number(candidate) == expected)
+        except ValueError:
+            pass
+    return 0.0
+
+
+def candidates(text):
+    _, block, inside = text.rpartition("<answer>")
+    if block:
+        yield inside.partition("</answer>")[0]
+    box = BOXED.match(text, max(0, text.rfind("\\boxed")))
+    if box:
+        yield box[1]
+    for place in PLACES:
+        found = place.findall(text)
+        if found:
+            yield found[-1]

@@ -8,6 +8,7 @@
 #
 #     python nano_r1.py --task countdown                     # 2 CPU cores, ten minutes, no account, no download
 #     python nano_r1.py --task countdown --resume out/NAME   # go on after an interruption
+#     python nano_r1.py --eval_only --model out/NAME/model   # pass@k, maj@k, strict and lenient, by subgroup
 #     python nano_r1.py --help                               # every setting, and what a 0.5B-3B model wants instead
 #     bash runs/countdown_qwen2.5_1.5b.sh                    # the same loop, Qwen2.5-1.5B, one GPU
 #     torchrun --nproc_per_node 8 nano_r1.py ...             # the same loop, eight GPUs
@@ -30,6 +31,7 @@
 
 # %%
 import argparse
+import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -108,6 +110,8 @@ class Config:
     # evaluation, records, checkpoints
     eval_every: int = setting(20, "evaluate, draw curves, show samples every so many steps (0: first and last only)")
     eval_problems: int = setting(512, "at most so many evaluation problems; 512 give an interval of about +-0.04")
+    eval_only: bool = setting(False, "no training: evaluate --model, greedy and sampled, and write what it answered")
+    eval_samples: int = setting(8, "completions of each problem with --eval_only: pass@k up to this k, and maj@k")
     save_every: int = setting(50, "checkpoint every so many steps (0: never); the final model is always saved")
     keep_checkpoints: int = setting(2, "older checkpoints are deleted")
     name: str = setting(None, "name of the run's directory; left out: task, date and time")
@@ -154,7 +158,7 @@ def parse_args(argv=None):
 
 def check_config(config, error):
     counts = ("questions", "completions", "max_tokens", "epochs", "steps")
-    for name in (*counts, "micro_batch_tokens", "eval_problems", "keep_checkpoints"):
+    for name in (*counts, "micro_batch_tokens", "eval_problems", "eval_samples", "keep_checkpoints"):
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
     for name in ("kl_coef", "weight_decay", "eval_every", "save_every", "warmup_steps"):
@@ -548,8 +552,9 @@ class TransformersRollout:
 
     MAX_ROWS = 512  # completions decoded at once
 
-    def __init__(self, model, stop_ids, pad_id):
+    def __init__(self, model, stop_ids, pad_id, tokenizer=None, stop_texts=()):
         self.model, self.stop_ids, self.pad_id = model, stop_ids, pad_id
+        self.tokenizer, self.stop_texts = tokenizer, stop_texts
 
     def sync_weights(self, policy):
         pass
@@ -561,8 +566,12 @@ class TransformersRollout:
         pass
 
     @torch.no_grad()
-    def generate(self, prompt_token_ids, n, temperature, max_tokens, seed):
-        """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy."""
+    def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
+        """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
+
+        Each prompt has its own seed: what is sampled for it does not depend on its neighbours, nor on which of several
+        processes it falls to.
+        """
         was_training = self.model.training
         self.model.eval()
         per_batch = max(1, self.MAX_ROWS // n)
@@ -570,13 +579,12 @@ class TransformersRollout:
         results = []
         with gathered(self.model):
             for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
-                generator = torch.Generator(self.model.device).manual_seed(derive_seed(seed, start))
-                batch = prompt_token_ids[start : start + per_batch]
-                results += self._generate_batch(batch, n, temperature, max_tokens, generator)
+                batch = slice(start, start + per_batch)
+                results += self._generate_batch(prompt_token_ids[batch], n, temperature, max_tokens, seeds[batch])
         self.model.train(was_training)
         return results
 
-    def _generate_batch(self, prompts, n, temperature, max_tokens, generator):
+    def _generate_batch(self, prompts, n, temperature, max_tokens, seeds):
         device = self.model.device
         # Prefill: one forward pass over each prompt, padded on the left so that all end in the same column.
         width = max(map(len, prompts))
@@ -596,7 +604,10 @@ class TransformersRollout:
         live = torch.ones(len(rows), dtype=torch.bool, device=device)
         tokens = torch.full((len(rows), max_tokens), -1, device=device)
         logprobs = torch.zeros((len(rows), max_tokens), device=device)
+        ended = torch.zeros(len(rows), dtype=torch.bool, device=device)
         stop_ids = torch.tensor(self.stop_ids, device=device)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        dice = torch.cat([torch.rand(n, max_tokens, dtype=torch.float64, generator=g) for g in generators]).to(device)
 
         for t in range(max_tokens):
             # Sample from softmax(logits / T), in float32, and remember how likely the choice was.
@@ -604,14 +615,17 @@ class TransformersRollout:
             if temperature:
                 # Where a uniform number falls among the cumulated probabilities: torch.multinomial, but faster on CPU.
                 cumulated = distribution.double().exp().cumsum(dim=-1)
-                dice = torch.rand(len(rows), 1, dtype=torch.float64, device=device, generator=generator)
-                token = torch.searchsorted(cumulated, dice * cumulated[:, -1:], right=True)  # (R, 1)
+                token = torch.searchsorted(cumulated, dice[rows, t, None] * cumulated[:, -1:], right=True)  # (R, 1)
                 token = token.clamp(max=distribution.shape[-1] - 1)  # where rounding left the dice at the very end
             else:
                 token = distribution.argmax(dim=-1, keepdim=True)
             tokens[rows[live], t] = token[live, 0]
             logprobs[rows[live], t] = distribution.gather(-1, token)[live, 0]
-            live &= ~torch.isin(token[:, 0], stop_ids)
+            ended[rows[live]] = torch.isin(token[live, 0], stop_ids)
+            if self.stop_texts:
+                for row in rows[live].tolist():
+                    ended[row] |= self._reached_stop_text(tokens[row, : t + 1])
+            live &= ~ended[rows]
             alive = int(live.sum())
             if alive == 0 or t + 1 == max_tokens:
                 break
@@ -627,23 +641,30 @@ class TransformersRollout:
             ).logits[:, -1]
 
         completions = []
-        for ids, scores in zip(tokens.tolist(), logprobs.tolist()):
+        for ids, scores, stopped in zip(tokens.tolist(), logprobs.tolist(), ended.tolist()):
             length = ids.index(-1) if -1 in ids else max_tokens
-            ended = ids[length - 1] in self.stop_ids
-            completions.append(Completion(ids[:length], scores[:length], "stop" if ended else "length"))
+            completions.append(Completion(ids[:length], scores[:length], "stop" if stopped else "length"))
         return [completions[i : i + n] for i in range(0, len(completions), n)]
+
+    def _reached_stop_text(self, ids):
+        """Do these tokens end a stop text? A token is at least a character, so the last few tell."""
+        last = self.tokenizer.decode(ids[-1:])
+        if not any(character in last for character in {stop[-1] for stop in self.stop_texts}):
+            return False  # most tokens: one short decode
+        end = self.tokenizer.decode(ids[-max(map(len, self.stop_texts)) :])
+        return any(stop in end for stop in self.stop_texts)
 
 
 class VLLMRollout:
     """vLLM in this process: paged KV cache, continuous batching, prefix caching; on a GPU it sleeps while we train."""
 
-    def __init__(self, model_path, stop_ids, max_length, config, rank, world):
+    def __init__(self, model_path, stop_ids, stop_texts, max_length, config, rank, world):
         cuda = torch.cuda.is_available()
         if not cuda:
             os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; without it vLLM takes a share of all memory
         from vllm import LLM
 
-        self.stop_ids, self.can_sleep = stop_ids, cuda
+        self.stop_ids, self.stop_texts, self.can_sleep = stop_ids, list(stop_texts), cuda
         options = {"enforce_eager": True}
         if cuda:
             options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True}
@@ -659,15 +680,16 @@ class VLLMRollout:
             **options,
         )
 
-    def generate(self, prompt_token_ids, n, temperature, max_tokens, seed):
+    def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         from vllm import SamplingParams
 
         params = [
             SamplingParams(
-                n=n, temperature=temperature, max_tokens=max_tokens, seed=derive_seed(seed, i), logprobs=0,
-                stop_token_ids=self.stop_ids, detokenize=False,
+                n=n, temperature=temperature, max_tokens=max_tokens, seed=seed, logprobs=0,
+                stop_token_ids=self.stop_ids, stop=self.stop_texts, include_stop_str_in_output=True,
+                detokenize=bool(self.stop_texts),
             )
-            for i in range(len(prompt_token_ids))
+            for seed in seeds
         ]  # fmt: skip
         prompts = [{"prompt_token_ids": ids} for ids in prompt_token_ids]
         outputs = self.llm.generate(prompts, params, use_tqdm=False)
@@ -694,7 +716,7 @@ class VLLMRollout:
             self.llm.wake_up()
 
 
-def make_rollout(config, model, tokenizer, stop_ids, max_length, rank, world):
+def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, rank, world):
     """The engine that `--rollout` names; `auto` takes vLLM on a GPU where it is installed."""
     kind = config.rollout
     if kind == "auto":
@@ -702,11 +724,11 @@ def make_rollout(config, model, tokenizer, stop_ids, max_length, rank, world):
         kind = "vllm" if torch.cuda.is_available() and installed else "transformers"
     if kind == "vllm":
         try:
-            return VLLMRollout(config.model, stop_ids, max_length, config, rank, world)
+            return VLLMRollout(config.model, stop_ids, stop_texts, max_length, config, rank, world)
         except ImportError as error:
             raise UserError(f"vLLM could not be imported ({error}): see requirements-gpu.txt.") from None
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
-    return TransformersRollout(model, stop_ids, pad_id)
+    return TransformersRollout(model, stop_ids, pad_id, tokenizer, stop_texts)
 
 # %% [markdown]
 # ## 5. Saving
@@ -802,41 +824,60 @@ def load_all_problems(task, config):
     if config.prompt not in task.PROMPTS:
         raise UserError(f"--prompt {config.prompt} is not one of the task's prompts: {', '.join(task.PROMPTS)}.")
     try:
-        train = task.load_problems("train", config.data, config.seed)
+        train = [] if config.eval_only else task.load_problems("train", config.data, config.seed)
         if config.eval_data:
             test = task.load_problems("all", config.eval_data, config.seed)
         else:
             test = task.load_problems("test", config.data, config.seed)
     except ValueError as error:
         raise UserError(str(error)) from None
-    if len(train) < config.questions:
-        raise UserError(f"{len(train)} training problems are fewer than --questions {config.questions}: lower that.")
     return train, test[: config.eval_problems]
 
 
-def longest_sequence(problems, task, tokenizer, policy, config):
-    """Tokens that prompt and completion may need together: room for prompts twice as long as those we looked at."""
-    longest = max(len(tokenizer.encode(task.format_prompt(p, tokenizer, config.prompt))) for p in problems)
+def fitting(problems, room, task, tokenizer, config):
+    """The problems whose prompt has at most `room` tokens."""
+    size = lambda problem: sum(len(str(value).encode()) for value in problem.values())
+    # A token is at least a byte, so where the template and all columns together have fewer bytes, nothing is tokenized.
+    template = max(len(task.format_prompt(p, tokenizer, config.prompt).encode()) for p in problems[:1])
+    prompt = lambda problem: tokenizer.encode(task.format_prompt(problem, tokenizer, config.prompt))
+    return [p for p in problems if template + size(p) <= room or len(prompt(p)) <= room]
+
+
+def leave_out_long_prompts(train, test, task, tokenizer, policy, config):
+    """(training problems, evaluation problems, tokens of the longest sequence to expect), all within the context.
+
+    There is room for prompts twice as long as the longest evaluation prompt; whatever is longer is left out.
+    """
     context = policy.config.max_position_embeddings
-    if longest + config.max_tokens > context:
-        need = f"A prompt of {longest} tokens and --max_tokens {config.max_tokens}"
-        raise UserError(f"{need} exceed the model's context of {context} tokens.")
-    return min(context, 2 * longest + config.max_tokens)
+    fit = fitting(test, context - config.max_tokens, task, tokenizer, config)
+    if not fit:
+        need = f"No evaluation prompt leaves room for --max_tokens {config.max_tokens}"
+        raise UserError(f"{need} in the model's context of {context} tokens.")
+    longest = max(len(tokenizer.encode(task.format_prompt(p, tokenizer, config.prompt))) for p in fit)
+    max_length = min(context, 2 * longest + config.max_tokens)
+    train = fitting(train, max_length - config.max_tokens, task, tokenizer, config) if train else []
+    if len(train) < config.questions and not config.eval_only:
+        raise UserError(f"{len(train)} training problems are fewer than --questions {config.questions}: lower that.")
+    return train, fit, max_length
 
 
-def sample_questions(problems, step, config, rank=0, world=1):
-    """This process's share of the step's m questions: the same m whatever the number of processes."""
-    rng = random.Random(derive_seed(config.seed, step, "questions"))
-    return rng.sample(problems, config.questions)[rank::world]
+def sample_questions(problems, step, config):
+    """The step's m questions."""
+    return random.Random(derive_seed(config.seed, step, "questions")).sample(problems, config.questions)
 
 
-def sample_completions(rollout, questions, task, tokenizer, config, seed, n=None):
-    """n completions of each question, as episodes; a group's episodes stand one after the other."""
-    n = n or config.completions
+def sample_completions(rollout, questions, task, tokenizer, config, what_for, rank=0, world=1):
+    """n completions of each question, as episodes; a group's episodes stand one after the other.
+
+    Each process samples its own share of the questions. A question's seed derives from its place in the list and from
+    `what_for`, so that the completions are the same for any number of processes.
+    """
+    seeds = [derive_seed(config.seed, what_for, place) for place in range(len(questions))][rank::world]
+    questions = questions[rank::world]
     prompts = [
         tokenizer.encode(task.format_prompt(q, tokenizer, config.prompt), add_special_tokens=False) for q in questions
     ]
-    groups = rollout.generate(prompts, n, config.temperature, config.max_tokens, seed)
+    groups = rollout.generate(prompts, config.completions, config.temperature, config.max_tokens, seeds)
     return [
         Episode(question, prompt, c, tokenizer.decode(c.token_ids, skip_special_tokens=True))
         for question, prompt, group in zip(questions, prompts, groups)
@@ -848,7 +889,7 @@ def score(episodes, task, config):
     """Rewards, and advantages within each group."""
 
     def reward_fn(text, problem):
-        verdict = task.reward(text, problem)
+        verdict = task.reward(text, problem, config.prompt)
         names = {"reward": verdict.total, "format_reward": verdict.format, "answer_reward": verdict.answer}
         return {**names, "why": verdict.why}
 
@@ -1041,47 +1082,77 @@ def complaints(metrics, config):
         )
 
 
-def wilson_interval(successes, n):
-    """95% confidence interval of a proportion (Wilson 1927); unlike mean +- 2 sigma it stays within [0, 1]."""
-    if n == 0:
-        return 0.0, 1.0
-    z, p = 1.96, successes / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+def confidence_interval(values):
+    """95% interval of the mean of values from 0 to 1, one for each problem.
+
+    For right or wrong it is Wilson's (1927), which unlike mean +- 2 sigma stays within [0, 1] and has a width at 0 of n;
+    for shares of several samples the normal approximation over problems.
+    """
+    n, z = len(values), 1.96
+    mean = math.fsum(values) / n
+    if not set(values) <= {0, 1}:
+        half = z * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 1.0
+        return max(0.0, mean - half), min(1.0, mean + half)
+    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def evaluate(rollout, problems, task, tokenizer, config, rank, world):
-    """pass@1 at the training temperature: one completion of each problem, every process on its share.
+def pass_at_k(n, correct, k):
+    """Chance that one of k samples is right, estimated without bias from n >= k samples (arXiv:2107.03374, eq. 1)."""
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
-    Returns the metrics, overall and by the task's subgroups, and this process's episodes, as samples to look at.
+
+def majority_vote(votes, answers):
+    """maj@n: 1.0 if the most frequent vote is right (arXiv:2203.11171); a tie counts in proportion; None abstains."""
+    counts = collections.Counter(vote for vote in votes if vote is not None)
+    winners = [vote for vote, count in counts.items() if count == max(counts.values())]
+    right = {vote for vote, answer in zip(votes, answers) if answer == 1}
+    return sum(vote in right for vote in winners) / max(1, len(winners))
+
+
+def evaluate(rollout, problems, task, tokenizer, config, rank, world):
+    """`config.completions` completions of each problem at `config.temperature`, every process on its share.
+
+    Returns the metrics, overall and by the task's subgroups, and this process's episodes. The seeds are the same at
+    every evaluation: what differs between two of them is the model, not the dice.
     """
-    # The same seed at every evaluation: what differs between two of them is the model, not the dice.
-    seed = derive_seed(config.seed, rank, "evaluation")
-    episodes = sample_completions(rollout, problems[rank::world], task, tokenizer, config, seed, n=1)
-    score(episodes, task, dataclasses.replace(config, completions=1))
-    mine = [
-        (e.reward["answer_reward"], e.reward["format_reward"] == 1, e.length, task.subgroups(e.problem))
-        for e in episodes
-    ]
+    n = config.completions
+    episodes = sample_completions(rollout, problems, task, tokenizer, config, "evaluation", rank, world)
+    score(episodes, task, config)
+    mine = []
+    for start in range(0, len(episodes), n):
+        group = episodes[start : start + n]
+        answers = [e.reward["answer_reward"] for e in group]
+        formats = [float(e.reward["format_reward"] == 1) for e in group]
+        votes = [task.final_answer(e.text, e.problem, config.prompt) for e in group] if n > 1 else []
+        values = {
+            "pass@1": np.mean(answers).item(),
+            **{f"pass@{k}": pass_at_k(n, int(sum(answers)), k) for k in (2, 4, 8, 16, 32, 64) if k <= n},
+            **({f"maj@{n}": majority_vote(votes, answers)} if n > 1 else {}),
+            # Half of a headline gain can be format alone: right and in form, right wherever it stands.
+            "strict": np.mean([a * f for a, f in zip(answers, formats)]).item(),
+            "lenient": np.mean([max(a, task.lenient(e.text, e.problem)) for a, e in zip(answers, group)]).item(),
+            "format": np.mean(formats).item(),
+            "format_only": np.mean([(1 - a) * f for a, f in zip(answers, formats)]).item(),
+            "mean_length": np.mean([e.length for e in group]).item(),
+            "clipped_ratio": np.mean([e.completion.finish_reason == "length" for e in group]).item(),
+        }
+        mine.append((values, task.subgroups(group[0].problem)))
     everyone = [None] * world
     dist.all_gather_object(everyone, mine)
-    groups = {"": []}
-    for answer, well_formed, length, subgroups in (row for rows in everyone for row in rows):
+    groups = collections.defaultdict(list)
+    for values, subgroups in (row for rows in everyone for row in rows):
         for name in ("", *(f"{s}/" for s in subgroups)):
-            groups.setdefault(name, []).append((answer, well_formed, length))
+            groups[name].append(values)
     metrics = {}
     for name, rows in sorted(groups.items()):
-        answers, formats, lengths = map(np.array, zip(*rows))
-        low, high = wilson_interval(answers.sum(), len(rows))
-        metrics |= {
-            f"eval/{name}pass@1": answers.mean().item(),
-            f"eval/{name}pass@1_low": low,
-            f"eval/{name}pass@1_high": high,
-            f"eval/{name}format": formats.mean().item(),
-            f"eval/{name}mean_length": lengths.mean().item(),
-            f"eval/{name}problems": len(rows),
-        }
+        for key in rows[0]:
+            metrics[f"eval/{name}{key}"] = math.fsum(row[key] for row in rows) / len(rows)  # in any order
+            if "@" in key or key in ("strict", "lenient"):
+                low_high = confidence_interval([row[key] for row in rows])
+                metrics[f"eval/{name}{key}_low"], metrics[f"eval/{name}{key}_high"] = low_high
+        metrics[f"eval/{name}problems"] = len(rows)
     return metrics, episodes
 
 
@@ -1097,7 +1168,8 @@ class Run:
     """The run's directory and the console. Only the first process writes."""
 
     def __init__(self, config, first):
-        name = config.name or f"{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
+        prefix = "eval-" if config.eval_only else ""
+        name = config.name or f"{prefix}{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
         self.path = config.resume or os.path.join(config.out, name)
         self.first, self.config, self.wandb = first, config, None
         self.metrics_file = os.path.join(self.path, "metrics.jsonl")
@@ -1151,7 +1223,8 @@ class Run:
             if self.wandb:
                 self.wandb.log(metrics, step=metrics["step"])
 
-    def save_episodes(self, step, episodes):
+    def save_episodes(self, name, episodes):
+        """Every process's episodes, in one file of the run's directory `episodes/`."""
         rows = [
             {
                 "problem": e.problem,
@@ -1167,7 +1240,7 @@ class Run:
         everyone = [None] * dist.get_world_size() if self.first else None
         dist.gather_object(rows, everyone)
         if self.first:
-            with open(os.path.join(self.path, "episodes", f"step_{step:06d}.jsonl"), "w") as file:
+            with open(os.path.join(self.path, "episodes", f"{name}.jsonl"), "w") as file:
                 file.writelines(json.dumps(row) + "\n" for rows in everyone for row in rows)
 
     def show_step(self, m, seconds_left):
@@ -1185,7 +1258,8 @@ class Run:
         self.say(
             f"\nevaluation after step {step}: pass@1 {m['eval/pass@1']:.3f} "
             f"[{m['eval/pass@1_low']:.3f}, {m['eval/pass@1_high']:.3f}] on {m['eval/problems']} problems, "
-            f"format {m['eval/format']:.2f}, length {m['eval/mean_length']:.0f}"
+            f"in form {m['eval/format']:.2f}, right and in form {m['eval/strict']:.3f}, right wherever it stands "
+            f"{m['eval/lenient']:.3f}, length {m['eval/mean_length']:.0f}"
         )
         subgroups = sorted(name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith("/problems"))
         self.say("  " + "  ".join(f"{s} {m[f'eval/{s}/pass@1']:.3f}" for s in subgroups))
@@ -1196,6 +1270,36 @@ class Run:
             text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
             self.say("\n".join(f"  | {line}" for line in text.strip().splitlines()))
         self.say()
+
+    def show_table(self, results):
+        """Evaluations side by side, {name: metrics}, on the console and in evaluation.json."""
+        if not self.first:
+            return
+        with open(os.path.join(self.path, "evaluation.json"), "w") as file:
+            json.dump(results, file, indent=2)
+        labels = {
+            "strict": "right and in form",
+            "lenient": "right wherever it stands",
+            "format_only": "in form, not right",
+            "format": "in form",
+            "mean_length": "mean length (tokens)",
+            "clipped_ratio": "cut off",
+        }
+        keys = [k.removeprefix("eval/") for m in results.values() for k in m if not k.endswith(("_low", "_high"))]
+        overall = [k for k in dict.fromkeys(keys) if "/" not in k and k != "problems"]
+        subgroups = [k for k in dict.fromkeys(keys) if k.endswith("/pass@1")]
+        overall.sort(key=lambda k: [*labels].index(k) if k in labels else -1)  # the accuracies first
+        self.say(f"\n{'':28}" + "".join(f"{name:24}" for name in results))
+        for key in [*overall, *subgroups]:
+            line = f"{labels.get(key, key.replace('/pass@1', ': pass@1')):28}"
+            for m in results.values():
+                value = f"{m[f'eval/{key}']:.3f}" if f"eval/{key}" in m else ""
+                if f"eval/{key}_low" in m:
+                    value += f" [{m[f'eval/{key}_low']:.3f}, {m[f'eval/{key}_high']:.3f}]"
+                line += f"{value:24}"
+            self.say(line)
+        problems = next(iter(results.values()))["eval/problems"]
+        self.say(f"{problems} problems; 95% intervals; completions with verdicts: {self.path}/episodes")
 
     def plot(self):
         """curves.png: what one looks at to see whether a run learns."""
@@ -1244,22 +1348,28 @@ class Run:
 def main(config):
     """Evaluate, train, evaluate again, save. Returns the run's directory."""
     rank, world, device = start_processes()
-    if config.questions % world:
+    if config.questions % world and not config.eval_only:
         raise UserError(f"--questions {config.questions} cannot be shared equally by {world} processes.")
     task = load_task(config.task)
     train_problems, test_problems = load_all_problems(task, config)
     tokenizer = load_tokenizer(config.model)
     policy = load_model(config.model, config.dtype).to(device)
     stop_ids = stop_token_ids(policy, tokenizer)
-    longest = longest_sequence(test_problems, task, tokenizer, policy, config)
+    stop_texts = task.PROMPTS[config.prompt].stop
+    given = len(train_problems) + len(test_problems)
+    train_problems, test_problems, max_length = leave_out_long_prompts(
+        train_problems, test_problems, task, tokenizer, policy, config
+    )
+
+    run = Run(config, first=rank == 0)
+    introduce(run, task, tokenizer, policy, train_problems, test_problems, given, stop_ids, stop_texts, world, device)
+    rollout = make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
+    if config.eval_only:
+        return evaluate_only(run, rollout, test_problems, task, tokenizer, rank, world)
     reference = load_model(config.model, config.dtype).to(device).eval() if config.kl_coef > 0 else None
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
-
-    run = Run(config, first=rank == 0)
-    introduce(run, task, tokenizer, policy, train_problems, test_problems, stop_ids, world, device)
     engine = make_engine(policy, config)
-    rollout = make_rollout(config, policy, tokenizer, stop_ids, longest, rank, world)
 
     done = load_checkpoint(engine, run.checkpoints) if config.resume else 0
     if config.resume:
@@ -1268,7 +1378,8 @@ def main(config):
         rollout.sync_weights(policy)
 
     def evaluation(step):
-        metrics, episodes = evaluate(rollout, test_problems, task, tokenizer, config, rank, world)
+        once = dataclasses.replace(config, completions=1)
+        metrics, episodes = evaluate(rollout, test_problems, task, tokenizer, once, rank, world)
         run.show_evaluation(step, metrics, episodes)
         return metrics
 
@@ -1278,12 +1389,12 @@ def main(config):
     for step in range(done + 1, config.steps + 1):
         clock = Clock()
         # 1. Sample m questions.
-        questions = sample_questions(train_problems, step, config, rank, world)
+        questions = sample_questions(train_problems, step, config)
 
         # 2. Sample n completions of each from the current policy.
         with clock("rollout"):
-            seed = derive_seed(config.seed, step, rank, "rollout")
-            episodes = sample_completions(rollout, questions, task, tokenizer, config, seed)
+            what_for = f"rollout of step {step}"
+            episodes = sample_completions(rollout, questions, task, tokenizer, config, what_for, rank, world)
             rollout.sleep()
 
         # 3. Reward each completion.  4. Advantages: better or worse than the rest of its group?
@@ -1304,7 +1415,7 @@ def main(config):
 
         # 8. Log, evaluate, save.
         metrics = {"step": step, **measure_episodes(episodes, metadata), **measured, "lr": lr, **clock.seconds}
-        run.save_episodes(step, episodes)
+        run.save_episodes(f"step_{step:06d}", episodes)
         pace = [*pace[-9:], metrics["time/step"]]
         run.show_step(metrics, (config.steps - step) * sum(pace) / len(pace))
         evaluate_now = step == config.steps or (config.eval_every and step % config.eval_every == 0)
@@ -1338,16 +1449,37 @@ class Clock:
         return {**self.parts, "time/step": time.perf_counter() - self.start}
 
 
-def introduce(run, task, tokenizer, policy, train_problems, test_problems, stop_ids, world, device):
+def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
+    """Greedy and sampled evaluation: a table on the console, evaluation.json and the completions in the run's directory."""
+    config = run.config
+    columns = {
+        "greedy": dataclasses.replace(config, temperature=0.0, completions=1),
+        "sampled": dataclasses.replace(config, completions=config.eval_samples),
+    }
+    results = {}
+    for name, settings in columns.items():
+        results[name], episodes = evaluate(rollout, problems, task, tokenizer, settings, rank, world)
+        run.save_episodes(name, episodes)
+    run.show_table(results)
+    return run.path
+
+
+def introduce(
+    run, task, tokenizer, policy, train_problems, test_problems, given, stop_ids, stop_texts, world, device
+):
     """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
     config = run.config
     size = sum(p.numel() for p in policy.parameters())
+    stops = [*(f"{tokenizer.decode([i])!r} ({i})" for i in stop_ids), *map(repr, stop_texts)]
+    left_out = given - len(train_problems) - len(test_problems)
+    steps = f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
     run.say(
         f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
-        f"{config.task}: {len(train_problems)} problems to train on, {len(test_problems)} to evaluate on\n"
-        f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
+        f"{config.task}: {len(train_problems)} problems to train on, {len(test_problems)} to evaluate on"
+        + (f"; {left_out} left out, their prompts are too long" if left_out else "")
+        + f"\n{'' if config.eval_only else steps}"
         f"record: {run.path}\n"
-        f"stop tokens: {', '.join(f'{tokenizer.decode([i])!r} ({i})' for i in stop_ids)}\n"
+        f"a completion ends at: {', '.join(stops)}\n"
         f"the first prompt, as the model sees it:"
     )
     prompt = task.format_prompt(test_problems[0], tokenizer, config.prompt)
@@ -1363,9 +1495,11 @@ def conclude(run):
     a, b = evals[0], evals[-1]
     interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
     trained = sum(r.get("time/step", 0.0) for r in records) / 60
+    share = lambda part: sum(r.get(f"time/{part}", 0.0) for r in records) / 60 / trained
     run.say(
         f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps"
-        f" ({trained:.1f} minutes of training)\n"
+        f" ({trained:.1f} minutes of training: rollout {share('rollout'):.0%}, reward {share('reward'):.1%}, "
+        f"update {share('update'):.0%})\n"
         f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
         f"curves    {run.path}/curves.png\n"
         f"episodes  {run.path}/episodes     every completion with its reward and advantage\n"

@@ -57,7 +57,7 @@ def evaluate_real(models, file, unseen):
     problems = [p for p in task.load_problems("all", file) if task.problem_key(p) in unseen]
     results = {}
     for path in models:
-        config = r1.Config()
+        config = r1.Config(completions=1)
         tokenizer, model = r1.load_tokenizer(path), r1.load_model(path, "float32")
         stop_ids = r1.stop_token_ids(model, tokenizer)
         rollout = r1.TransformersRollout(model, stop_ids, stop_ids[0])

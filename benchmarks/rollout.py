@@ -61,7 +61,8 @@ def main():
             model, prompts, args.completions, args.max_tokens, stop_ids, stop_ids[0], seed
         )
         middle = time.perf_counter()
-        groups = ours.generate(prompts, args.completions, 1.0, args.max_tokens, seed)
+        seeds = [derive_seed(seed, place) for place in range(len(prompts))]
+        groups = ours.generate(prompts, args.completions, 1.0, args.max_tokens, seeds)
         end = time.perf_counter()
         ours_tokens = sum(len(c.token_ids) for group in groups for c in group)
         a, b = theirs_tokens / (middle - start), ours_tokens / (end - middle)

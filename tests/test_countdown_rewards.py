@@ -12,7 +12,17 @@ from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 import countdown_rewards
-from countdown_rewards import evaluate, format_prompt, generate_problems, load_problems, reachable, reward, subgroups
+from countdown_rewards import (
+    evaluate,
+    final_answer,
+    format_prompt,
+    generate_problems,
+    lenient,
+    load_problems,
+    reachable,
+    reward,
+    subgroups,
+)
 
 PROBLEM = {"nums": [19, 36, 55, 7], "target": 65}
 RIGHT = "((36-19)-7)+55"
@@ -250,20 +260,26 @@ FRAGMENTS = [
     "０１２", "٣", "²", "½", "𝟙", "×", "÷", "−", "\u200b", "\u3000", "\x00", "\x1c", "\ud800", " ", "\n", "\t",
     "</s>", "<|endoftext|>", "<|im_end|>\n", "<|eot_id|> ", "<|end_of_text|>",
     "__import__('os')", "import os", "{nums}", "%s", "\\boxed{",
+    "Step 1: 1 + 2 = 3\n", "Step 2: 3 + 3 = 6 ", "Step", "Step 1:", " = 10", "\n10 = 10", "<reasoning>", "</reasoning>",
 ]  # fmt: skip
 SMALL = {"nums": [1, 2, 3, 4], "target": 10}
 hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
 
 
 def check_bounded(text):
+    for style, prompt in countdown_rewards.PROMPTS.items():
+        start = time.process_time()
+        result = reward(text, SMALL, style)
+        seconds = time.process_time() - start
+        assert type(result) is countdown_rewards.Reward
+        assert result.total == prompt.weights[0] * result.format + prompt.weights[1] * result.answer
+        assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
+        assert 0 < len(result.why) <= 160 and result.why.isprintable()
+        assert seconds < 1
     start = time.process_time()
-    result = reward(text, SMALL)
-    seconds = time.process_time() - start
-    assert type(result) is countdown_rewards.Reward
-    assert result.total == result.format + result.answer
-    assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
-    assert 0 < len(result.why) <= 160 and result.why.isprintable()
-    assert seconds < 1
+    assert lenient(text, SMALL) in (0.0, 1.0)
+    assert final_answer(text, SMALL) is None or Fraction(final_answer(text, SMALL)) is not None
+    assert time.process_time() - start < 1
 
 
 @settings(max_examples=2500)
@@ -715,6 +731,117 @@ def test_with_a_chat_template_the_prompt_is_the_users_turn_and_opens_the_thinkin
 
 
 @pytest.mark.parametrize("style", countdown_rewards.PROMPTS)
-def test_both_prompt_styles_hold_the_numbers_and_the_target(style):
+def test_every_prompt_holds_the_numbers_and_the_target_and_ends_with_the_opening(style):
     prompt = format_prompt(PROBLEM, SimpleNamespace(chat_template=None), style)
-    assert "[19, 36, 55, 7]" in prompt and "65" in prompt and prompt.endswith("<think>")
+    assert "[19, 36, 55, 7]" in prompt and "65" in prompt
+    assert prompt.endswith(countdown_rewards.PROMPTS[style].opening)
+
+
+@pytest.mark.parametrize("style", ["plain", "steps"])
+def test_prompts_for_base_models_use_no_template(style):
+    tokenizer = SimpleNamespace(chat_template="...", apply_chat_template=lambda *_, **__: "template")
+    assert format_prompt(PROBLEM, tokenizer, style).startswith("Using the numbers")
+
+
+# Other forms of the answer
+
+THREE = {"nums": [1, 2, 3], "target": 1}
+
+
+def steps_reward(answer, problem=THREE):
+    return reward(f"Let us see.\n<answer>\n{answer}\n</answer>", problem, "steps")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Step 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1",
+        "Step 1: 1 + 2 = 3 Step 2: 3 / 3 = 1",
+        "1+2=3\n3/3=1",
+        "Step 1: 3 - 2 = 1.\nStep 2: 1 * 1 = 1.",
+        "(1 + 2) / 3",
+        "(1 + 2) / 3 = 1",
+    ],
+)
+def test_steps_or_one_equation_earn_the_full_reward(answer):
+    assert steps_reward(answer) == (2.0, 1.0, 1.0, "correct")
+
+
+def test_steps_may_pass_through_negative_and_decimal_numbers():
+    assert steps_reward("Step 1: 3 - 5 = -2\nStep 2: -2 + 12 = 10", {"nums": [3, 5, 12], "target": 10}).answer == 1
+    assert steps_reward("Step 1: 5 / 2 = 2.5\nStep 2: 2.5 * 4 = 10", {"nums": [2, 4, 5], "target": 10}).answer == 1
+
+
+@pytest.mark.parametrize(
+    "answer, why",
+    [
+        ("Step 1: 1 + 2 = 4\nStep 2: 4 - 3 = 1", "'Step 1: 1 + 2 = 4' is not true"),
+        ("Step 1: 1 + 2 = 3\nStep 2: 3 - 2 = 1", "'Step 2: 3 - 2 = 1' takes 2, which is not there"),
+        ("Step 1: 3 - 2 = 1", "leaves 1, 1 instead of one number"),
+        ("Step 1: 1 + 2 = 3\nStep 2: 3 + 3 = 6", "equals 6, not 1"),
+        ("Step 1: 2 - 1 = 1\nStep 2: 3 - 3 = 0", "'Step 2: 3 - 3 = 0' takes 3, which is not there"),
+        ("Step 1: 1 - 1 = 0", "'Step 1: 1 - 1 = 0' takes 1, which is not there"),
+        ("Step 1: 2 / 0 = 0\n1", "'Step 1: 2 / 0 = 0' takes 0, which is not there"),
+        ("first 1 + 2 = 3\nthen 3 / 3 = 1", "'first 1 + 2 = 3' is not a step"),
+        ("(1 + 2) / 3 = 2", "'2' is not what the left side equals: 1"),
+        ("1 + 2 + 3", "equals 6, not 1"),
+    ],
+)
+def test_a_wrong_step_earns_no_answer_point_and_why_says_which(answer, why):
+    assert steps_reward(answer)[2:] == (0.0, why)
+
+
+def test_division_by_zero_in_a_step_is_refused():
+    assert steps_reward("1 - 1 = 0\n5 / 0 = 5", {"nums": [1, 1, 5], "target": 5})[2:] == (0.0, "divides by zero")
+
+
+def test_words_in_the_answer_block_of_steps_earn_half_a_format_point():
+    assert steps_reward("I do not know").format == 0.5 and steps_reward("Step 1: 1 + 2 = 3").format == 1.0
+
+
+def test_sampling_of_steps_stops_at_the_closing_tag_and_keeps_it():
+    assert countdown_rewards.PROMPTS["steps"].stop == ("</answer>",)
+
+
+def test_the_reward_follows_the_tags_of_the_prompt():
+    text = f"<reasoning>36-19=17</reasoning>\n<answer>{RIGHT}</answer>"
+    assert reward(text, PROBLEM, "reasoning") == (3.0, 1.0, 1.0, "correct")  # a right answer weighs twice the form
+    assert reward(text, PROBLEM).format == 0.0
+    assert reward(completion(RIGHT), PROBLEM, "reasoning").format == 0.0
+
+
+def test_a_tag_that_the_model_has_to_open_itself_is_required():
+    assert reward(f"36-19=17</reasoning>\n<answer>{RIGHT}</answer>", PROBLEM, "reasoning").format == 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<answer>{RIGHT} = 65</answer>",
+        f"so it is {RIGHT}".replace("so it is ", "so it is\n"),
+        "\\boxed{((36-19)-7)+55}",
+        "The equation:\n**((36 − 19) − 7) + 55 = 65**",
+        f"<answer>{RIGHT}</answer> no, <answer>{WRONG}</answer>",
+    ],
+)
+def test_lenient_finds_a_right_solution_wherever_it_stands(text):
+    assert lenient(text, PROBLEM) == 1.0
+
+
+@pytest.mark.parametrize("text", ["", "65", "65 = 65", WRONG, "36 + 55", "the answer is ((36-19)-7)+54 = 65"])
+def test_lenient_finds_nothing_where_there_is_no_solution(text):
+    assert lenient(text, PROBLEM) == 0.0
+
+
+def test_the_vote_of_a_completion_is_the_value_of_its_answer():
+    assert final_answer(completion(RIGHT), PROBLEM) == final_answer(completion("55+((36-19)-7)"), PROBLEM) == "65"
+    assert final_answer(completion("36+55"), PROBLEM) is None and final_answer("65", PROBLEM) is None
+
+
+@needs_data
+def test_lenient_misses_no_real_completion_that_is_right_without_its_form():
+    # It also accepts the six in which the right expression is not the last one or has another target written to it.
+    rows = [json.loads(line) for line in (DATA / "countdown_completions.jsonl").open()]
+    found = [lenient(row["completion"], row) for row in rows]
+    missed = [row for row, value in zip(rows, found) if row["lenient_last"] and not value]
+    assert missed == [] and sum(found) - sum(row["lenient_last"] for row in rows) == 6

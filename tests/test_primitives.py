@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 import math
 import statistics
@@ -23,17 +24,19 @@ from nano_r1 import (
     compute_k3,
     compute_naive_policy_gradient_loss,
     compute_policy_gradient_loss,
+    confidence_interval,
     derive_seed,
     get_response_log_probs,
     grpo_microbatch_train_step,
+    majority_vote,
     masked_mean,
     masked_normalize,
     micro_batches,
     pad_prompts_and_outputs,
     parse_args,
+    pass_at_k,
     sample_questions,
     tokenize_prompt_and_output,
-    wilson_interval,
 )
 
 tensor = torch.tensor
@@ -664,14 +667,6 @@ def test_collate_gives_advantages_and_rewards_one_column():
 # Questions, seeds, intervals
 
 
-def test_the_questions_of_two_processes_are_disjoint_and_together_those_of_one():
-    problems, config = list(range(1000)), Config(questions=16, seed=3)
-    alone = sample_questions(problems, 5, config)
-    first, second = (sample_questions(problems, 5, config, rank, 2) for rank in (0, 1))
-    assert len(first) == len(second) == 8
-    assert set(first).isdisjoint(second) and set(first) | set(second) == set(alone)
-
-
 def test_no_question_is_asked_twice_in_a_step():
     assert len(set(sample_questions(range(100), 1, Config(questions=32)))) == 32
 
@@ -696,24 +691,47 @@ def test_derived_seeds_are_31_bits_and_differ_in_every_part():
     assert len(seeds) == 600 and all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_the_wilson_interval_of_ten_in_twenty():
-    assert wilson_interval(10, 20) == pytest.approx((0.2993, 0.7007), abs=1e-4)
+def right_and_wrong(right, n):
+    return [1.0] * right + [0.0] * (n - right)
 
 
-def test_the_wilson_interval_stays_within_zero_and_one():
-    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
-    assert wilson_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
+def test_the_interval_of_ten_right_in_twenty():
+    assert confidence_interval(right_and_wrong(10, 20)) == pytest.approx((0.2993, 0.7007), abs=1e-4)
 
 
-def test_the_wilson_interval_of_nothing_is_everything():
-    assert wilson_interval(0, 0) == (0.0, 1.0)
+def test_the_interval_stays_within_zero_and_one():
+    assert confidence_interval(right_and_wrong(0, 10)) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert confidence_interval(right_and_wrong(10, 10)) == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
 @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n))))
-def test_the_ends_of_the_wilson_interval_are_196_standard_errors_from_the_proportion(case):
+def test_the_ends_of_the_interval_are_196_standard_errors_from_the_proportion(case):
     successes, n = case
-    for end in wilson_interval(successes, n):
+    for end in confidence_interval(right_and_wrong(successes, n)):
         assert abs(end - successes / n) == pytest.approx(1.96 * math.sqrt(end * (1 - end) / n), abs=1e-6)
+
+
+def test_the_interval_of_shares_is_196_standard_errors_of_their_mean():
+    shares = [0.0, 0.25, 0.5, 0.75, 1.0, 0.5]
+    half = 1.96 * statistics.stdev(shares) / math.sqrt(6)
+    assert confidence_interval(shares) == pytest.approx((0.5 - half, 0.5 + half))
+
+
+@given(st.integers(1, 8).flatmap(lambda n: st.lists(st.booleans(), min_size=n, max_size=n)), st.data())
+def test_pass_at_k_is_the_share_of_subsets_of_k_samples_with_a_right_one(samples, data):
+    k = data.draw(st.integers(1, len(samples)))
+    subsets = list(itertools.combinations(samples, k))
+    assert pass_at_k(len(samples), sum(samples), k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+
+
+def test_the_majority_decides_even_against_a_right_minority():
+    assert majority_vote(["7", "7", "8"], [0.0, 0.0, 1.0]) == 0.0
+    assert majority_vote(["7", "8", "8"], [0.0, 1.0, 1.0]) == 1.0
+
+
+def test_a_tie_of_votes_counts_in_proportion_and_no_vote_is_wrong():
+    assert majority_vote(["7", "8", None], [0.0, 1.0, 0.0]) == 0.5
+    assert majority_vote([None, None], [0.0, 0.0]) == 0.0
 
 
 # Settings

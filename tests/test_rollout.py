@@ -28,6 +28,11 @@ def rollout(policy, tokenizer):
     return r1.TransformersRollout(policy, [tokenizer.eos_token_id], tokenizer.pad_token_id)
 
 
+def seeds(prompts, seed):
+    """One seed for each prompt."""
+    return [r1.derive_seed(seed, place) for place in range(len(prompts))]
+
+
 def scored(policy, prompts, groups, temperature):
     """Each completion's log-probabilities by one forward pass over prompt and completion."""
     pairs = [(p, c.token_ids) for p, group in zip(prompts, groups) for c in group]
@@ -39,13 +44,13 @@ def scored(policy, prompts, groups, temperature):
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
 def test_logprobs_are_those_of_the_scored_distribution(rollout, policy, prompts, temperature):
-    groups = rollout.generate(prompts, 4, temperature, 120, seed=1)
+    groups = rollout.generate(prompts, 4, temperature, 120, seeds(prompts, 1))
     for completion, reference in zip((c for g in groups for c in g), scored(policy, prompts, groups, temperature)):
         assert torch.allclose(torch.tensor(completion.logprobs), reference, atol=2e-4)
 
 
 def test_greedy_is_what_generate_gives(rollout, policy, prompts, tokenizer):
-    groups = rollout.generate(prompts, 1, 0, 60, seed=1)
+    groups = rollout.generate(prompts, 1, 0, 60, seeds(prompts, 1))
     for prompt, (completion,) in zip(prompts, groups):
         ids = torch.tensor([prompt])
         theirs = policy.generate(
@@ -56,22 +61,22 @@ def test_greedy_is_what_generate_gives(rollout, policy, prompts, tokenizer):
 
 
 def test_one_list_of_n_completions_for_each_prompt_in_order(rollout, prompts):
-    groups = rollout.generate(prompts, 3, 1.0, 20, seed=1)
+    groups = rollout.generate(prompts, 3, 1.0, 20, seeds(prompts, 1))
     assert [len(g) for g in groups] == [3] * len(prompts)
 
 
 def test_completions_of_a_group_differ(rollout, prompts):
-    (group,) = rollout.generate(prompts[:1], 8, 1.0, 40, seed=1)
+    (group,) = rollout.generate(prompts[:1], 8, 1.0, 40, seeds(prompts[:1], 1))
     assert len({tuple(c.token_ids) for c in group}) > 1
 
 
 def test_same_seed_same_completions_and_another_seed_others(rollout, prompts):
-    first, again, other = (rollout.generate(prompts, 2, 1.0, 40, seed=s) for s in (5, 5, 6))
+    first, again, other = (rollout.generate(prompts, 2, 1.0, 40, seeds(prompts, s)) for s in (5, 5, 6))
     assert first == again and first != other
 
 
 def test_a_finished_completion_ends_with_its_stop_token_a_cut_off_one_does_not(rollout, prompts, tokenizer):
-    completions = [c for g in rollout.generate(prompts, 16, 1.0, 40, seed=2) for c in g]
+    completions = [c for g in rollout.generate(prompts, 16, 1.0, 40, seeds(prompts, 2)) for c in g]
     assert {c.finish_reason for c in completions} == {"stop", "length"}
     for c in completions:
         assert tokenizer.eos_token_id not in c.token_ids[:-1]
@@ -82,8 +87,30 @@ def test_a_finished_completion_ends_with_its_stop_token_a_cut_off_one_does_not(r
             assert len(c.token_ids) == 40 and c.token_ids[-1] != tokenizer.eos_token_id
 
 
+def test_a_prompt_s_completions_do_not_depend_on_its_neighbours(rollout, prompts):
+    together = rollout.generate(prompts, 2, 1.0, 40, seeds(prompts, 4))
+    alone = rollout.generate(prompts[2:3], 2, 1.0, 40, seeds(prompts, 4)[2:3])
+    assert [c.token_ids for c in together[2]] == [c.token_ids for c in alone[0]]
+
+
+def test_two_processes_sample_together_what_one_samples_alone(rollout, tokenizer):
+    problems, config = task.generate_problems("test", 5, 0), r1.Config(completions=2, max_tokens=40)
+    sample = lambda *share: r1.sample_completions(rollout, problems, task, tokenizer, config, "test", *share)
+    shares = [*sample(0, 2), *sample(1, 2)]
+    texts = lambda episodes: sorted((e.problem["nums"], e.text) for e in episodes)
+    assert len(sample(0, 2)) == 6 and texts(shares) == texts(sample())
+
+
+def test_a_stop_text_ends_a_completion_and_is_kept(policy, prompts, tokenizer):
+    rollout = r1.TransformersRollout(policy, [tokenizer.eos_token_id], tokenizer.pad_token_id, tokenizer, (" no\n",))
+    completions = [c for g in rollout.generate(prompts, 8, 1.0, 60, seeds(prompts, 1)) for c in g]
+    stopped = [c for c in completions if tokenizer.decode(c.token_ids).endswith(" no\n")]
+    assert stopped and all(c.finish_reason == "stop" for c in stopped)
+    assert all(" no\n" not in tokenizer.decode(c.token_ids[:-1]) for c in completions)
+
+
 def test_samples_follow_the_model_s_distribution(rollout, policy, prompts):
-    (group,) = rollout.generate([prompts[0]], 4000, 1.0, 2, seed=3)
+    (group,) = rollout.generate([prompts[0]], 4000, 1.0, 2, seeds([prompts[0]], 3))
     second = [c.token_ids[1] for c in group]  # the first token is nearly always a newline
     first = max(set(c.token_ids[0] for c in group), key=[c.token_ids[0] for c in group].count)
     with torch.no_grad():
@@ -97,7 +124,7 @@ def test_samples_follow_the_model_s_distribution(rollout, policy, prompts):
 
 def test_more_rows_than_fit_at_once_are_sampled_in_turns(rollout, prompts):
     rollout.MAX_ROWS = 4
-    assert [len(g) for g in rollout.generate(prompts, 2, 1.0, 10, seed=1)] == [2] * len(prompts)
+    assert [len(g) for g in rollout.generate(prompts, 2, 1.0, 10, seeds(prompts, 1))] == [2] * len(prompts)
 
 
 def test_stop_tokens_are_the_tokenizer_s_and_the_generation_config_s(policy, tokenizer):

@@ -25,7 +25,7 @@ def tokenizer():
 def rollout(tokenizer):
     r1.start_processes()
     config = r1.Config(rollout="vllm")
-    return r1.VLLMRollout(MODEL, [tokenizer.eos_token_id], 400, config, rank=0, world=1)
+    return r1.VLLMRollout(MODEL, [tokenizer.eos_token_id], (), 400, config, rank=0, world=1)
 
 
 @pytest.fixture
@@ -39,6 +39,11 @@ def policy(rollout):
 @pytest.fixture(scope="module")
 def prompts(tokenizer):
     return [tokenizer.encode(task.format_prompt(p, tokenizer)) for p in task.generate_problems("test", 8, 0)]
+
+
+def seeds(prompts, seed):
+    """One seed for each prompt."""
+    return [r1.derive_seed(seed, place) for place in range(len(prompts))]
 
 
 def mismatch(policy, prompts, groups, temperature=1.0):
@@ -62,31 +67,39 @@ def moved(policy):
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_logprobs_are_the_trainer_s_temperature_included(rollout, policy, prompts, temperature):
-    groups = rollout.generate(prompts, 4, temperature, 100, seed=1)
+    groups = rollout.generate(prompts, 4, temperature, 100, seeds(prompts, 1))
     assert mismatch(policy, prompts, groups, temperature) < 1e-3
 
 
 def test_after_a_sync_vllm_samples_the_new_policy_and_without_it_the_old_one(rollout, policy, prompts):
-    rollout.generate(prompts, 2, 1.0, 50, seed=1)  # fills the prefix cache with the old weights' keys and values
+    rollout.generate(prompts, 2, 1.0, 50, seeds(prompts, 1))  # fills the prefix cache with the old weights' keys and values
     moved(policy)
-    assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seed=1)) > 0.1
+    assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seeds(prompts, 1))) > 0.1
     rollout.sync_weights(policy)
-    assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seed=1)) < 1e-3
+    assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seeds(prompts, 1))) < 1e-3
 
 
 def test_same_seed_same_completions_and_another_seed_others(rollout, policy, prompts):
-    first, again, other = (rollout.generate(prompts, 2, 1.0, 40, seed=s) for s in (5, 5, 6))
+    first, again, other = (rollout.generate(prompts, 2, 1.0, 40, seeds(prompts, s)) for s in (5, 5, 6))
     ids = lambda groups: [[c.token_ids for c in g] for g in groups]
     assert ids(first) == ids(again) != ids(other)
 
 
 def test_completions_of_a_group_differ(rollout, policy, prompts):
-    (group,) = rollout.generate(prompts[:1], 8, 1.0, 40, seed=1)
+    (group,) = rollout.generate(prompts[:1], 8, 1.0, 40, seeds(prompts[:1], 1))
     assert len({tuple(c.token_ids) for c in group}) > 1
 
 
+def test_a_stop_text_ends_a_completion_and_is_kept(rollout, policy, prompts, tokenizer, monkeypatch):
+    monkeypatch.setattr(rollout, "stop_texts", [" no"])
+    completions = [c for g in rollout.generate(prompts, 4, 1.0, 60, seeds(prompts, 1)) for c in g]
+    stopped = [c for c in completions if tokenizer.decode(c.token_ids).endswith(" no")]
+    assert stopped and all(c.finish_reason == "stop" for c in stopped)
+    assert all(" no" not in tokenizer.decode(c.token_ids[:-1]) for c in completions)
+
+
 def test_the_stop_token_is_part_of_a_finished_completion(rollout, policy, prompts, tokenizer):
-    completions = [c for g in rollout.generate(prompts, 16, 1.0, 40, seed=2) for c in g]
+    completions = [c for g in rollout.generate(prompts, 16, 1.0, 40, seeds(prompts, 2)) for c in g]
     assert {c.finish_reason for c in completions} == {"stop", "length"}
     for c in completions:
         assert len(c.token_ids) == len(c.logprobs) <= 40
