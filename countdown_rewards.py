@@ -119,6 +119,7 @@ def load_rows(source, columns, hub, split="train"):
     import datasets  # heavy: imported only when a file or the hub is asked for
 
     datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what goes wrong is said below, in one sentence
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or reading a local file waits for the network
     if source != "hub":
         if not os.path.isfile(source):
@@ -133,14 +134,18 @@ def load_rows(source, columns, hub, split="train"):
             rows = datasets.load_dataset(**hub, split=split)
         else:
             rows = datasets.load_dataset(reader, data_files=source, split="train")
+        names, rows = rows.column_names, list(rows)  # bytes become text only here
     except Exception as error:  # what `datasets` raises differs by reader, version and network
+        error = error.__cause__ or error
+        if "corresponds to no data" in str(error):
+            raise ValueError(f"{source} has no rows.") from None
         where = f"The hub data set {hub['path']}" if source == "hub" else source
         hint = " (is there a network? `--data FILE` reads a local copy)" if source == "hub" else ""
         raise ValueError(f"{where} could not be read: {_first_line(error)}{hint}") from None
-    missing = [name for name in columns if name not in rows.column_names]
+    missing = [name for name in columns if name not in names]
     if missing:
-        raise ValueError(f"{source} has columns {rows.column_names}; {' and '.join(missing)} missing.")
-    if len(rows) == 0:
+        raise ValueError(f"{source} has columns {names}; {' and '.join(missing)} missing.")
+    if not rows:
         raise ValueError(f"{source} has no rows.")
     return rows
 
@@ -427,14 +432,14 @@ def evaluate_steps(lines, nums):
     for line in lines:
         match = STEP.fullmatch(line)
         if not match:
-            raise ValueError(f"{line[:40]!r} is not a step")
+            raise ValueError(f"{line!r:.60} is not a step")
         left, operator, right, result = (part if part in PRECEDENCE else Fraction(part) for part in match.groups())
         for number in (left, right):
             if not pool[number]:
-                raise ValueError(f"{line[:40]!r} takes {number}, which is not there")
+                raise ValueError(f"{line!r:.60} takes {number}, which is not there")
             pool[number] -= 1
         if compute(left, operator, right) != result:
-            raise ValueError(f"{line[:40]!r} is not true")
+            raise ValueError(f"{line!r:.60} is not true")
         pool[result] += 1
     remaining = list(pool.elements())
     if len(remaining) != 1:

@@ -1,10 +1,12 @@
-"""GSM8K: word problems of primary school; the answer is one number.
+r"""GSM8K: word problems of primary school; the answer is one number.
 
 One problem of the built-in generator, and one completion that earns the full reward of 2 (the prompt has already
 opened `<think>`):
 
-    {"question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs does Iris have left?",
-     "answer": "64+33=<<64+33=97>>97\n97-40=<<97-40=57>>57\n#### 57"}
+    question: Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs does Iris have left?
+    answer:   64+33=<<64+33=97>>97
+              97-40=<<97-40=57>>57
+              #### 57
 
     64+33=97
     97-40=57
@@ -18,7 +20,7 @@ The reward (0 to 2) is a sum of two parts; what a task module holds is listed in
     answer 1.0  the number in the last answer block after the thinking equals the one after `####`, else 0.0
 
 How a number is read (`parse_number`), as an exact fraction: 7, 7.0 and 14/2 are the same, 33.3 and 100/3 are not.
-    read      thousands in groups of three, by commas or spaces; - + or the Unicode minus; $ £ € before it; after it
+    read      thousands in groups of three, by commas or spaces; before it a sign (- + − –) and $ £ €; after it
               % ° ¢ and up to three words, the unit; around it ** ** \boxed{ } \( \) $ $ ` ` and a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
     refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08), words that change the
@@ -134,7 +136,7 @@ def is_test_problem(question):
 def generate_problems(split, size, seed):
     """`size` distinct word problems with GSM8K's columns: `question`, and `answer` with the worked solution.
 
-    Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test never share a problem, but share the stories.
+    Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test share the stories, but never a problem.
     """
     rng = random.Random(f"gsm8k {split} {seed}")
     problems, seen = [], set()
@@ -155,14 +157,14 @@ def generate_problems(split, size, seed):
 
 
 HUB_DATASET = {"path": "openai/gsm8k", "name": "main"}  # 7,473 problems to train on, 1,319 to test on
-MAX_TEXT = 100_000  # characters in the question or the answer of a row; GSM8K's longest has 1,228
+MAX_TEXT = 100_000  # characters in the question or the answer of a row; the longest of 3,319 real ones has 1,228
 
 
 def load_problems(split, source=None, seed=0):
     """Problems as dicts with `question` and `answer` (str), the worked solution that ends in `#### 57`.
 
     Args:
-        split: "train", "test", or "all" (an evaluation set: every row of a file; of the hub's, its test split).
+        split: "train", "test", or "all" (an evaluation set: every row of a file, or the hub's test split).
         source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else a file's path.
         seed: of the generator, and of the shuffle that picks the held-out rows of a file.
     Raises:
@@ -171,16 +173,16 @@ def load_problems(split, source=None, seed=0):
     if source is None:
         # The test problems are the same 512 for every seed, so that runs can be compared.
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
-    rows = load_rows(source, ("question", "answer"), HUB_DATASET, "train" if split == "train" else "test")
+    hub_split = "train" if split == "train" else "test"
     problems = []
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(load_rows(source, ("question", "answer"), HUB_DATASET, hub_split), start=1):
         problem = {"question": row["question"], "answer": row["answer"]}
         try:
             for name, text in problem.items():
                 if not isinstance(text, str) or not text.strip():
                     raise ValueError(f"expected text as {name}, got {text!r:.80}")
                 if len(text) > MAX_TEXT:
-                    raise ValueError(f"expected a {name} of at most {MAX_TEXT:,} characters, got {len(text):,}")
+                    raise ValueError(f"expected at most {MAX_TEXT:,} characters as {name}, got {len(text):,}")
             gold(problem)
         except ValueError as error:
             raise ValueError(f"{source}, row {number}: {error}.") from None
@@ -194,7 +196,8 @@ def gold(problem):
     try:
         return parse_number(number if marker else "")
     except ValueError:
-        raise ValueError(f"expected an answer that ends in #### and a number, got {problem['answer'][-60:]!r:.80}") from None
+        got = f"{problem['answer'][-60:]!r:.80}"
+        raise ValueError(f"expected an answer that ends in #### and a number, got {got}") from None
 
 
 # %% [markdown]
@@ -222,11 +225,9 @@ def format_prompt(problem, tokenizer, style="short"):
 
 
 def subgroups(problem):
-    """The evaluation subgroup of a problem: how many steps its worked answer takes (GSM8K marks each with <<3+4=7>>)."""
+    """The evaluation subgroup of a problem: how many steps its worked answer takes (GSM8K marks each: <<3+4=7>>)."""
     steps = problem["answer"].count("<<")
-    if not steps:
-        return []
-    return ["4_or_more_steps" if steps >= 4 else f"{steps}_steps"]
+    return [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
 
 
 # %% [markdown]
@@ -286,7 +287,7 @@ def parse_number(text):
     if len(text) > MAX_ANSWER:
         raise ValueError(f"answer longer than {MAX_ANSWER} characters")
     shown = f"{text!r:.60}"
-    text = text.translate(SPACES).replace("{,}", ",").replace(r"\,", " ").removesuffix(".")  # 1{,}080 and 1\,080: LaTeX
+    text = text.translate(SPACES).replace("{,}", ",").replace(r"\,", " ").removesuffix(".")  # LaTeX: 1{,}080, 1\,080
     while wrapped := WRAPPED.fullmatch(text):
         text = wrapped[wrapped.lastindex].strip().removesuffix(".")
     match = ANSWER.fullmatch(LATEX_TEXT.sub(r" \1 ", text).strip())
@@ -305,8 +306,8 @@ def parse_number(text):
 
 
 LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for the number
-# In running text a sign belongs to the number only where no word or bracket stands before it: 10-3 ends in 3.
-IN_TEXT = rf"(?<!\w)(?<![0-9][.,])(?:(?<![\w)\]]){PREFIX})?{NUMBER}"
+# A sign belongs to the number unless a word, a number or a bracket stands right before it: 10-3 and (10)-3 end in 3.
+IN_TEXT = rf"(?<![\w)\]])(?<![0-9][.,]){PREFIX}{NUMBER}"
 BOXED = re.compile(r"\\boxed ?\{((?:[^{}]|\{[^{}]*\}){0,200})\}")
 PLACES = (
     re.compile(rf"####\s*({IN_TEXT})"),

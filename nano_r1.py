@@ -125,15 +125,20 @@ class UserError(Exception):
     """Something the user can mend; the message is one sentence that says what to do. Ends the program with code 2."""
 
 
-def parse_args(argv=None):
+DESCRIPTION = "Teach a base language model to reason with reinforcement learning from verifiable rewards (GRPO)."
+
+
+def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DESCRIPTION, hidden=()):
     """Command line -> Config. With --resume, the run's own config.json, in which only --steps may be changed."""
     parser = argparse.ArgumentParser(
-        prog="nano_r1.py",
-        description="Teach a base language model to reason with reinforcement learning from verifiable rewards (GRPO).",
+        prog=prog,
+        description=description,
         epilog="Settings in [brackets] are what a 0.5B-3B model or a GPU wants instead of the default; see runs/.",
         argument_default=argparse.SUPPRESS,  # so that we know which flags were given
     )
-    for f in dataclasses.fields(Config):
+    for f in dataclasses.fields(config_class):
+        if f.name in hidden:
+            continue
         options = {"help": f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")}
         if f.type is bool:
             options["action"] = argparse.BooleanOptionalAction
@@ -143,11 +148,11 @@ def parse_args(argv=None):
         parser.add_argument(f"--{f.name}", **options)
     given = vars(parser.parse_args(argv))
     if "resume" not in given:
-        return check_config(Config(**given), parser.error)
+        return check_config(config_class(**given), parser.error)
     try:
         with open(os.path.join(given["resume"], "config.json")) as file:
             saved = json.load(file)
-        config = Config(**saved)
+        config = config_class(**saved)
     except (OSError, ValueError, TypeError) as error:
         parser.error(f"--resume {given['resume']}: no readable config.json there ({error})")
     changed = [k for k, v in given.items() if k not in ("resume", "steps", "wandb") and v != getattr(config, k)]
@@ -920,11 +925,16 @@ def split_by_tokens(items, length, budget):
 def micro_batches(episodes, budget):
     """The step's micro-batches: as many on every process, since in ZeRO 2 and 3 they meet in each backward pass."""
     batches = split_by_tokens(episodes, lambda e: len(e.prompt_ids) + e.length, budget)
+    return as_many_everywhere(batches, filler=lambda episode: dataclasses.replace(episode, advantage=None))
+
+
+def as_many_everywhere(batches, filler):
+    """Split until every process has as many; where nothing is left to split, add fillers, of which no token counts."""
     at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
     while len(batches) < at_least:
         largest = max(batches, key=len)
-        if len(largest) == 1:  # nothing left to split: a filler, of which no token counts
-            batches.append([dataclasses.replace(largest[0], advantage=None)])
+        if len(largest) == 1:
+            batches.append([filler(largest[0])])
         else:
             batches.remove(largest)
             batches += [largest[::2], largest[1::2]]
@@ -1164,6 +1174,16 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
 
 
 # %%
+PANELS = [  # of curves.png: title, and (metric, label) of each curve
+    ("accuracy", [("reward/answer", "training batch")]),
+    ("reward", [("reward", "total (0 to 2)"), ("reward/format", "format")]),
+    ("completion length (tokens)", [("completions/mean_length", "mean")]),
+    ("entropy (nats a token)", [("entropy", None)]),
+    ("gradient norm", [("grad_norm", None)]),
+    ("shares", [("frac_reward_zero_std", "groups without signal"), ("completions/clipped_ratio", "cut off")]),
+]
+
+
 class Run:
     """The run's directory and the console. Only the first process writes."""
 
@@ -1301,8 +1321,8 @@ class Run:
         problems = next(iter(results.values()))["eval/problems"]
         self.say(f"{problems} problems; 95% intervals; completions with verdicts: {self.path}/episodes")
 
-    def plot(self):
-        """curves.png: what one looks at to see whether a run learns."""
+    def plot(self, panels=PANELS):
+        """curves.png: what one looks at to see whether a run learns; the evaluations go into the first panel."""
         if not self.first:
             return
         import matplotlib
@@ -1311,20 +1331,12 @@ class Run:
         import matplotlib.pyplot as plt
 
         records = self.records()
-        steps = [r for r in records if "reward" in r]
         evals = [r for r in records if "eval/pass@1" in r]
         figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), constrained_layout=True)
-        panels = [
-            ("accuracy", [("reward/answer", "training batch")]),
-            ("reward", [("reward", "total (0 to 2)"), ("reward/format", "format")]),
-            ("completion length (tokens)", [("completions/mean_length", "mean")]),
-            ("entropy (nats a token)", [("entropy", None)]),
-            ("gradient norm", [("grad_norm", None)]),
-            ("shares", [("frac_reward_zero_std", "groups without signal"), ("completions/clipped_ratio", "cut off")]),
-        ]
         for axis, (title, series) in zip(axes.flat, panels):
             for name, label in series:
-                axis.plot([r["step"] for r in steps], [r[name] for r in steps], label=label, alpha=0.7, linewidth=1)
+                points = [(r["step"], r[name]) for r in records if name in r]
+                axis.plot(*zip(*points), label=label, alpha=0.7, linewidth=1)
             axis.set(title=title, xlabel="step")
         x = [r["step"] for r in evals]
         axes[0, 0].plot(x, [r["eval/pass@1"] for r in evals], "o-", label="evaluation, pass@1")
@@ -1496,13 +1508,13 @@ def conclude(run):
     interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
     trained = sum(r.get("time/step", 0.0) for r in records) / 60
     share = lambda part: sum(r.get(f"time/{part}", 0.0) for r in records) / 60 / trained
+    parts = [f"{part} {share(part):.1%}" for part in ("rollout", "reward", "update", "sync") if share(part)]
     run.say(
-        f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps"
-        f" ({trained:.1f} minutes of training: rollout {share('rollout'):.0%}, reward {share('reward'):.1%}, "
-        f"update {share('update'):.0%})\n"
+        f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps\n"
+        f"{trained:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
         f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
         f"curves    {run.path}/curves.png\n"
-        f"episodes  {run.path}/episodes     every completion with its reward and advantage\n"
+        f"episodes  {run.path}/episodes     completions with their rewards and advantages\n"
         f"metrics   {run.path}/metrics.jsonl"
     )
 

@@ -1,22 +1,29 @@
 # %% [markdown]
-# # nano_sft: where a base model comes from
+# # nano_sft: supervised training, before reinforcement learning
 #
-# Reinforcement learning can only make likely what a model already does now and then. This file makes the model that
-# `nano_r1.py` starts from when no GPU is at hand: a Qwen2-architecture transformer of about a million parameters,
-# trained from scratch in two stages, as the large ones are.
+# Two programs in one file, which share the update:
 #
-#     python nano_sft.py --out models/nano-base        # 2 CPU cores, about forty minutes; resumable
+#     python nano_sft.py tune --data ROWS.jsonl          # (a) fine-tune a model on rows {"prompt", "response"}
+#     python nano_sft.py base --out models/nano-base     # (b) make the embedded base model from scratch; resumable
+#
+# (a) is the warm start that precedes RL in practice, and the supervised half of the course's assignment: cross-entropy
+# on the responses alone, validation by sampling with the engine of `nano_r1.py`, the same run directory and curves.
+# `python nano_r1.py --model out/NAME/model` goes on from its result.
+#
+# (b) is where a base model comes from when no GPU is at hand. Reinforcement learning can only make likely what a model
+# already does now and then. A Qwen2-architecture transformer of about a million parameters is trained in two stages, as
+# the large ones are:
 #
 #  1. Pre-training on scratch work: chains of correct arithmetic, no prompt, no goal. It learns + - * /.
-#  2. Mid-training on written-out attempts at Countdown: it learns what an attempt, a check, a second try and an answer
-#     look like. The attempts are honest. Most numbers are combined at random, an attempt succeeds only where its
-#     arithmetic happens to hit the target, and most authors give up after one or two failures, often in bad form.
-#     (Attempts with the solution planted in them teach a model to bend the arithmetic until it fits; we read of it and
-#     did not try.)
+#  2. Mid-training on written-out attempts at Countdown, and at the word problems of gsm8k_rewards.py: it learns what an
+#     attempt, a check, a second try and an answer look like. The attempts are honest. Most numbers are combined at
+#     random, an attempt succeeds only where its arithmetic happens to hit the target, and most authors give up after one
+#     or two failures, often in bad form. (Attempts with the solution planted in them teach a model to bend the
+#     arithmetic until it fits; we read of it and did not try.)
 #
 # The result is a base model, not a solver. It can add and multiply, it knows the form loosely, it gives up early. What
 # RL then makes likely is all there at low probability: trying again, choosing the last operation with the target in
-# view, keeping the form.
+# view, taking each step of a word problem with care, keeping the form.
 
 # %%
 import argparse
@@ -26,52 +33,217 @@ import math
 import os
 import random
 import re
+import sys
 import time
+from dataclasses import dataclass
 
 import torch
-import transformers
 
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
-from nano_r1 import (
-    derive_seed,
-    get_response_log_probs,
-    load_checkpoint,
-    make_engine,
-    masked_normalize,
-    pad_prompts_and_outputs,
-    save_checkpoint,
-    save_policy,
-    setting,
-    split_by_tokens,
-    start_processes,
-)
+import nano_r1 as r1
+from nano_r1 import setting
+
+# %% [markdown]
+# ## 1. The update
+#
+# Supervised fine-tuning is the policy gradient on somebody else's completions, each with advantage 1.
 
 
-@dataclasses.dataclass
-class SFTConfig:
-    """Settings of nano_sft.py; the defaults make models/nano-base."""
+# %%
+def sft_microbatch_train_step(
+    policy_log_probs, response_mask, gradient_accumulation_steps, normalize_constant=1.0, backward=torch.Tensor.backward
+):
+    """Negative log-likelihood of the responses of one micro-batch, and its backward pass.
 
-    out: str = setting("models/nano-base", "where the model goes; OUT.work holds checkpoints until it is done")
-    exclude: str = setting(None, "a file of Countdown problems (nums, target) that must not occur in the training data")
-    pretrain_steps: int = setting(5000, "steps on scratch work, of 32 sequences of 128 tokens")
-    steps: int = setting(9500, "steps in all")
-    batch_size: int = setting(48, "written-out attempts per step of stage 2")
-    learning_rate: float = setting(2e-3, "peak of the cosine schedule")
-    hidden_size: int = setting(128, "width")
-    layers: int = setting(5, "depth")
-    seed: int = setting(0, "every random choice derives from it")
-    micro_batch_tokens: int = setting(4096, "tokens, padding included, per forward pass")
-    save_every: int = setting(400, "checkpoint every so many steps")
-    # what make_engine needs to know
-    max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
-    weight_decay: float = setting(0.0, "AdamW's")
-    zero_stage: int = setting(2, "DeepSpeed ZeRO stage")
-    dtype: str = setting("float32", "of the weights")
+    Args:
+        policy_log_probs, response_mask: (B, T).
+    Returns:
+        loss, a scalar: for each row the sum of the response's log-probs, divided by normalize_constant; its mean over
+        the rows, negative, divided by gradient_accumulation_steps; and a dict with the number of response tokens.
+    """
+    per_row = r1.masked_normalize(policy_log_probs, response_mask, normalize_constant, dim=1)  # (B,)
+    loss = -per_row.mean() / gradient_accumulation_steps
+    backward(loss)
+    return loss.detach(), {"tokens": response_mask.sum()}
+
+
+def train_step(engine, batches, device, world):
+    """One optimizer step on micro-batches of `input_ids`, `labels`, `response_mask`: the mean over all their tokens."""
+    total_tokens = r1.all_reduce(sum(int(t["response_mask"].sum()) for t in batches))
+    measured, loss_sum = r1.Measurements(), 0.0
+    for t in batches:
+        t = {name: tensor.to(device) for name, tensor in t.items()}
+        mask = t["response_mask"]
+        out = r1.get_response_log_probs(engine, t["input_ids"], t["labels"], return_token_entropy=True)
+        loss, _ = sft_microbatch_train_step(
+            out["log_probs"],
+            mask,
+            gradient_accumulation_steps=1,
+            # the mean over rows becomes a sum, the sum a mean over the step; DeepSpeed averages over the processes
+            normalize_constant=total_tokens / world / len(mask),
+            backward=engine.backward,
+        )
+        loss_sum += loss.item() / world
+        measured.mean("entropy", out["token_entropy"][mask])
+    engine.step()
+    loss, grad_norm = r1.all_reduce(loss_sum), float(engine.get_global_grad_norm())
+    return {"loss": loss, "grad_norm": grad_norm, **measured.reduce(), "tokens/update": total_tokens}
 
 
 # %% [markdown]
-# ## The text
+# ## 2. Fine-tuning a model on rows of prompt and response
+
+
+# %%
+@dataclass
+class TuneConfig(r1.Config):
+    """Settings of `nano_sft.py tune`: those of nano_r1.py that apply, with other defaults, and three more."""
+
+    data: str = setting(None, "rows to learn from: a jsonl/json/csv/parquet file with columns prompt and response")
+    examples: int = setting(0, "learn from so many of the rows (0: all); the assignment compares 128, 256, 512, 1024, all")
+    batch_size: int = setting(32, "rows per step")
+    task: str = setting("countdown", "the task to validate on: the module TASK_rewards.py beside this file")
+    eval_data: str = setting(None, "validate on every row of this file instead of the task's held-out problems")
+    learning_rate: float = setting(3e-4, "peak [0.5B-3B: 1e-5 to 2e-5]")
+    name: str = setting(None, "name of the run's directory; left out: `sft`, date and time")
+
+
+RL_ONLY = (  # settings that mean nothing here
+    "questions completions loss normalize_by_std advantage_eps kl_coef cliprange epochs eval_only eval_samples".split()
+)
+TUNE_PANELS = [
+    ("accuracy", []),
+    ("loss (nats a token)", [("loss", None)]),
+    ("entropy (nats a token)", [("entropy", None)]),
+    ("gradient norm", [("grad_norm", None)]),
+    ("learning rate", [("lr", None)]),
+    ("validation", [("eval/format", "in form"), ("eval/clipped_ratio", "cut off")]),
+]
+
+
+def load_examples(config, tokenizer, context):
+    """(rows to train on as (prompt, response), how many were left out for their length).
+
+    Raises UserError with one sentence for a file that is missing or unreadable, or a row without prompt or response.
+    """
+    try:
+        table = countdown.load_rows(config.data, ("prompt", "response"), hub=None)
+    except ValueError as error:
+        raise r1.UserError(str(error)) from None
+    rows = {}  # unique, in order
+    for number, row in enumerate(table, start=1):
+        for name in ("prompt", "response"):
+            if not isinstance(row[name], str) or not row[name].strip():
+                raise r1.UserError(f"{config.data}, row {number}: {name} must be a text, got {row[name]!r:.80}.")
+        rows[row["prompt"], row["response"]] = None
+    rows = list(rows)
+    random.Random(r1.derive_seed(config.seed, "examples")).shuffle(rows)
+    fits = lambda row: len(row[0] + row[1]) < context or token_count(row, tokenizer) <= context
+    kept = [row for row in rows if fits(row)]
+    if not kept:
+        raise r1.UserError(f"No row of {config.data} fits into the model's context of {context} tokens.")
+    return kept[: config.examples or None], len(rows) - len(kept)
+
+
+def token_count(row, tokenizer):
+    return sum(len(tokenizer.encode(text, add_special_tokens=False)) for text in row) + 1  # and the end token
+
+
+def tune_batches(rows, tokenizer, step, config, rank, world):
+    """This process's micro-batches of a step; the rows are shuffled anew for each pass over them."""
+    start = (step - 1) * config.batch_size
+    picked = []
+    for place in range(start, start + config.batch_size):
+        epoch, index = divmod(place, len(rows))
+        order = shuffled(len(rows), r1.derive_seed(config.seed, epoch, "order of rows"))
+        picked.append(rows[order[index]])
+    length = lambda row: token_count(row, tokenizer)
+    batches = r1.split_by_tokens(picked[rank::world], length, config.micro_batch_tokens)
+    for batch in r1.as_many_everywhere(batches, filler=lambda row: (row[0], "")):
+        responses = [response + tokenizer.eos_token * bool(response) for _, response in batch]
+        yield r1.tokenize_prompt_and_output([prompt for prompt, _ in batch], responses, tokenizer)
+
+
+@functools.lru_cache(2)
+def shuffled(n, seed):
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def tune(config):
+    """Validate, fine-tune, validate again, save. Returns the run's directory."""
+    rank, world, device = r1.start_processes()
+    if not config.data:
+        raise r1.UserError("tune needs --data FILE: rows with the columns prompt and response.")
+    if config.batch_size % world:
+        raise r1.UserError(f"--batch_size {config.batch_size} cannot be shared equally by {world} processes.")
+    config = dataclasses.replace(config, name=config.name or f"sft-{time.strftime('%Y%m%d-%H%M%S')}")
+    once = dataclasses.replace(config, completions=1, eval_only=True, data=None)
+    task = r1.load_task(config.task)
+    _, problems = r1.load_all_problems(task, once)
+    tokenizer = r1.load_tokenizer(config.model)
+    policy = r1.load_model(config.model, config.dtype).to(device)
+    rows, left_out = load_examples(config, tokenizer, policy.config.max_position_embeddings)
+    _, problems, max_length = r1.leave_out_long_prompts([], problems, task, tokenizer, policy, once)
+    stop_ids, stop_texts = r1.stop_token_ids(policy, tokenizer), task.PROMPTS[config.prompt].stop
+
+    run = r1.Run(config, first=rank == 0)
+    run.say(
+        f"{config.model}: {sum(p.numel() for p in policy.parameters()) / 1e6:.1f}M parameters, {world} process(es)\n"
+        f"{len(rows)} rows of {config.data}" + (f"; {left_out} left out, they are too long" if left_out else "") + "\n"
+        f"{config.steps} steps of {config.batch_size} rows: {config.steps * config.batch_size / len(rows):.1f} passes\n"
+        f"validation on {len(problems)} problems of {config.task}\nrecord: {run.path}"
+    )
+    rollout = r1.make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
+    if config.gradient_checkpointing:
+        policy.gradient_checkpointing_enable()
+    engine = r1.make_engine(policy, config)
+    done = r1.load_checkpoint(engine, run.checkpoints) if config.resume else 0
+    if config.resume:
+        run.rewind(done)
+        run.say(f"Going on after step {done}.\n")
+        rollout.sync_weights(policy)
+
+    def validation(step):
+        rollout.wake()
+        rollout.sync_weights(policy)
+        metrics, episodes = r1.evaluate(rollout, problems, task, tokenizer, once, rank, world)
+        rollout.sleep()
+        run.save_episodes(f"step_{step:06d}", episodes)
+        run.show_evaluation(step, metrics, episodes)
+        return metrics
+
+    if done == 0:
+        run.log({"step": 0, **validation(0)})
+    pace = []  # seconds of recent steps
+    for step in range(done + 1, config.steps + 1):
+        clock = r1.Clock()
+        lr = r1.set_learning_rate(engine, config, step)
+        batches = list(tune_batches(rows, tokenizer, step, config, rank, world))
+        metrics = {"step": step, **train_step(engine, batches, device, world), "lr": lr, **clock.seconds}
+        pace = [*pace[-9:], metrics["time/step"]]
+        left = (config.steps - step) * sum(pace) / len(pace) / 60
+        run.say(
+            f"step {step:>4}/{config.steps}  loss {metrics['loss']:.3f}  grad {metrics['grad_norm']:.2f}  "
+            f"{metrics['time/step']:.1f} s  {left:.0f} min left"
+        )
+        evaluate_now = step == config.steps or (config.eval_every and step % config.eval_every == 0)
+        if evaluate_now:
+            metrics |= validation(step)
+        run.log(metrics)
+        if evaluate_now:
+            run.plot(TUNE_PANELS)
+        if config.save_every and step % config.save_every == 0:
+            r1.save_checkpoint(engine, tokenizer, run.checkpoints, step, config.keep_checkpoints)
+    r1.save_policy(policy, tokenizer, os.path.join(run.path, "model"))
+    r1.conclude(run)
+    return run.path
+
+
+# %% [markdown]
+# ## 3. The base model: what its authors write
 
 # %%
 MAX_VALUE = 999  # the largest number the tokenizer has one token for
@@ -216,7 +388,7 @@ def write_scratch_work(problems, rng, length):
 
 
 # %% [markdown]
-# ## The tokenizer and the untrained model
+# ## 4. The base model: its tokenizer and its first weights
 
 # %%
 CHAT_TEMPLATE = (
@@ -266,7 +438,7 @@ def make_model(config, tokenizer):
     """
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    torch.manual_seed(derive_seed(config.seed, "init"))
+    torch.manual_seed(r1.derive_seed(config.seed, "init"))
     model = Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(tokenizer),
@@ -292,29 +464,35 @@ def make_model(config, tokenizer):
 
 
 # %% [markdown]
-# ## Training
+# ## 5. The base model: its training
 
 
 # %%
-def sft_microbatch_train_step(
-    policy_log_probs, response_mask, gradient_accumulation_steps, normalize_constant=1.0, backward=torch.Tensor.backward
-):
-    """Negative log-likelihood of the response tokens of one micro-batch, and its backward pass.
+@dataclass
+class BaseConfig:
+    """Settings of `nano_sft.py base`; the defaults make models/nano-base."""
 
-    Args:
-        policy_log_probs, response_mask: (B, T).
-    Returns:
-        loss, a scalar: -sum of the response's log-probs / normalize_constant / gradient_accumulation_steps; and a dict
-        with the number of response tokens.
-    """
-    loss = -masked_normalize(policy_log_probs, response_mask, normalize_constant) / gradient_accumulation_steps
-    backward(loss)
-    return loss.detach(), {"tokens": response_mask.sum()}
+    out: str = setting("models/nano-base", "where the model goes; OUT.work holds checkpoints until it is done")
+    exclude: str = setting(None, "a file of Countdown problems (nums, target) that must not occur in the training data")
+    pretrain_steps: int = setting(5000, "steps on scratch work, of 32 sequences of 128 tokens")
+    steps: int = setting(9500, "steps in all")
+    batch_size: int = setting(48, "written-out attempts per step of stage 2")
+    learning_rate: float = setting(2e-3, "peak of the cosine schedule")
+    hidden_size: int = setting(128, "width")
+    layers: int = setting(5, "depth")
+    seed: int = setting(0, "every random choice derives from it")
+    micro_batch_tokens: int = setting(4096, "tokens, padding included, per forward pass")
+    save_every: int = setting(400, "checkpoint every so many steps")
+    # what make_engine needs to know
+    max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
+    weight_decay: float = setting(0.0, "AdamW's")
+    zero_stage: int = setting(2, "DeepSpeed ZeRO stage")
+    dtype: str = setting("float32", "of the weights")
 
 
-def make_rows(config, tokenizer, problems, word_problems, step):
+def base_rows(config, tokenizer, problems, word_problems, step):
     """One step's training rows as (prompt ids, response ids), derived from the seed and the step alone."""
-    rng = random.Random(derive_seed(config.seed, step, "rows"))
+    rng = random.Random(r1.derive_seed(config.seed, step, "rows"))
     if step <= config.pretrain_steps:
         texts = (tokenizer.encode(write_scratch_work(problems, rng, 220)) for _ in range(32))
         return [(ids[:1], ids[1:129]) for ids in texts]
@@ -332,16 +510,16 @@ def make_rows(config, tokenizer, problems, word_problems, step):
     return rows
 
 
-def main(config):
-    start_processes()
-    transformers.utils.logging.disable_progress_bar()
+def make_base(config):
+    """Train the base model from scratch, or go on with it, and save it."""
+    _, world, device = r1.start_processes()
     tokenizer = make_tokenizer()
-    engine = make_engine(make_model(config, tokenizer), config)
+    engine = r1.make_engine(make_model(config, tokenizer).to(device), config)
     size = sum(p.numel() for p in engine.module.parameters())
     print(f"{size:,} parameters, {len(tokenizer)} tokens in the vocabulary")
 
-    problems = countdown.generate_problems("train", 40_000, derive_seed(config.seed, "sft problems"))
-    word_problems = gsm8k.generate_problems("train", 40_000, derive_seed(config.seed, "sft word problems"))
+    problems = countdown.generate_problems("train", 40_000, r1.derive_seed(config.seed, "sft problems"))
+    word_problems = gsm8k.generate_problems("train", 40_000, r1.derive_seed(config.seed, "sft word problems"))
     if config.exclude:
         excluded = {countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)}
         before = len(problems)
@@ -349,40 +527,47 @@ def main(config):
         print(f"{before - len(problems)} of {before} problems left out because {config.exclude} has them")
 
     work = f"{config.out}.work"
-    start, started = load_checkpoint(engine, work), time.time()
+    start, started = r1.load_checkpoint(engine, work), time.time()
     for step in range(start + 1, config.steps + 1):
         progress = step / config.steps
         lr = config.learning_rate * min(1, step / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
         for group in engine.optimizer.param_groups:
             group["lr"] = lr
-        rows = make_rows(config, tokenizer, problems, word_problems, step)
-        tokens = sum(len(response) for _, response in rows)
-        loss = 0.0
-        for batch in split_by_tokens(rows, lambda row: len(row[0]) + len(row[1]), config.micro_batch_tokens):
-            tensors = pad_prompts_and_outputs(*zip(*batch), tokenizer.pad_token_id)
-            log_probs = get_response_log_probs(engine, tensors["input_ids"], tensors["labels"])["log_probs"]
-            part, _ = sft_microbatch_train_step(
-                log_probs, tensors["response_mask"], 1, normalize_constant=tokens, backward=engine.backward
-            )
-            loss += part.item()
-        engine.step()
+        rows = base_rows(config, tokenizer, problems, word_problems, step)
+        batches = r1.split_by_tokens(rows, lambda row: len(row[0]) + len(row[1]), config.micro_batch_tokens)
+        tensors = [r1.pad_prompts_and_outputs(*zip(*batch), tokenizer.pad_token_id) for batch in batches]
+        measured = train_step(engine, tensors, device, world)
         if step % 20 == 0:
             left = (time.time() - started) / (step - start) * (config.steps - step) / 60
             stage = "scratch work" if step <= config.pretrain_steps else "attempts"
-            print(f"step {step}/{config.steps}  {stage}  loss {loss:.3f}  {left:.0f} min left", flush=True)
+            print(f"step {step}/{config.steps}  {stage}  loss {measured['loss']:.3f}  {left:.0f} min left", flush=True)
         if step % config.save_every == 0:
             os.makedirs(work, exist_ok=True)
-            save_checkpoint(engine, tokenizer, work, step, keep=1)
-    save_policy(engine.module, tokenizer, config.out)
+            r1.save_checkpoint(engine, tokenizer, work, step, keep=1)
+    r1.save_policy(engine.module, tokenizer, config.out)
     print(f"Saved {config.out}")
 
 
-def parse_args():
-    parser = argparse.ArgumentParser(prog="nano_sft.py", description="Make models/nano-base from scratch.")
-    for f in dataclasses.fields(SFTConfig):
+def parse_base_args(argv):
+    parser = argparse.ArgumentParser(prog="nano_sft.py base", description="Make models/nano-base from scratch.")
+    for f in dataclasses.fields(BaseConfig):
         parser.add_argument(f"--{f.name}", type=f.type, default=f.default, help=f"{f.metadata['help']} ({f.default})")
-    return SFTConfig(**vars(parser.parse_args()))
+    return BaseConfig(**vars(parser.parse_args(argv)))
+
+
+def command_line(argv):
+    parser = argparse.ArgumentParser(prog="nano_sft.py", description="Supervised training, before reinforcement learning.")
+    parser.add_argument("what", choices=["tune", "base"], help="tune: fine-tune a model; base: make models/nano-base")
+    what = parser.parse_args(argv[:1]).what
+    if what == "base":
+        return make_base(parse_base_args(argv[1:]))
+    description = "Fine-tune a model on rows of prompt and response, with validation by sampling."
+    return tune(r1.parse_args(argv[1:], TuneConfig, "nano_sft.py tune", description, hidden=RL_ONLY))
 
 
 if __name__ == "__main__":
-    main(parse_args())
+    try:
+        command_line(sys.argv[1:])
+    except r1.UserError as error:
+        print(f"nano_sft.py: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -49,8 +49,8 @@ def test_the_end_says_from_what_to_what_and_where_everything_is(run):
 def test_the_libraries_print_nothing(run):
     done, _ = run
     assert done.stderr == ""
-    shown = ("models/nano-base:", "countdown:", "4 steps of", "record:", "stop tokens:", "the first prompt", "step ")
-    shown += ("evaluation after step", "  ", "pass@1", "model  ", "curves  ", "episodes  ", "metrics  ")
+    shown = ("models/nano-base:", "countdown:", "4 steps of", "record:", "a completion ends at:", "the first prompt", "step ")
+    shown += ("evaluation after step", "  ", "pass@1", "0.", "model  ", "curves  ", "episodes  ", "metrics  ")
     assert [line for line in done.stdout.splitlines() if line and not line.startswith(shown)] == []
 
 
