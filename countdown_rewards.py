@@ -8,7 +8,7 @@ One problem, and one completion that earns the full reward of 2 (the prompt has 
     </think>
     <answer>((36-19)-7)+55</answer>
 
-A task is a module like this one; copy gsm8k_rewards.py, the shortest, to add a task. The loop uses its
+A task is a module like this one; copy it to add a task. The loop uses its
     PROMPTS                                       the ways to ask, by name
     load_problems(split, source, seed)            dicts with the data set's own columns
     format_prompt(problem, tokenizer, style)      the prompt as text

@@ -11,7 +11,7 @@ import json
 import os
 import re
 
-STEP = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
+STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")  # overlapping: in 1+2=3*4=12 the 3 belongs to two steps
 EXACT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: b and a / b}
 
 

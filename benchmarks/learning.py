@@ -1,9 +1,10 @@
 """How much the default command learns: several seeds, before and after, by subgroup.
 
-    python benchmarks/learning.py --seeds 0 1 2                              # about ten minutes a seed on 2 cores
-    python benchmarks/learning.py --seeds 0 1 2 --real FILE                  # and the trained models on FILE's problems
+    python benchmarks/learning.py --seeds 0 1 2                     # about ten minutes a seed on 2 cores
+    python benchmarks/learning.py --seeds 0 1 2 --real FILE         # and the trained models on FILE's problems
+    python benchmarks/learning.py --seeds 0 1 2 --task gsm8k        # the built-in word problems instead of Countdown
 
-Runs `python nano_r1.py --task countdown --seed S --name learning-seedS` for each seed that has not run yet (a run that
+Runs `python nano_r1.py --task TASK --seed S --name learning-TASK-seedS` for each seed that has not run yet (a run that
 was interrupted goes on), then prints one Markdown table: mean over seeds, and the spread from the worst to the best.
 `--real` evaluates every problem of a file (nums, target), less those that the runs trained on by chance.
 """
@@ -21,15 +22,15 @@ sys.path.insert(0, ROOT)
 import countdown_rewards as task
 
 
-def train(seed, out):
+def train(task_name, seed, out):
     """The run's directory, after making sure that the run is complete."""
-    path = os.path.join(out, f"learning-seed{seed}")
+    path = os.path.join(out, f"learning-{task_name}-seed{seed}")
     if not os.path.isdir(os.path.join(path, "model")):
         command = [sys.executable, "nano_r1.py"]
         if os.path.isdir(path):
             command += ["--resume", path]
         else:
-            command += ["--task", "countdown", "--seed", str(seed), "--out", out, "--name", os.path.basename(path)]
+            command += ["--task", task_name, "--seed", str(seed), "--out", out, "--name", os.path.basename(path)]
         print("$", " ".join(command), flush=True)
         subprocess.run(command, cwd=ROOT, check=True)
     return path
@@ -74,18 +75,23 @@ def table(title, before, after):
         group = name.removeprefix("eval/").removesuffix("pass@1").strip("/") or "all"
         count = after[0][name.removesuffix("pass@1") + "problems"]
         print(f"| pass@1, {group} | {count} | {show([m[name] for m in before])} | {show([m[name] for m in after])} |")
-    for name, label in (("eval/format", "well-formed"), ("eval/mean_length", "mean length, tokens")):
+    labels = {"strict": "right and in form", "lenient": "right wherever it stands", "format": "in form"}
+    for name, label in (*labels.items(), ("mean_length", "mean length, tokens")):
+        name = f"eval/{name}"
         print(f"| {label} | | {show([m[name] for m in before])} | {show([m[name] for m in after])} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--task", default="countdown", choices=["countdown", "gsm8k"])
     parser.add_argument("--out", default=os.path.join(ROOT, "out"))
     parser.add_argument("--real", help="a file of problems to evaluate the trained models on")
     args = parser.parse_args()
 
-    paths = [train(seed, args.out) for seed in args.seeds]
+    if args.real and args.task != "countdown":
+        parser.error("--real is a file of Countdown problems")
+    paths = [train(args.task, seed, args.out) for seed in args.seeds]
     runs = [records(path) for path in paths]
     minutes = [sum(r.get("time/step", 0) for r in run) / 60 for run in runs]
     print(f"\nseeds {args.seeds}; minutes of training: {', '.join(f'{m:.1f}' for m in minutes)}")

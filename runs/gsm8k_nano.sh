@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# The embedded model on the built-in word problems: 2 CPU cores, under ten minutes, no network.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python nano_r1.py --task gsm8k "$@"
