@@ -18,7 +18,7 @@ and evaluation also
     lenient(completion, problem)                  is the right answer there, whatever the form?
     final_answer(completion, problem, style)      what a completion votes for in maj@k
 
-The reward (0 to 2) is a sum of two parts, as in nano-aha-moment:
+The reward (0 to 2) is a sum of two parts, as in nano-aha-moment; a prompt may weigh them differently:
     format 1.0  thinking, `</think>`, then one answer block whose content is an arithmetic expression
            0.5  the same tags, but the answer block holds something else
            0.0  anything else
@@ -116,6 +116,8 @@ def load_rows(source, columns, hub, split="train"):
     Raises:
         ValueError: one sentence for the user: no such file, unreadable, a missing column, no rows, no network.
     """
+    if source == "hub" and hub is None:
+        raise ValueError("--data must be a file here: no hub data set has these columns.")
     import datasets  # heavy: imported only when a file or the hub is asked for
 
     datasets.disable_progress_bars()
@@ -282,7 +284,7 @@ def subgroups(problem):
 
 # %%
 class Reward(NamedTuple):
-    """A verifier's verdict on one completion: `total` = `format` + `answer`; `answer` is 0 or 1; `why` is for people."""
+    """A verifier's verdict on one completion: `answer` is 0 or 1, `total` the weighted sum; `why` is for people."""
 
     total: float
     format: float
@@ -291,7 +293,8 @@ class Reward(NamedTuple):
 
 
 MAX_EXPRESSION = 1_000  # characters; a longer answer block is no solution to a handful of numbers
-EXPRESSION = re.compile(r"[0-9+\-*/().\s]+")
+EXPRESSION = re.compile(r"(?=[^0-9]*[0-9])[0-9+\-*/().\s]+")
+EQUATION = re.compile(rf"{EXPRESSION.pattern}(?:=\s*-?[0-9./]+\s*)?")
 TOKEN = re.compile(r"([0-9]+)|([-+*/()])|\s+|(.)", re.DOTALL)
 NUMBER = r"\(?(-?[0-9]{1,12}(?:\.[0-9]{1,12})?)\)?"
 STEP = re.compile(rf"(?:Step\s*[0-9]+\s*:)?\s*{NUMBER}\s*([-+*/])\s*{NUMBER}\s*=\s*{NUMBER}\.?")
@@ -328,20 +331,23 @@ def final_answer(completion, problem, style="short"):
 
 
 LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for an expression
-LENIENT_LINES = 200  # and candidates
-CANDIDATE = re.compile(r"<answer>|</answer>|\\boxed\{|\}|\n|=")
+LENIENT_CANDIDATES = 200
+BETWEEN = re.compile(r"<answer>|</answer>|\\boxed\{|\}|\n|=|:|[^\W\d_]+")  # tags, line ends, words
 
 
 def lenient(completion, problem):
-    """1.0 if a right solution stands anywhere where it can be read, whatever the tags, else 0.0.
+    """1.0 if a right solution stands anywhere in the text, whatever the tags, be it the last word or not, else 0.0.
 
-    Beside the strict reward it tells how much of a gain is format alone. Unicode operators and `= target` are accepted.
+    Beside the strict reward it tells how much of a gain is format alone. Unicode operators and `= target` are accepted;
+    an answer in steps is not looked for.
     """
-    text = completion[-LENIENT_TEXT:].translate(str.maketrans("×·÷−–[]", "**/--()"))
+    text = re.sub(r"\\[\[\]()]", "\n", completion[-LENIENT_TEXT:])  # LaTeX's \[ and \(
+    text = text.translate(str.maketrans("×·÷−–[]", "**/--()"))
     text = text.replace("\\times", "*").replace("\\div", "/").replace("\\cdot", "*")
-    for candidate in CANDIDATE.split(text)[-LENIENT_LINES:]:
+    candidates = [part for part in BETWEEN.split(text) if any(digit in part for digit in "0123456789")]
+    for candidate in candidates[-LENIENT_CANDIDATES:]:
         try:
-            if evaluate(candidate.strip(" .$`*:"), problem["nums"]) == problem["target"]:
+            if evaluate(candidate.strip(" .,;$`*\\+-"), problem["nums"]) == problem["target"]:
                 return 1.0
         except ValueError:
             pass
@@ -362,7 +368,7 @@ def strip_end(text):
 def format_reward(text, prompt, well_formed):
     """1.0 for thinking, then one answer block whose content is `well_formed`; 0.5 if it is not; 0.0 for anything else.
 
-    With the tag `think`: `thinking </think> <answer> ... </answer>`. Without a thinking tag: `... <answer> ... </answer>`.
+    With the tag `think` that is `thinking </think> <answer> ... </answer>`, without `... <answer> ... </answer>`.
     """
     tags = ["<answer>", "</answer>"]
     if prompt.thinking:
@@ -398,7 +404,8 @@ def last_answer(text, prompt):
 
 def is_well_formed(answer, prompt):
     if prompt.steps:
-        return all(STEP.fullmatch(line) or EXPRESSION.fullmatch(line.partition("=")[0]) for line in step_lines(answer))
+        lines = step_lines(answer)
+        return bool(lines) and all(STEP.fullmatch(line) or EQUATION.fullmatch(line) for line in lines)
     return EXPRESSION.fullmatch(answer) is not None
 
 
@@ -411,7 +418,7 @@ def answer_value(answer, problem, prompt):
         return evaluate_steps(lines, problem["nums"])
     left, equals, right = answer.partition("=")
     value = evaluate(left, problem["nums"])
-    if equals and right.strip() != str(value):
+    if equals and right.strip().removesuffix(".") != str(value):
         raise ValueError(f"{right.strip()[:20]!r} is not what the left side equals: {value}")
     return value
 

@@ -33,8 +33,10 @@
 import argparse
 import collections
 import contextlib
+import copy
 import ctypes
 import dataclasses
+import functools
 import importlib.util
 import json
 import logging
@@ -69,7 +71,9 @@ class Config:
     model: str = setting("models/nano-base", "a local directory or a hub id [0.5B-3B: Qwen/Qwen2.5-1.5B]")
     data: str = setting(None, "problems: a jsonl/json/csv/parquet file, or `hub`; left out: the built-in generator")
     eval_data: str = setting(None, "evaluate on every row of this file instead of the held-out problems")
-    prompt: str = setting("short", "which of the task's prompts [0.5B-3B: chat]")
+    prompt: str = setting(
+        "short", "which of the task's prompts: short, chat, plain; countdown also reasoning, steps [0.5B-3B: chat]"
+    )
     # the rollout
     questions: int = setting(32, "m, questions per step [0.5B-3B: 16 in nano-aha-moment, 128 if you can]")
     completions: int = setting(8, "n, completions per question, the group [0.5B-3B: 4 in nano-aha-moment, 8 is better]")
@@ -82,20 +86,44 @@ class Config:
     # the objective
     loss: str = setting(
         "reinforce_with_baseline",
-        "no_baseline: raw rewards; reinforce_with_baseline: advantages; grpo_clip: advantages and PPO's clip",
-        ["no_baseline", "reinforce_with_baseline", "grpo_clip"],
+        "no_baseline: raw rewards; reinforce_with_baseline: advantages; grpo_clip: advantages and PPO's clip on each "
+        "token's ratio; gspo: the same with one ratio for the whole completion",
+        ["no_baseline", "reinforce_with_baseline", "grpo_clip", "gspo"],
     )
-    normalize_by_std: bool = setting(True, "divide advantages by the group's standard deviation (no: Dr. GRPO)")
+    baseline: str = setting(
+        "group_mean",
+        "what a reward is compared with; leave_one_out: the mean of the others (RLOO)",
+        ["group_mean", "leave_one_out"],
+    )
+    normalize_by_std: bool = setting(True, "divide advantages by a standard deviation (no: Dr. GRPO, RLOO)")
+    std_of: str = setting(
+        "group", "which: of the group, unbiased or biased, or of the whole batch", ["group", "group_biased", "batch"]
+    )
     advantage_eps: float = setting(1e-4, "added to that standard deviation")
-    kl_coef: float = setting(0.0, "weight of the k3 KL penalty; above 0 a frozen reference is loaded [nano-aha: 0.001]")
-    cliprange: float = setting(0.2, "epsilon of grpo_clip")
-    epochs: int = setting(1, "optimizer steps per rollout batch; above 1 use grpo_clip")
+    aggregate: str = setting(
+        "token_mean",
+        "of the per-token losses: token_mean over the step (DAPO), sequence_mean of each completion's mean (GRPO), "
+        "constant: their sum over completions x max_tokens (Dr. GRPO)",
+        ["token_mean", "sequence_mean", "constant"],
+    )
+    cliprange: float = setting(0.2, "epsilon of the clip [gspo: 3e-4]")
+    cliprange_high: float = setting(None, "its upper end, where it differs [DAPO's clip-higher: 0.28]")
+    epochs: int = setting(1, "passes over each rollout batch; above 1 use grpo_clip or gspo")
+    minibatches: int = setting(1, "optimizer steps per pass; above 1 use grpo_clip or gspo")
+    kl_coef: float = setting(0.0, "weight of the KL penalty; above 0 a frozen reference is loaded [nano-aha: 0.001]")
+    kl_estimator: str = setting("k3", "which estimate the penalty uses; k1 is a poor loss: try it", ["k3", "k2", "k1"])
+    entropy_coef: float = setting(0.0, "weight of an entropy bonus, against collapse")
+    mask_truncated: bool = setting(False, "no gradient from completions that were cut off (DAPO's overlong filtering)")
+    overlong_buffer: int = setting(0, "over the last so many of max_tokens the reward falls by up to 1 (DAPO)")
+    importance_cap: float = setting(
+        0.0, "above 0: weight tokens by trainer / sampler probability, at most this (truncated importance sampling) [2]"
+    )
     # the update
     steps: int = setting(100, "GRPO steps [0.5B-3B: 200-1000]")
     learning_rate: float = setting(1.5e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
     warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
     schedule: str = setting(
-        "linear", "after the warm-up: linear decay to 0 at the last step, or constant", ["linear", "constant"]
+        "linear", "after the warm-up: linear decay, to 0 after the last step, or constant", ["linear", "constant"]
     )
     max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
     weight_decay: float = setting(0.0, "AdamW's")
@@ -111,7 +139,7 @@ class Config:
     eval_every: int = setting(20, "evaluate, draw curves, show samples every so many steps (0: first and last only)")
     eval_problems: int = setting(512, "at most so many evaluation problems; 512 give an interval of about +-0.04")
     eval_only: bool = setting(False, "no training: evaluate --model, greedy and sampled, and write what it answered")
-    eval_samples: int = setting(8, "completions of each problem with --eval_only: pass@k up to this k, and maj@k")
+    eval_samples: int = setting(8, "completions of each problem with --eval_only, at --temperature: pass@k, maj@k")
     save_every: int = setting(50, "checkpoint every so many steps (0: never); the final model is always saved")
     keep_checkpoints: int = setting(2, "older checkpoints are deleted")
     name: str = setting(None, "name of the run's directory; left out: task, date and time")
@@ -163,10 +191,13 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
 
 def check_config(config, error):
     counts = ("questions", "completions", "max_tokens", "epochs", "steps")
-    for name in (*counts, "micro_batch_tokens", "eval_problems", "eval_samples", "keep_checkpoints"):
+    for name in (*counts, "micro_batch_tokens", "eval_problems", "eval_samples", "keep_checkpoints", "minibatches"):
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
-    for name in ("kl_coef", "weight_decay", "eval_every", "save_every", "warmup_steps"):
+    for name in (
+        *("kl_coef", "entropy_coef", "overlong_buffer", "importance_cap", "weight_decay"),
+        *("eval_every", "save_every", "warmup_steps"),
+    ):
         if getattr(config, name) < 0:
             error(f"--{name} must not be negative")
     for name in ("temperature", "learning_rate", "max_grad_norm", "cliprange", "advantage_eps"):
@@ -174,8 +205,12 @@ def check_config(config, error):
             error(f"--{name} must be above 0")
     if config.loss != "no_baseline" and config.completions < 2:
         error("--completions 1 leaves nothing to compare with: use at least 2, or --loss no_baseline")
-    if config.epochs > 1 and config.loss != "grpo_clip":
-        error("--epochs above 1 reuses samples of an older policy: that needs --loss grpo_clip")
+    if config.epochs * config.minibatches > 1 and config.loss not in ("grpo_clip", "gspo"):
+        error(
+            "--epochs and --minibatches above 1 reuse samples of an older policy: that needs --loss grpo_clip or gspo"
+        )
+    if config.overlong_buffer > config.max_tokens:
+        error("--overlong_buffer must not exceed --max_tokens")
     return config
 
 
@@ -220,6 +255,12 @@ def pad_prompts_and_outputs(prompt_ids, output_ids, pad_id):
     return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:], "response_mask": response_mask}
 
 
+def encode_prompt(text, tokenizer):
+    """Token ids; a chat template has written the beginning-of-sequence token already, a plain prompt has not."""
+    bos = getattr(tokenizer, "bos_token", None)
+    return tokenizer.encode(text, add_special_tokens=bool(bos) and not text.startswith(bos))
+
+
 def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
     """Tokenize prompts and outputs separately, join them, and mark the response.
 
@@ -229,7 +270,7 @@ def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
     Returns:
         dict of `input_ids`, `labels` (B, T), int64, and `response_mask` (B, T), bool; T = longest row - 1.
     """
-    prompts = [tokenizer.encode(s, add_special_tokens=False) for s in prompt_strs]
+    prompts = [encode_prompt(s, tokenizer) for s in prompt_strs]
     outputs = [tokenizer.encode(s, add_special_tokens=False) for s in output_strs]
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     return pad_prompts_and_outputs(prompts, outputs, pad_id)
@@ -245,11 +286,13 @@ def compute_entropy(logits):
     return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
 
 
-def get_response_log_probs(model, input_ids, labels, return_token_entropy=False, temperature=1.0):
+def get_response_log_probs(
+    model, input_ids, labels, return_token_entropy=False, temperature=1.0, entropy_gradient=False
+):
     """log pi(label | everything before it) for each position, in float32 whatever the model's dtype.
 
     Returns:
-        dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T) without gradient.
+        dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T), without gradient unless asked for.
     """
     # Padding is on the right and attention is causal: no response token ever sees a padding token.
     logits = model(input_ids=input_ids, use_cache=False).logits.float() / temperature  # (B, T, V)
@@ -257,7 +300,7 @@ def get_response_log_probs(model, input_ids, labels, return_token_entropy=False,
     log_probs = logits.gather(-1, labels[..., None]).squeeze(-1) - torch.logsumexp(logits, dim=-1)
     result = {"log_probs": log_probs}
     if return_token_entropy:
-        with torch.no_grad():
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             result["token_entropy"] = compute_entropy(logits)
     return result
 
@@ -277,7 +320,14 @@ def masked_normalize(tensor, mask, normalize_constant, dim=None):
 
 
 def compute_group_normalized_rewards(
-    reward_fn, rollout_responses, repeated_ground_truths, group_size, advantage_eps, normalize_by_std
+    reward_fn,
+    rollout_responses,
+    repeated_ground_truths,
+    group_size,
+    advantage_eps,
+    normalize_by_std,
+    baseline="group_mean",
+    std_of="group",
 ):
     """Reward every response and compare it with its group (GRPO, arXiv:2402.03300, section 4.1.2).
 
@@ -288,6 +338,8 @@ def compute_group_normalized_rewards(
     Args:
         reward_fn: (response, ground truth) -> dict with "reward", "format_reward", "answer_reward".
         rollout_responses, repeated_ground_truths: lists of the same length, groups one after the other.
+        baseline: "group_mean", or "leave_one_out": the mean of the n-1 others (RLOO, arXiv:2402.14740, eq. 8).
+        std_of: "group"; "group_biased", which divides by n as nano-aha-moment does; or "batch", of all rewards.
     Returns:
         advantages (N,), raw rewards (N,), and a dict: mean and std of the rewards, the share of groups with no signal,
         and under "results" what reward_fn said of each response.
@@ -297,7 +349,12 @@ def compute_group_normalized_rewards(
     groups = raw_rewards.view(-1, group_size)  # (questions, n)
     equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)
     advantages = (groups - groups.mean(dim=1, keepdim=True)).masked_fill(equal, 0.0)  # exactly, whatever the rounding
-    std = groups.std(dim=1, keepdim=True) if group_size > 1 else torch.zeros_like(groups)
+    if baseline == "leave_one_out":  # r_i - mean of the others = n / (n-1) (r_i - mean of all)
+        advantages = advantages * group_size / (group_size - 1)
+    std = torch.zeros_like(groups[:, :1])
+    if group_size > 1:
+        correction = 0 if std_of == "group_biased" else 1
+        std = raw_rewards.std() if std_of == "batch" else groups.std(dim=1, keepdim=True, correction=correction)
     if normalize_by_std:
         advantages = advantages / (std + advantage_eps)
     metadata = {
@@ -317,25 +374,37 @@ def compute_naive_policy_gradient_loss(raw_rewards_or_advantages, policy_log_pro
     return -raw_rewards_or_advantages * policy_log_probs
 
 
-def compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, cliprange):
+def compute_grpo_clip_loss(
+    advantages, policy_log_probs, old_log_probs, cliprange, cliprange_high=None, response_mask=None
+):
     """PPO's clipped objective (arXiv:1707.06347, eq. 7), per token: -min(ratio A, clip(ratio, 1-eps, 1+eps) A).
+
+    With `cliprange_high` the upper end is 1 + cliprange_high (DAPO, arXiv:2503.14476, eq. 10). With `response_mask`
+    every token of a completion gets the same ratio, the geometric mean of its tokens' (GSPO, arXiv:2507.18071, eq. 7).
 
     Returns:
         loss (B, T), and the masks of the tokens that the clip froze: `clip_low` (A < 0, ratio below 1-eps) and
         `clip_high` (A > 0, ratio above 1+eps). A frozen token has gradient 0.
     """
-    ratio = torch.exp(policy_log_probs - old_log_probs)
-    unclipped = ratio * advantages
-    clipped = ratio.clamp(1 - cliprange, 1 + cliprange) * advantages
-    metadata = {
-        "clip_low": (ratio < 1 - cliprange) & (advantages < 0),
-        "clip_high": (ratio > 1 + cliprange) & (advantages > 0),
-    }
-    return -torch.minimum(unclipped, clipped), metadata
+    log_ratio = policy_log_probs - old_log_probs
+    if response_mask is not None:
+        length = response_mask.sum(dim=1, keepdim=True).clamp(min=1)
+        log_ratio = ((log_ratio * response_mask).sum(dim=1, keepdim=True) / length).expand_as(log_ratio)
+    ratio = torch.exp(log_ratio)
+    low, high = 1 - cliprange, 1 + (cliprange if cliprange_high is None else cliprange_high)
+    loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
+    return loss, {"clip_low": (ratio < low) & (advantages < 0), "clip_high": (ratio > high) & (advantages > 0)}
 
 
 def compute_policy_gradient_loss(
-    policy_log_probs, loss_type, raw_rewards=None, advantages=None, old_log_probs=None, cliprange=None
+    policy_log_probs,
+    loss_type,
+    raw_rewards=None,
+    advantages=None,
+    old_log_probs=None,
+    cliprange=None,
+    cliprange_high=None,
+    response_mask=None,
 ):
     """The per-token loss (B, T) that `loss_type` names, and what is worth logging about it."""
     if loss_type == "no_baseline":
@@ -344,18 +413,23 @@ def compute_policy_gradient_loss(
     assert advantages is not None, f"{loss_type} needs advantages"
     if loss_type == "reinforce_with_baseline":
         return compute_naive_policy_gradient_loss(advantages, policy_log_probs), {}
-    assert loss_type == "grpo_clip", f"unknown loss_type {loss_type}"
-    assert old_log_probs is not None and cliprange is not None, "grpo_clip needs old_log_probs and cliprange"
-    return compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, cliprange)
+    assert loss_type in ("grpo_clip", "gspo"), f"unknown loss_type {loss_type}"
+    assert old_log_probs is not None and cliprange is not None, f"{loss_type} needs old_log_probs and cliprange"
+    assert loss_type == "grpo_clip" or response_mask is not None, "gspo needs response_mask"
+    whole_completion = response_mask if loss_type == "gspo" else None
+    return compute_grpo_clip_loss(
+        advantages, policy_log_probs, old_log_probs, cliprange, cliprange_high, whole_completion
+    )
 
 
-def compute_k3(policy_log_probs, ref_log_probs):
-    """KL(policy || reference) per token by Schulman's k3: exp(d) - 1 - d with d = ref - policy.
+def compute_kl(policy_log_probs, ref_log_probs):
+    """Schulman's three estimates of KL(policy || reference) per sampled token (joschu.net/blog/kl-approx.html).
 
-    Unbiased and never negative. Source: joschu.net/blog/kl-approx.html; the penalty of GRPO's eq. 4.
+    With d = ref - policy: k1 = -d, unbiased, often negative; k2 = d^2 / 2, biased, its gradient is that of the KL;
+    k3 = exp(d) - 1 - d, unbiased and never negative, the penalty of GRPO's eq. 4.
     """
-    difference = ref_log_probs - policy_log_probs
-    return torch.expm1(difference) - difference
+    d = ref_log_probs - policy_log_probs
+    return {"k1": -d, "k2": d * d / 2, "k3": torch.expm1(d) - d}
 
 
 def grpo_microbatch_train_step(
@@ -370,30 +444,47 @@ def grpo_microbatch_train_step(
     ref_log_probs=None,
     kl_coef=0.0,
     normalize_constant=None,
+    sequence_mean=False,
+    cliprange_high=None,
+    importance_weights=None,
+    kl_estimator="k3",
+    token_entropy=None,
+    entropy_coef=0.0,
     backward=torch.Tensor.backward,
 ):
     """Loss of one micro-batch and its backward pass; gradients add up until the optimizer steps.
 
-    With `normalize_constant` the loss is the sum over response tokens divided by it: give the token count of the whole
-    step, and any split into micro-batches has the same gradient. Without, it is the GRPO paper's form: mean over each
-    response, then over the batch. Either is divided by `gradient_accumulation_steps`.
+    Without `normalize_constant` the loss is the GRPO paper's: mean over each response, then over the batch. With it,
+    the sum over response tokens (`sequence_mean`: over the responses' means) divided by it: give the count of tokens
+    (of responses) of the whole step, and any split into micro-batches has the same gradient. Either is divided by
+    `gradient_accumulation_steps`.
 
     Returns:
-        the scaled scalar loss, and a dict of per-token tensors (`kl`, `clip_low`, `clip_high`) where they exist.
+        the scaled scalar loss, and a dict of per-token tensors (`k1`, `k2`, `k3`, `clip_low`, `clip_high`) where they
+        exist.
     """
     per_token_loss, metadata = compute_policy_gradient_loss(
-        policy_log_probs, loss_type, raw_rewards, advantages, old_log_probs, cliprange
+        policy_log_probs, loss_type, raw_rewards, advantages, old_log_probs, cliprange, cliprange_high, response_mask
     )  # (B, T)
+    if importance_weights is not None:  # (B, T), of what was sampled from a slightly different policy
+        per_token_loss = per_token_loss * importance_weights
     if ref_log_probs is not None:
-        metadata["kl"] = compute_k3(policy_log_probs, ref_log_probs)
-        per_token_loss = per_token_loss + kl_coef * metadata["kl"]
+        estimates = compute_kl(policy_log_probs, ref_log_probs)
+        per_token_loss = per_token_loss + kl_coef * estimates[kl_estimator]
+        metadata |= estimates
+    if entropy_coef:
+        per_token_loss = per_token_loss - entropy_coef * token_entropy
     if normalize_constant is None:
         loss = masked_mean(per_token_loss, response_mask, dim=1).mean()
+    elif sequence_mean:
+        lengths = response_mask.sum(dim=1).clamp(min=1)  # a filler has none
+        loss = (masked_normalize(per_token_loss, response_mask, 1.0, dim=1) / lengths).sum() / normalize_constant
     else:
         loss = masked_normalize(per_token_loss, response_mask, normalize_constant)
     loss = loss / gradient_accumulation_steps
     backward(loss)
     return loss.detach(), {name: value.detach() for name, value in metadata.items()}
+
 
 # %% [markdown]
 # ## 3. Processes, model, optimizer
@@ -553,7 +644,11 @@ class Completion:
 
 
 class TransformersRollout:
-    """Samples from the very weights that are trained: nothing to synchronize, nothing to put to sleep."""
+    """Samples from the very weights that are trained: nothing to synchronize, nothing to put to sleep.
+
+    (With ZeRO 3 from a copy: there every forward pass of the trained model is a meeting of all processes, and they do
+    not need equally many.)
+    """
 
     MAX_ROWS = 512  # completions decoded at once
 
@@ -562,7 +657,9 @@ class TransformersRollout:
         self.tokenizer, self.stop_texts = tokenizer, stop_texts
 
     def sync_weights(self, policy):
-        pass
+        if self.model is not policy:
+            with gathered(policy):
+                self.model.load_state_dict(policy.state_dict())
 
     def sleep(self):
         pass
@@ -575,17 +672,16 @@ class TransformersRollout:
         """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
 
         Each prompt has its own seed: what is sampled for it does not depend on its neighbours, nor on which of several
-        processes it falls to.
+        processes it falls to (up to the rounding of the logits, which decides where two tokens are all but tied).
         """
         was_training = self.model.training
         self.model.eval()
         per_batch = max(1, self.MAX_ROWS // n)
         starts = range(0, len(prompt_token_ids), per_batch)
         results = []
-        with gathered(self.model):
-            for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
-                batch = slice(start, start + per_batch)
-                results += self._generate_batch(prompt_token_ids[batch], n, temperature, max_tokens, seeds[batch])
+        for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
+            batch = slice(start, start + per_batch)
+            results += self._generate_batch(prompt_token_ids[batch], n, temperature, max_tokens, seeds[batch])
         self.model.train(was_training)
         return results
 
@@ -628,8 +724,8 @@ class TransformersRollout:
             logprobs[rows[live], t] = distribution.gather(-1, token)[live, 0]
             ended[rows[live]] = torch.isin(token[live, 0], stop_ids)
             if self.stop_texts:
-                for row in rows[live].tolist():
-                    ended[row] |= self._reached_stop_text(tokens[row, : t + 1])
+                for row, last in zip(rows[live].tolist(), token[live, 0].tolist()):
+                    ended[row] |= self._may_end_stop_text(last) and self._ends_with_stop_text(tokens[row, : t + 1])
             live &= ~ended[rows]
             alive = int(live.sum())
             if alive == 0 or t + 1 == max_tokens:
@@ -651,11 +747,12 @@ class TransformersRollout:
             completions.append(Completion(ids[:length], scores[:length], "stop" if stopped else "length"))
         return [completions[i : i + n] for i in range(0, len(completions), n)]
 
-    def _reached_stop_text(self, ids):
-        """Do these tokens end a stop text? A token is at least a character, so the last few tell."""
-        last = self.tokenizer.decode(ids[-1:])
-        if not any(character in last for character in {stop[-1] for stop in self.stop_texts}):
-            return False  # most tokens: one short decode
+    @functools.cache
+    def _may_end_stop_text(self, token_id):
+        return any(stop[-1] in self.tokenizer.decode([token_id]) for stop in self.stop_texts)
+
+    def _ends_with_stop_text(self, ids):
+        """Stop texts are tags: each of their characters takes at most one token."""
         end = self.tokenizer.decode(ids[-max(map(len, self.stop_texts)) :])
         return any(stop in end for stop in self.stop_texts)
 
@@ -686,6 +783,8 @@ class VLLMRollout:
         )
 
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
+        if not prompt_token_ids:  # this process has no share of a small evaluation
+            return []
         from vllm import SamplingParams
 
         params = [
@@ -733,7 +832,10 @@ def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, ran
         except ImportError as error:
             raise UserError(f"vLLM could not be imported ({error}): see requirements-gpu.txt.") from None
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
+    if config.zero_stage == 3 and not config.eval_only:
+        model = copy.deepcopy(model)
     return TransformersRollout(model, stop_ids, pad_id, tokenizer, stop_texts)
+
 
 # %% [markdown]
 # ## 5. Saving
@@ -791,6 +893,7 @@ def load_checkpoint(engine, directory):
         raise UserError(f"The checkpoint {path} cannot be read; delete it to use an older one.")
     return int(names[-1].removeprefix("step_"))
 
+
 # %% [markdown]
 # ## 6. The steps of the algorithm
 #
@@ -818,7 +921,9 @@ def load_task(name):
     """The module `NAME_rewards`: its prompt, problems and reward."""
     try:
         return importlib.import_module(f"{name}_rewards")
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != f"{name}_rewards":  # the task is there, something that it imports is not
+            raise UserError(f"{name}_rewards.py needs the package {error.name}: see requirements.txt.") from None
         here = os.path.dirname(os.path.abspath(globals().get("__file__", "nano_r1.py")))
         tasks = sorted(f.removesuffix("_rewards.py") for f in os.listdir(here) if f.endswith("_rewards.py"))
         raise UserError(f"No task {name!r}: there is no {name}_rewards.py. Tasks here: {', '.join(tasks)}.") from None
@@ -839,31 +944,24 @@ def load_all_problems(task, config):
     return train, test[: config.eval_problems]
 
 
-def fitting(problems, room, task, tokenizer, config):
-    """The problems whose prompt has at most `room` tokens."""
-    size = lambda problem: sum(len(str(value).encode()) for value in problem.values())
-    # A token is at least a byte, so where the template and all columns together have fewer bytes, nothing is tokenized.
-    template = max(len(task.format_prompt(p, tokenizer, config.prompt).encode()) for p in problems[:1])
-    prompt = lambda problem: tokenizer.encode(task.format_prompt(problem, tokenizer, config.prompt))
-    return [p for p in problems if template + size(p) <= room or len(prompt(p)) <= room]
+MAX_PROMPT = 2048  # tokens; it bounds what vLLM has to have room for
 
 
-def leave_out_long_prompts(train, test, task, tokenizer, policy, config):
-    """(training problems, evaluation problems, tokens of the longest sequence to expect), all within the context.
+def fit_into_context(problems, task, tokenizer, policy, config):
+    """(the problems whose prompt leaves room for --max_tokens, tokens of the longest sequence that can occur)."""
+    context = getattr(policy.config.get_text_config(), "max_position_embeddings", MAX_PROMPT + config.max_tokens)
+    room = min(context - config.max_tokens, MAX_PROMPT)
 
-    There is room for prompts twice as long as the longest evaluation prompt; whatever is longer is left out.
-    """
-    context = policy.config.max_position_embeddings
-    fit = fitting(test, context - config.max_tokens, task, tokenizer, config)
-    if not fit:
-        need = f"No evaluation prompt leaves room for --max_tokens {config.max_tokens}"
+    def fits(problem):
+        prompt = task.format_prompt(problem, tokenizer, config.prompt)
+        # A token is at least a byte: most prompts need no tokenizing.
+        return len(prompt.encode()) < room or len(encode_prompt(prompt, tokenizer)) <= room
+
+    fitting = [p for p in problems if fits(p)]
+    if problems and not fitting:
+        need = f"No prompt leaves room for --max_tokens {config.max_tokens}"
         raise UserError(f"{need} in the model's context of {context} tokens.")
-    longest = max(len(tokenizer.encode(task.format_prompt(p, tokenizer, config.prompt))) for p in fit)
-    max_length = min(context, 2 * longest + config.max_tokens)
-    train = fitting(train, max_length - config.max_tokens, task, tokenizer, config) if train else []
-    if len(train) < config.questions and not config.eval_only:
-        raise UserError(f"{len(train)} training problems are fewer than --questions {config.questions}: lower that.")
-    return train, fit, max_length
+    return fitting, room + config.max_tokens
 
 
 def sample_questions(problems, step, config):
@@ -871,43 +969,55 @@ def sample_questions(problems, step, config):
     return random.Random(derive_seed(config.seed, step, "questions")).sample(problems, config.questions)
 
 
-def sample_completions(rollout, questions, task, tokenizer, config, what_for, rank=0, world=1):
+def sample_completions(rollout, questions, task, tokenizer, config, seed_label, rank=0, world=1):
     """n completions of each question, as episodes; a group's episodes stand one after the other.
 
     Each process samples its own share of the questions. A question's seed derives from its place in the list and from
-    `what_for`, so that the completions are the same for any number of processes.
+    `seed_label`, so that the completions are the same for any number of processes.
     """
-    seeds = [derive_seed(config.seed, what_for, place) for place in range(len(questions))][rank::world]
+    seeds = [derive_seed(config.seed, seed_label, place) for place in range(len(questions))][rank::world]
     questions = questions[rank::world]
-    prompts = [
-        tokenizer.encode(task.format_prompt(q, tokenizer, config.prompt), add_special_tokens=False) for q in questions
-    ]
+    stop_texts = task.PROMPTS[config.prompt].stop
+    prompts = [encode_prompt(task.format_prompt(q, tokenizer, config.prompt), tokenizer) for q in questions]
     groups = rollout.generate(prompts, config.completions, config.temperature, config.max_tokens, seeds)
     return [
-        Episode(question, prompt, c, tokenizer.decode(c.token_ids, skip_special_tokens=True))
+        Episode(question, prompt, c, until_stop(tokenizer.decode(c.token_ids, skip_special_tokens=True), stop_texts))
         for question, prompt, group in zip(questions, prompts, groups)
         for c in group
     ]
 
 
+def until_stop(text, stop_texts):
+    """`text` up to the end of its first stop text: the last token may hold a character or two more."""
+    ends = [text.find(stop) + len(stop) for stop in stop_texts if stop in text]
+    return text[: min(ends)] if ends else text
+
+
 def score(episodes, task, config):
     """Rewards, and advantages within each group."""
-
-    def reward_fn(text, problem):
-        verdict = task.reward(text, problem, config.prompt)
-        names = {"reward": verdict.total, "format_reward": verdict.format, "answer_reward": verdict.answer}
-        return {**names, "why": verdict.why}
-
+    verdicts = []
+    for e in episodes:
+        verdict = task.reward(e.text, e.problem, config.prompt)
+        late = e.length - (config.max_tokens - config.overlong_buffer)
+        penalty = min(1.0, max(0.0, late / config.overlong_buffer)) if config.overlong_buffer else 0.0
+        names = {"reward": verdict.total - penalty, "format_reward": verdict.format, "answer_reward": verdict.answer}
+        verdicts.append({**names, "why": verdict.why})
+    everyone = [None] * dist.get_world_size()  # the standard deviation of a batch is that of all processes
+    dist.all_gather_object(everyone, verdicts)
+    everything = [verdict for part in everyone for verdict in part]
     advantages, _, metadata = compute_group_normalized_rewards(
-        reward_fn,
-        [e.text for e in episodes],
-        [e.problem for e in episodes],
+        lambda verdict, _: verdict,
+        everything,
+        everything,
         config.completions,
         config.advantage_eps,
         config.normalize_by_std,
+        config.baseline,
+        config.std_of,
     )
-    for episode, advantage, result in zip(episodes, advantages.tolist(), metadata["results"]):
-        episode.advantage, episode.reward = advantage, result
+    first = sum(map(len, everyone[: dist.get_rank()]))
+    for episode, advantage, verdict in zip(episodes, advantages[first:].tolist(), verdicts):
+        episode.advantage, episode.reward = advantage, verdict
     return metadata
 
 
@@ -973,59 +1083,88 @@ def add_log_probs(model, episodes, name, config, device):
 
 
 def update_policy(engine, episodes, config, device, world):
-    """`config.epochs` optimizer steps on the episodes; returns what was measured on the way.
+    """`config.epochs` x `config.minibatches` optimizer steps on the episodes; returns what was measured on the way.
 
-    The denominator of the loss is the number of response tokens of the whole step, over every micro-batch and every
-    process: k micro-batches or N processes give the gradient of one.
+    The denominator of the loss counts the whole minibatch, over every micro-batch and every process: k micro-batches
+    or N processes give the gradient of one.
     """
-    total_tokens = all_reduce(sum(e.length for e in episodes))
-    if config.epochs > 1 or config.loss == "grpo_clip":
+    if config.loss in ("grpo_clip", "gspo"):
         add_log_probs(engine, episodes, "old_log_probs", config, device)
-    # A completion with advantage 0 has gradient 0 (the KL penalty aside): no need to run the model over it.
-    useful = episodes
-    if config.kl_coef == 0 and config.loss != "no_baseline":
-        useful = [e for e in episodes if e.advantage != 0] or episodes[:1]
-    batches = micro_batches(useful, config.micro_batch_tokens)
     measured = Measurements()
-    for epoch in range(config.epochs):
-        loss_sum, update_tokens = 0.0, 0
-        for batch in batches:
-            t = collate(batch, device)
-            mask = t["response_mask"]
-            out = get_response_log_probs(
-                engine, t["input_ids"], t["labels"], return_token_entropy=True, temperature=config.temperature
-            )
-            loss, per_token = grpo_microbatch_train_step(
-                out["log_probs"],
-                mask,
-                gradient_accumulation_steps=1,
-                loss_type=config.loss,
-                raw_rewards=t["raw_rewards"],
-                advantages=t["advantages"],
-                old_log_probs=t["old_log_probs"],
-                cliprange=config.cliprange,
-                ref_log_probs=t["ref_log_probs"],
-                kl_coef=config.kl_coef,
-                normalize_constant=total_tokens / world,  # DeepSpeed averages gradients over the processes
-                backward=engine.backward,
-            )
-            loss_sum += loss.item() / world
-            update_tokens += t["input_ids"].numel()
-            measured.mean("entropy", out["token_entropy"][mask])
-            for name, key in (("kl", "kl"), ("clip_ratio/low", "clip_low"), ("clip_ratio/high", "clip_high")):
-                if key in per_token:
-                    measured.mean(name, per_token[key][mask])
-            if epoch == 0:  # trainer against sampler while both still have the same weights
-                difference = (out["log_probs"].detach() - t["sampler_log_probs"])[mask].abs()
-                measured.mean("sampling/logp_difference_mean", difference)
-                measured.max("sampling/logp_difference_max", difference)
-        engine.step()
-    return {
-        "loss": all_reduce(loss_sum),
-        "grad_norm": float(engine.get_global_grad_norm()),  # of this step, before clipping
-        **measured.reduce(),
-        "tokens/update": all_reduce(update_tokens),
-    }
+    n = config.completions
+    groups = [episodes[start : start + n] for start in range(0, len(episodes), n)]
+    for step in range(config.epochs * config.minibatches):
+        part = [e for group in groups[step % config.minibatches :: config.minibatches] for e in group]
+        counted = [e for e in part if not (config.mask_truncated and e.completion.finish_reason == "length")]
+        denominator = {
+            "token_mean": all_reduce(sum(e.length for e in counted)),
+            "sequence_mean": all_reduce(len(part)),
+            "constant": all_reduce(len(part)) * config.max_tokens,
+        }[config.aggregate]
+        # A completion with advantage 0 has gradient 0 (KL penalty and entropy aside): no need to run the model over it.
+        if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss != "no_baseline":
+            counted = [e for e in counted if e.advantage != 0]
+        counted = counted or [dataclasses.replace(part[0], advantage=None)]  # a filler, of which no token counts
+        first = step == 0  # trainer and sampler still have the same weights
+        optimizer_step(engine, counted, max(1.0, denominator) / world, config, device, measured, first)
+    result = measured.reduce()
+    mean, mean_square = result["sampling/ratio_mean"], result.pop("sampling/ratio_mean_square")
+    return {**result, "sampling/ess": mean**2 / max(mean_square, 1e-12), "tokens/update": all_reduce(measured.tokens)}
+
+
+def optimizer_step(engine, episodes, denominator, config, device, measured, first):
+    """Loss and gradient of each micro-batch, then one step of AdamW; what there is to measure goes into `measured`."""
+    loss_sum = 0.0
+    for batch in micro_batches(episodes, config.micro_batch_tokens):
+        t = collate(batch, device)
+        mask = t["response_mask"]
+        out = get_response_log_probs(
+            engine,
+            t["input_ids"],
+            t["labels"],
+            return_token_entropy=True,
+            temperature=config.temperature,
+            entropy_gradient=config.entropy_coef > 0,
+        )
+        trainer = out["log_probs"].detach() if t["old_log_probs"] is None else t["old_log_probs"]
+        ratio = torch.exp(trainer - t["sampler_log_probs"])  # 1 but for precision, if the sampler has our weights
+        loss, per_token = grpo_microbatch_train_step(
+            out["log_probs"],
+            mask,
+            gradient_accumulation_steps=1,
+            loss_type=config.loss,
+            raw_rewards=t["raw_rewards"],
+            advantages=t["advantages"],
+            old_log_probs=t["old_log_probs"],
+            cliprange=config.cliprange,
+            cliprange_high=config.cliprange_high,
+            importance_weights=ratio.clamp(max=config.importance_cap) if config.importance_cap else None,
+            ref_log_probs=t["ref_log_probs"],
+            kl_coef=config.kl_coef,
+            kl_estimator=config.kl_estimator,
+            token_entropy=out["token_entropy"],
+            entropy_coef=config.entropy_coef,
+            sequence_mean=config.aggregate == "sequence_mean",
+            normalize_constant=denominator,
+            backward=engine.backward,
+        )
+        loss_sum += loss.item()
+        measured.tokens += t["input_ids"].numel()
+        measured.mean("entropy", out["token_entropy"][mask])
+        names = {"kl": "k3", "kl/k1": "k1", "kl/k2": "k2", "clip_ratio/low": "clip_low", "clip_ratio/high": "clip_high"}
+        for name, key in names.items():
+            if key in per_token:
+                measured.mean(name, per_token[key][mask])
+        if first:
+            difference = (trainer - t["sampler_log_probs"])[mask].abs()
+            measured.mean("sampling/logp_difference_mean", difference)
+            measured.max("sampling/logp_difference_max", difference)
+            measured.mean("sampling/ratio_mean", ratio[mask])
+            measured.max("sampling/ratio_max", ratio[mask])
+            measured.mean("sampling/ratio_mean_square", ratio[mask].double() ** 2)
+    engine.step()
+    measured.mean("loss", [loss_sum])  # DeepSpeed averages over the processes, and so does this
+    measured.mean("grad_norm", [float(engine.get_global_grad_norm())])  # of this step, before clipping
 
 
 # %% [markdown]
@@ -1039,7 +1178,7 @@ class Measurements:
     """Means and maxima over tokens or episodes, gathered bit by bit, then over all processes."""
 
     def __init__(self):
-        self.sums, self.maxima = {}, {}
+        self.sums, self.maxima, self.tokens = {}, {}, 0
 
     def mean(self, name, values):
         values = torch.as_tensor(values, dtype=torch.float64)
@@ -1095,8 +1234,8 @@ def complaints(metrics, config):
 def confidence_interval(values):
     """95% interval of the mean of values from 0 to 1, one for each problem.
 
-    For right or wrong it is Wilson's (1927), which unlike mean +- 2 sigma stays within [0, 1] and has a width at 0 of n;
-    for shares of several samples the normal approximation over problems.
+    For right or wrong it is Wilson's (1927), which unlike mean +- 2 sigma stays within [0, 1] and has a width at 0 of
+    n; for shares of several samples the normal approximation over problems.
     """
     n, z = len(values), 1.96
     mean = math.fsum(values) / n
@@ -1130,6 +1269,7 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
     n = config.completions
     episodes = sample_completions(rollout, problems, task, tokenizer, config, "evaluation", rank, world)
     score(episodes, task, config)
+    powers_of_two = [2**i for i in range(n.bit_length())]
     mine = []
     for start in range(0, len(episodes), n):
         group = episodes[start : start + n]
@@ -1138,7 +1278,7 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
         votes = [task.final_answer(e.text, e.problem, config.prompt) for e in group] if n > 1 else []
         values = {
             "pass@1": np.mean(answers).item(),
-            **{f"pass@{k}": pass_at_k(n, int(sum(answers)), k) for k in (2, 4, 8, 16, 32, 64) if k <= n},
+            **{f"pass@{k}": pass_at_k(n, int(sum(answers)), k) for k in sorted({*powers_of_two, n}) if k > 1},
             **({f"maj@{n}": majority_vote(votes, answers)} if n > 1 else {}),
             # Half of a headline gain can be format alone: right and in form, right wherever it stands.
             "strict": np.mean([a * f for a, f in zip(answers, formats)]).item(),
@@ -1170,13 +1310,13 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
 # ## 8. The record of a run
 #
 # `out/NAME/`: `config.json`, `metrics.jsonl` (one object a step), `episodes/` (every completion with its reward),
-# `curves.png`, `checkpoints/`, and at the end `model/`.
+# `curves.png`, `checkpoints/`, and at the end `model/`; of `--eval_only`, `evaluation.json` and `episodes/`.
 
 
 # %%
 PANELS = [  # of curves.png: title, and (metric, label) of each curve
     ("accuracy", [("reward/answer", "training batch")]),
-    ("reward", [("reward", "total (0 to 2)"), ("reward/format", "format")]),
+    ("reward", [("reward", "total"), ("reward/format", "format")]),
     ("completion length (tokens)", [("completions/mean_length", "mean")]),
     ("entropy (nats a token)", [("entropy", None)]),
     ("gradient norm", [("grad_norm", None)]),
@@ -1188,8 +1328,9 @@ class Run:
     """The run's directory and the console. Only the first process writes."""
 
     def __init__(self, config, first):
-        prefix = "eval-" if config.eval_only else ""
-        name = config.name or f"{prefix}{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
+        name = [config.name or f"{'eval-' * config.eval_only}{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"]
+        dist.broadcast_object_list(name)  # the clocks of two processes may differ by a second
+        (name,) = name
         self.path = config.resume or os.path.join(config.out, name)
         self.first, self.config, self.wandb = first, config, None
         self.metrics_file = os.path.join(self.path, "metrics.jsonl")
@@ -1352,6 +1493,78 @@ class Run:
         os.replace(os.path.join(self.path, "curves.tmp.png"), os.path.join(self.path, "curves.png"))
 
 
+class Clock:
+    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"]."""
+
+    def __init__(self):
+        self.start, self.parts = time.perf_counter(), {}
+
+    @contextlib.contextmanager
+    def __call__(self, name):
+        start = time.perf_counter()
+        yield
+        self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
+
+    @property
+    def seconds(self):
+        return {**self.parts, "time/step": time.perf_counter() - self.start}
+
+
+def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, world, device):
+    """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
+    config = run.config
+    size = sum(p.numel() for p in policy.parameters())
+    left_out = given - trained_on - evaluated_on
+    steps = f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
+    run.say(
+        f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
+        f"{config.task}: {trained_on} problems to train on, {evaluated_on} to evaluate on"
+        + (f"; {left_out} left out, their prompts are too long" if left_out else "")
+        + f"\n{'' if config.eval_only else steps}"
+        f"record: {run.path}\n"
+        f"a completion ends at: {', '.join(stops)}\n"
+        f"the first prompt, as the model sees it:"
+    )
+    run.say("\n".join(f"  | {line}" for line in prompt.splitlines()))
+
+
+def conclude(run):
+    """The result in a line, and where everything is."""
+    if not run.first:
+        return
+    records = run.records()
+    evals = [r for r in records if "eval/pass@1" in r]
+    a, b = evals[0], evals[-1]
+    interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
+    trained = sum(r.get("time/step", 0.0) for r in records) / 60
+    share = lambda part: sum(r.get(f"time/{part}", 0.0) for r in records) / 60 / trained
+    parts = [f"{part} {share(part):.1%}" for part in ("rollout", "reward", "update", "sync") if share(part)]
+    run.say(
+        f"pass@1 on {b['eval/problems']} held-out problems: "
+        f"{interval(a)} before, {interval(b)} after {b['step']} steps\n"
+        f"{trained:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
+        f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
+        f"curves    {run.path}/curves.png\n"
+        f"episodes  {run.path}/episodes     completions with their rewards and advantages\n"
+        f"metrics   {run.path}/metrics.jsonl"
+    )
+
+
+def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
+    """Greedy and sampled evaluation: a table on the console; evaluation.json and episodes/ in the run's directory."""
+    config = run.config
+    columns = {
+        "greedy": dataclasses.replace(config, temperature=0.0, completions=1),
+        "sampled": dataclasses.replace(config, completions=config.eval_samples),
+    }
+    results = {}
+    for name, settings in columns.items():
+        results[name], episodes = evaluate(rollout, problems, task, tokenizer, settings, rank, world)
+        run.save_episodes(name, episodes)
+    run.show_table(results)
+    return run.path
+
+
 # %% [markdown]
 # ## 9. The loop
 
@@ -1369,12 +1582,16 @@ def main(config):
     stop_ids = stop_token_ids(policy, tokenizer)
     stop_texts = task.PROMPTS[config.prompt].stop
     given = len(train_problems) + len(test_problems)
-    train_problems, test_problems, max_length = leave_out_long_prompts(
-        train_problems, test_problems, task, tokenizer, policy, config
-    )
+    train_problems, _ = fit_into_context(train_problems, task, tokenizer, policy, config)
+    test_problems, max_length = fit_into_context(test_problems, task, tokenizer, policy, config)
+    if len(train_problems) < config.questions and not config.eval_only:
+        few = f"{len(train_problems)} training problems are fewer than --questions {config.questions}"
+        raise UserError(f"{few}: lower that.")
 
     run = Run(config, first=rank == 0)
-    introduce(run, task, tokenizer, policy, train_problems, test_problems, given, stop_ids, stop_texts, world, device)
+    stops = [*(f"{tokenizer.decode([i])!r} ({i})" for i in stop_ids), *map(repr, stop_texts)]
+    prompt = task.format_prompt(test_problems[0], tokenizer, config.prompt)
+    introduce(run, policy, prompt, stops, len(train_problems), len(test_problems), given, world, device)
     rollout = make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
     if config.eval_only:
         return evaluate_only(run, rollout, test_problems, task, tokenizer, rank, world)
@@ -1405,8 +1622,8 @@ def main(config):
 
         # 2. Sample n completions of each from the current policy.
         with clock("rollout"):
-            what_for = f"rollout of step {step}"
-            episodes = sample_completions(rollout, questions, task, tokenizer, config, what_for, rank, world)
+            seed_label = f"rollout of step {step}"
+            episodes = sample_completions(rollout, questions, task, tokenizer, config, seed_label, rank, world)
             rollout.sleep()
 
         # 3. Reward each completion.  4. Advantages: better or worse than the rest of its group?
@@ -1442,81 +1659,6 @@ def main(config):
     save_policy(policy, tokenizer, os.path.join(run.path, "model"))
     conclude(run)
     return run.path
-
-
-class Clock:
-    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"]."""
-
-    def __init__(self):
-        self.start, self.parts = time.perf_counter(), {}
-
-    @contextlib.contextmanager
-    def __call__(self, name):
-        start = time.perf_counter()
-        yield
-        self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
-
-    @property
-    def seconds(self):
-        return {**self.parts, "time/step": time.perf_counter() - self.start}
-
-
-def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
-    """Greedy and sampled evaluation: a table on the console, evaluation.json and the completions in the run's directory."""
-    config = run.config
-    columns = {
-        "greedy": dataclasses.replace(config, temperature=0.0, completions=1),
-        "sampled": dataclasses.replace(config, completions=config.eval_samples),
-    }
-    results = {}
-    for name, settings in columns.items():
-        results[name], episodes = evaluate(rollout, problems, task, tokenizer, settings, rank, world)
-        run.save_episodes(name, episodes)
-    run.show_table(results)
-    return run.path
-
-
-def introduce(
-    run, task, tokenizer, policy, train_problems, test_problems, given, stop_ids, stop_texts, world, device
-):
-    """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
-    config = run.config
-    size = sum(p.numel() for p in policy.parameters())
-    stops = [*(f"{tokenizer.decode([i])!r} ({i})" for i in stop_ids), *map(repr, stop_texts)]
-    left_out = given - len(train_problems) - len(test_problems)
-    steps = f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
-    run.say(
-        f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
-        f"{config.task}: {len(train_problems)} problems to train on, {len(test_problems)} to evaluate on"
-        + (f"; {left_out} left out, their prompts are too long" if left_out else "")
-        + f"\n{'' if config.eval_only else steps}"
-        f"record: {run.path}\n"
-        f"a completion ends at: {', '.join(stops)}\n"
-        f"the first prompt, as the model sees it:"
-    )
-    prompt = task.format_prompt(test_problems[0], tokenizer, config.prompt)
-    run.say("\n".join(f"  | {line}" for line in prompt.splitlines()))
-
-
-def conclude(run):
-    """The result in a line, and where everything is."""
-    if not run.first:
-        return
-    records = run.records()
-    evals = [r for r in records if "eval/pass@1" in r]
-    a, b = evals[0], evals[-1]
-    interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
-    trained = sum(r.get("time/step", 0.0) for r in records) / 60
-    share = lambda part: sum(r.get(f"time/{part}", 0.0) for r in records) / 60 / trained
-    parts = [f"{part} {share(part):.1%}" for part in ("rollout", "reward", "update", "sync") if share(part)]
-    run.say(
-        f"pass@1 on {b['eval/problems']} held-out problems: {interval(a)} before, {interval(b)} after {b['step']} steps\n"
-        f"{trained:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
-        f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
-        f"curves    {run.path}/curves.png\n"
-        f"episodes  {run.path}/episodes     completions with their rewards and advantages\n"
-        f"metrics   {run.path}/metrics.jsonl"
-    )
 
 
 if AS_SCRIPT:

@@ -4,6 +4,7 @@
 # Two programs in one file, which share the update:
 #
 #     python nano_sft.py tune --data ROWS.jsonl          # (a) fine-tune a model on rows {"prompt", "response"}
+#     python nano_sft.py tune --resume out/NAME          #     go on after an interruption
 #     python nano_sft.py base --out models/nano-base     # (b) make the embedded base model from scratch; resumable
 #
 # (a) is the warm start that precedes RL in practice, and the supervised half of the course's assignment: cross-entropy
@@ -29,10 +30,12 @@
 import argparse
 import dataclasses
 import functools
+import json
 import math
 import os
 import random
 import re
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -100,18 +103,26 @@ def train_step(engine, batches, device, world):
 class TuneConfig(r1.Config):
     """Settings of `nano_sft.py tune`: those of nano_r1.py that apply, with other defaults, and three more."""
 
-    data: str = setting(None, "rows to learn from: a jsonl/json/csv/parquet file with columns prompt and response")
-    examples: int = setting(0, "learn from so many of the rows (0: all); the assignment compares 128, 256, 512, 1024, all")
+    data: str = setting(
+        None,
+        "rows to learn from: a jsonl/json/csv/parquet file with the columns prompt and response. prompt is used as it "
+        "is: it must be what --prompt renders, chat template and opening tag included; the end token is added",
+    )
+    examples: int = setting(0, "learn from so many rows (0: all); the assignment compares 128, 256, 512, 1024, all")
     batch_size: int = setting(32, "rows per step")
     task: str = setting("countdown", "the task to validate on: the module TASK_rewards.py beside this file")
     eval_data: str = setting(None, "validate on every row of this file instead of the task's held-out problems")
+    steps: int = setting(100, "optimizer steps")
+    temperature: float = setting(1.0, "of the samples of the validation; training knows no temperature")
     learning_rate: float = setting(3e-4, "peak [0.5B-3B: 1e-5 to 2e-5]")
     name: str = setting(None, "name of the run's directory; left out: `sft`, date and time")
 
 
-RL_ONLY = (  # settings that mean nothing here
-    "questions completions loss normalize_by_std advantage_eps kl_coef cliprange epochs eval_only eval_samples".split()
-)
+RL_ONLY = (  # settings of nano_r1.py that mean nothing here
+    "questions completions loss baseline normalize_by_std std_of advantage_eps aggregate cliprange cliprange_high "
+    "epochs minibatches kl_coef kl_estimator entropy_coef mask_truncated overlong_buffer importance_cap "
+    "eval_only eval_samples"
+).split()
 TUNE_PANELS = [
     ("accuracy", []),
     ("loss (nats a token)", [("loss", None)]),
@@ -139,7 +150,8 @@ def load_examples(config, tokenizer, context):
         rows[row["prompt"], row["response"]] = None
     rows = list(rows)
     random.Random(r1.derive_seed(config.seed, "examples")).shuffle(rows)
-    fits = lambda row: len(row[0] + row[1]) < context or token_count(row, tokenizer) <= context
+    # A token is at least a byte: most rows need no tokenizing.
+    fits = lambda row: len((row[0] + row[1]).encode()) < context or token_count(row, tokenizer) <= context
     kept = [row for row in rows if fits(row)]
     if not kept:
         raise r1.UserError(f"No row of {config.data} fits into the model's context of {context} tokens.")
@@ -147,11 +159,12 @@ def load_examples(config, tokenizer, context):
 
 
 def token_count(row, tokenizer):
-    return sum(len(tokenizer.encode(text, add_special_tokens=False)) for text in row) + 1  # and the end token
+    prompt, response = row
+    return len(r1.encode_prompt(prompt, tokenizer)) + len(tokenizer.encode(response, add_special_tokens=False)) + 1
 
 
 def tune_batches(rows, tokenizer, step, config, rank, world):
-    """This process's micro-batches of a step; the rows are shuffled anew for each pass over them."""
+    """This process's micro-batches of a step, a list; the rows are shuffled anew for each pass over them."""
     start = (step - 1) * config.batch_size
     picked = []
     for place in range(start, start + config.batch_size):
@@ -160,9 +173,11 @@ def tune_batches(rows, tokenizer, step, config, rank, world):
         picked.append(rows[order[index]])
     length = lambda row: token_count(row, tokenizer)
     batches = r1.split_by_tokens(picked[rank::world], length, config.micro_batch_tokens)
+    result = []
     for batch in r1.as_many_everywhere(batches, filler=lambda row: (row[0], "")):
         responses = [response + tokenizer.eos_token * bool(response) for _, response in batch]
-        yield r1.tokenize_prompt_and_output([prompt for prompt, _ in batch], responses, tokenizer)
+        result.append(r1.tokenize_prompt_and_output([prompt for prompt, _ in batch], responses, tokenizer))
+    return result
 
 
 @functools.lru_cache(2)
@@ -172,21 +187,31 @@ def shuffled(n, seed):
     return order
 
 
+def indented(text):
+    return "\n".join(f"  | {line}" for line in text[:2000].splitlines())
+
+
 def tune(config):
     """Validate, fine-tune, validate again, save. Returns the run's directory."""
     rank, world, device = r1.start_processes()
     if not config.data:
         raise r1.UserError("tune needs --data FILE: rows with the columns prompt and response.")
-    if config.batch_size % world:
-        raise r1.UserError(f"--batch_size {config.batch_size} cannot be shared equally by {world} processes.")
+    if config.batch_size < 1 or config.batch_size % world:
+        raise r1.UserError(f"--batch_size {config.batch_size} cannot be shared equally by {world} process(es).")
+    if config.examples < 0:
+        raise r1.UserError("--examples must not be negative.")
     config = dataclasses.replace(config, name=config.name or f"sft-{time.strftime('%Y%m%d-%H%M%S')}")
+    # What the functions of nano_r1.py are told: one sample a problem, no problems to train on, none from --data.
     once = dataclasses.replace(config, completions=1, eval_only=True, data=None)
     task = r1.load_task(config.task)
-    _, problems = r1.load_all_problems(task, once)
+    try:
+        _, problems = r1.load_all_problems(task, once)
+    except r1.UserError as error:
+        raise r1.UserError(f"{error} (For the validation of `tune`: --eval_data FILE.)") from None
     tokenizer = r1.load_tokenizer(config.model)
     policy = r1.load_model(config.model, config.dtype).to(device)
     rows, left_out = load_examples(config, tokenizer, policy.config.max_position_embeddings)
-    _, problems, max_length = r1.leave_out_long_prompts([], problems, task, tokenizer, policy, once)
+    problems, max_length = r1.fit_into_context(problems, task, tokenizer, policy, once)
     stop_ids, stop_texts = r1.stop_token_ids(policy, tokenizer), task.PROMPTS[config.prompt].stop
 
     run = r1.Run(config, first=rank == 0)
@@ -194,17 +219,20 @@ def tune(config):
         f"{config.model}: {sum(p.numel() for p in policy.parameters()) / 1e6:.1f}M parameters, {world} process(es)\n"
         f"{len(rows)} rows of {config.data}" + (f"; {left_out} left out, they are too long" if left_out else "") + "\n"
         f"{config.steps} steps of {config.batch_size} rows: {config.steps * config.batch_size / len(rows):.1f} passes\n"
-        f"validation on {len(problems)} problems of {config.task}\nrecord: {run.path}"
+        f"validation on {len(problems)} problems of {config.task}\nrecord: {run.path}\n"
+        f"the first row's prompt:\n{indented(rows[0][0])}\n"
+        f"the first validation prompt; it should look alike:\n"
+        f"{indented(task.format_prompt(problems[0], tokenizer, config.prompt))}"
     )
     rollout = r1.make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
     engine = r1.make_engine(policy, config)
+    rollout.sleep()
     done = r1.load_checkpoint(engine, run.checkpoints) if config.resume else 0
     if config.resume:
         run.rewind(done)
         run.say(f"Going on after step {done}.\n")
-        rollout.sync_weights(policy)
 
     def validation(step):
         rollout.wake()
@@ -221,7 +249,7 @@ def tune(config):
     for step in range(done + 1, config.steps + 1):
         clock = r1.Clock()
         lr = r1.set_learning_rate(engine, config, step)
-        batches = list(tune_batches(rows, tokenizer, step, config, rank, world))
+        batches = tune_batches(rows, tokenizer, step, config, rank, world)
         metrics = {"step": step, **train_step(engine, batches, device, world), "lr": lr, **clock.seconds}
         pace = [*pace[-9:], metrics["time/step"]]
         left = (config.steps - step) * sum(pace) / len(pace) / 60
@@ -258,8 +286,8 @@ WORD_PROBLEMS = 0.25  # their share of stage 2
 def next_steps(value, rest):
     """Every legal step that combines the running value with one of the numbers not used yet.
 
-    Returns (operator, text, new value, numbers left, form of the expression) for each: `-19=17` goes on from the running
-    value; `,90-42=48` puts the other number first.
+    Returns (operator, text, new value, numbers left, form of the expression) for each: `-19=17` goes on from the
+    running value; `,90-42=48` puts the other number first.
     """
     steps = []
     for i, n in enumerate(rest):
@@ -511,12 +539,14 @@ def base_rows(config, tokenizer, problems, word_problems, step):
 
 
 def make_base(config):
-    """Train the base model from scratch, or go on with it, and save it."""
+    """Train the base model from scratch in one process, or go on with it, and save it."""
     _, world, device = r1.start_processes()
+    work = f"{config.out}.work"
+    keep_settings(config, work)
     tokenizer = make_tokenizer()
-    engine = r1.make_engine(make_model(config, tokenizer).to(device), config)
-    size = sum(p.numel() for p in engine.module.parameters())
-    print(f"{size:,} parameters, {len(tokenizer)} tokens in the vocabulary")
+    model = make_model(config, tokenizer).to(device)
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens in the vocabulary")
+    engine = r1.make_engine(model, config)
 
     problems = countdown.generate_problems("train", 40_000, r1.derive_seed(config.seed, "sft problems"))
     word_problems = gsm8k.generate_problems("train", 40_000, r1.derive_seed(config.seed, "sft word problems"))
@@ -526,7 +556,6 @@ def make_base(config):
         problems = [p for p in problems if countdown.problem_key(p) not in excluded]
         print(f"{before - len(problems)} of {before} problems left out because {config.exclude} has them")
 
-    work = f"{config.out}.work"
     start, started = r1.load_checkpoint(engine, work), time.time()
     for step in range(start + 1, config.steps + 1):
         progress = step / config.steps
@@ -542,10 +571,22 @@ def make_base(config):
             stage = "scratch work" if step <= config.pretrain_steps else "attempts"
             print(f"step {step}/{config.steps}  {stage}  loss {measured['loss']:.3f}  {left:.0f} min left", flush=True)
         if step % config.save_every == 0:
-            os.makedirs(work, exist_ok=True)
             r1.save_checkpoint(engine, tokenizer, work, step, keep=1)
     r1.save_policy(engine.module, tokenizer, config.out)
+    shutil.rmtree(work)
     print(f"Saved {config.out}")
+
+
+def keep_settings(config, work):
+    """Remember with what settings the checkpoints in `work` are made; refuse to go on with others."""
+    path, settings = os.path.join(work, "config.json"), dataclasses.asdict(config)
+    if os.path.exists(path):
+        with open(path) as file:
+            if json.load(file) != settings:
+                raise r1.UserError(f"{work} holds checkpoints made with other settings: delete it to start afresh.")
+    os.makedirs(work, exist_ok=True)
+    with open(path, "w") as file:
+        json.dump(settings, file, indent=2)
 
 
 def parse_base_args(argv):
@@ -556,7 +597,8 @@ def parse_base_args(argv):
 
 
 def command_line(argv):
-    parser = argparse.ArgumentParser(prog="nano_sft.py", description="Supervised training, before reinforcement learning.")
+    description = "Supervised training, before reinforcement learning."
+    parser = argparse.ArgumentParser(prog="nano_sft.py", description=description)
     parser.add_argument("what", choices=["tune", "base"], help="tune: fine-tune a model; base: make models/nano-base")
     what = parser.parse_args(argv[:1]).what
     if what == "base":
@@ -571,3 +613,6 @@ if __name__ == "__main__":
     except r1.UserError as error:
         print(f"nano_sft.py: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("\nInterrupted. tune: --resume RUN_DIRECTORY, base: the same command again.", file=sys.stderr)
+        sys.exit(130)

@@ -1,4 +1,4 @@
-"""How honest is the thinking? The share of a run's written-out steps whose arithmetic is right, and of its `yes` that is.
+"""How honest is the thinking? The share of a run's written-out steps whose arithmetic is right, and of its `yes`.
 
     python benchmarks/arithmetic.py out/NAME            # for every tenth step of a run, from its episodes
 

@@ -12,6 +12,6 @@ options=(
   --max_tokens 1024 --temperature 0.7
   --loss reinforce_with_baseline --advantage_eps 1e-6
   --learning_rate 1e-5 --schedule constant --max_grad_norm 1.0
-  --steps 200 --eval_every 10 --eval_problems 1024
+  --steps 200 --eval_every 10 --eval_problems 500
 )
 python nano_r1.py --task countdown "${options[@]}" "$@"

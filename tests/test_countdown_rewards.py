@@ -795,6 +795,16 @@ def test_division_by_zero_in_a_step_is_refused():
     assert steps_reward("1 - 1 = 0\n5 / 0 = 5", {"nums": [1, 1, 5], "target": 5})[2:] == (0.0, "divides by zero")
 
 
+@pytest.mark.parametrize("answer", ["", " \n ", "1 = I do not know", "+", "( )"])
+def test_an_answer_block_without_steps_or_an_equation_earns_half_a_format_point(answer):
+    assert steps_reward(answer)[:2] == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("answer", [" ", "\n", "()", "+-"])
+def test_an_answer_block_without_a_number_earns_half_a_format_point(answer):
+    assert reward(completion(answer), PROBLEM)[:2] == (0.5, 0.5)
+
+
 def test_words_in_the_answer_block_of_steps_earn_half_a_format_point():
     assert steps_reward("I do not know").format == 0.5 and steps_reward("Step 1: 1 + 2 = 3").format == 1.0
 
@@ -818,10 +828,13 @@ def test_a_tag_that_the_model_has_to_open_itself_is_required():
     "text",
     [
         f"<answer>{RIGHT} = 65</answer>",
-        f"so it is {RIGHT}".replace("so it is ", "so it is\n"),
+        f"so it is\n{RIGHT}",
         "\\boxed{((36-19)-7)+55}",
         "The equation:\n**((36 − 19) − 7) + 55 = 65**",
         f"<answer>{RIGHT}</answer> no, <answer>{WRONG}</answer>",
+        f"Thus {RIGHT} = 65, so we are done.",
+        f"The equation: {RIGHT}=65",
+        f"\\[ {RIGHT} = 65 \\]",
     ],
 )
 def test_lenient_finds_a_right_solution_wherever_it_stands(text):
@@ -840,8 +853,8 @@ def test_the_vote_of_a_completion_is_the_value_of_its_answer():
 
 @needs_data
 def test_lenient_misses_no_real_completion_that_is_right_without_its_form():
-    # It also accepts the six in which the right expression is not the last one or has another target written to it.
+    # It also accepts 15 in which a right expression stands in the text and is not the last one.
     rows = [json.loads(line) for line in (DATA / "countdown_completions.jsonl").open()]
     found = [lenient(row["completion"], row) for row in rows]
     missed = [row for row, value in zip(rows, found) if row["lenient_last"] and not value]
-    assert missed == [] and sum(found) - sum(row["lenient_last"] for row in rows) == 6
+    assert missed == [] and sum(found) - sum(row["lenient_last"] for row in rows) == 15

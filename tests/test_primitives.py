@@ -21,7 +21,7 @@ from nano_r1 import (
     compute_entropy,
     compute_group_normalized_rewards,
     compute_grpo_clip_loss,
-    compute_k3,
+    compute_kl,
     compute_naive_policy_gradient_loss,
     compute_policy_gradient_loss,
     confidence_interval,
@@ -428,29 +428,33 @@ def test_a_missing_argument_or_unknown_loss_type_is_an_assertion(loss_type, give
 # The KL penalty
 
 
+def k3(policy, reference):
+    return compute_kl(policy, reference)["k3"]
+
+
 @given(st.floats(-30, 0), st.floats(-30, 0))
 def test_k3_is_never_negative_up_to_one_rounding(policy, reference):
-    assert compute_k3(tensor(policy), tensor(reference)) >= -torch.finfo(torch.float32).eps
+    assert k3(tensor(policy), tensor(reference)) >= -torch.finfo(torch.float32).eps
 
 
 def test_k3_is_zero_where_policy_and_reference_agree():
-    assert compute_k3(tensor([-1.5, 0.0]), tensor([-1.5, 0.0])).tolist() == [0.0, 0.0]
+    assert k3(tensor([-1.5, 0.0]), tensor([-1.5, 0.0])).tolist() == [0.0, 0.0]
 
 
 def test_k3_by_hand():
-    assert_close(compute_k3(tensor([-1.0, -1.0]), tensor([-1.0 + LOG2, -1.0 - LOG2])), tensor([1 - LOG2, LOG2 - 0.5]))
+    assert_close(k3(tensor([-1.0, -1.0]), tensor([-1.0 + LOG2, -1.0 - LOG2])), tensor([1 - LOG2, LOG2 - 0.5]))
 
 
 def test_the_expectation_of_k3_under_the_policy_is_the_kl_divergence():
     generator = torch.Generator().manual_seed(0)
     policy, reference = torch.randn(2, 5, 40, generator=generator, dtype=torch.float64).log_softmax(-1)
-    expectation = (policy.exp() * compute_k3(policy, reference)).sum(-1)
+    expectation = (policy.exp() * k3(policy, reference)).sum(-1)
     assert_close(expectation, (policy.exp() * (policy - reference)).sum(-1))
 
 
 def test_the_gradient_of_k3_pulls_the_policy_towards_the_reference():
     policy = leaf([-1.0, -1.0, -1.0])
-    compute_k3(policy, tensor([-1.0 + LOG2, -1.0, -1.0 - LOG2])).sum().backward()
+    k3(policy, tensor([-1.0 + LOG2, -1.0, -1.0 - LOG2])).sum().backward()
     assert_close(policy.grad, tensor([-1.0, 0.0, 0.5]))
 
 
@@ -505,7 +509,7 @@ def test_the_loss_handed_to_backward_is_the_scaled_one_and_the_returned_ones_are
     )
     assert [s.item() for s in seen] == [loss.item()] and seen[0].requires_grad
     assert not loss.requires_grad and not any(value.requires_grad for value in metadata.values())
-    assert set(metadata) == {"kl", "clip_low", "clip_high"}
+    assert set(metadata) == {"k1", "k2", "k3", "clip_low", "clip_high"}
 
 
 def test_the_kl_term_is_k3_times_its_coefficient():
@@ -521,7 +525,7 @@ def test_the_kl_term_is_k3_times_its_coefficient():
     )
     assert_close(loss, tensor(0.5 * (1 - LOG2)))
     assert_close(log_probs.grad, tensor([[-0.5, 0.0]]))
-    assert_close(metadata["kl"][0, 0], tensor(1 - LOG2))
+    assert_close(metadata["k3"][0, 0], tensor(1 - LOG2))
 
 
 @st.composite

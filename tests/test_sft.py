@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -236,8 +237,11 @@ def test_a_number_of_examples_counts_unique_rows_that_fit(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     "rows, message",
     [
-        ([{"prompt": "a", "response": "b"}, {"prompt": "a", "response": ""}], "row 2: response must be a text, got ''."),
-        ([{"prompt": None, "response": "b"}, {"prompt": "a", "response": "b"}], "row 1: prompt must be a text, got None."),
+        (
+            [{"prompt": "a", "response": "b"}, {"prompt": "a", "response": ""}],
+            "row 2: response must be a text, got ''.",
+        ),
+        ([{"prompt": None, "response": "b"}, {"prompt": "a", "response": "b"}], "row 1: prompt must be a text"),
         ([{"prompt": "a", "answer": "b"}], "has columns ['prompt', 'answer']; response missing."),
         ([{"prompt": "a " * 100, "response": "b"}], "fits into the model's context of 50 tokens."),
     ],
@@ -264,9 +268,17 @@ def test_a_wrong_call_ends_with_one_sentence_and_code_2(args, message):
 
 def test_the_base_is_made_in_two_stages_and_resumes(tmp_path):
     sizes = ["--pretrain_steps", 2, "--hidden_size", 64, "--layers", 1, "--batch_size", 4, "--save_every", 2]
-    first = nano_sft_run("base", "--out", tmp_path / "base", "--steps", 2, *sizes)
-    assert first.returncode == 0, first.stderr
-    done = nano_sft_run("base", "--out", tmp_path / "base", "--steps", 20, *sizes)
-    assert done.returncode == 0 and "step 20/20  attempts" in done.stdout
+    sizes += ["--out", tmp_path / "base", "--steps", 20]
+    killed = subprocess.Popen([sys.executable, "nano_sft.py", "base", *map(str, sizes)])
+    work = tmp_path / "base.work"
+    while not (work.exists() and any(name.startswith("step_") for name in os.listdir(work))):
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    other = nano_sft_run("base", *sizes, "--seed", 1)
+    assert other.returncode == 2 and "made with other settings" in other.stderr
+    done = nano_sft_run("base", *sizes)
+    assert done.returncode == 0 and "step 20/20  attempts" in done.stdout and not work.exists()
     model = r1.load_model(str(tmp_path / "base"), "float32")
     assert model.config.num_hidden_layers == 1 and model.config.model_type == "qwen2"
