@@ -100,6 +100,14 @@ class Config:
         "group", "which: of the group, unbiased or biased, or of the whole batch", ["group", "group_biased", "batch"]
     )
     advantage_eps: float = setting(1e-4, "added to that standard deviation")
+    credit: str = setting(
+        "completion",
+        "completion: all tokens of a completion share its advantage; vineppo: each segment gets the change of value "
+        "that it brought, estimated by sampling on from its two ends (costs several times the rollout)",
+        ["completion", "vineppo"],
+    )
+    vine_segments: int = setting(4, "segments of a completion with vineppo")
+    vine_samples: int = setting(4, "K, continuations sampled from the end of each segment [VinePPO: 9]")
     aggregate: str = setting(
         "token_mean",
         "of the per-token losses: token_mean over the step (DAPO), sequence_mean of each completion's mean (GRPO), "
@@ -191,7 +199,16 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
 
 def check_config(config, error):
     counts = ("questions", "completions", "max_tokens", "epochs", "steps")
-    for name in (*counts, "micro_batch_tokens", "eval_problems", "eval_samples", "keep_checkpoints", "minibatches"):
+    for name in (
+        *counts,
+        "micro_batch_tokens",
+        "eval_problems",
+        "eval_samples",
+        "keep_checkpoints",
+        "minibatches",
+        "vine_segments",
+        "vine_samples",
+    ):
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
     for name in (
@@ -209,6 +226,8 @@ def check_config(config, error):
         error(
             "--epochs and --minibatches above 1 reuse samples of an older policy: that needs --loss grpo_clip or gspo"
         )
+    if config.credit == "vineppo" and config.loss == "no_baseline":
+        error("--credit vineppo is a baseline: it needs another --loss than no_baseline")
     if config.overlong_buffer > config.max_tokens:
         error("--overlong_buffer must not exceed --max_tokens")
     return config
@@ -338,7 +357,7 @@ def compute_group_normalized_rewards(
     Args:
         reward_fn: (response, ground truth) -> dict with "reward", "format_reward", "answer_reward".
         rollout_responses, repeated_ground_truths: lists of the same length, groups one after the other.
-        baseline: "group_mean", or "leave_one_out": the mean of the n-1 others (RLOO, arXiv:2402.14740, eq. 8).
+        baseline: "group_mean", or "leave_one_out": the mean of the n-1 others (RLOO, arXiv:2402.14740).
         std_of: "group"; "group_biased", which divides by n as nano-aha-moment does; or "batch", of all rewards.
     Returns:
         advantages (N,), raw rewards (N,), and a dict: mean and std of the rewards, the share of groups with no signal,
@@ -379,8 +398,9 @@ def compute_grpo_clip_loss(
 ):
     """PPO's clipped objective (arXiv:1707.06347, eq. 7), per token: -min(ratio A, clip(ratio, 1-eps, 1+eps) A).
 
-    With `cliprange_high` the upper end is 1 + cliprange_high (DAPO, arXiv:2503.14476, eq. 10). With `response_mask`
-    every token of a completion gets the same ratio, the geometric mean of its tokens' (GSPO, arXiv:2507.18071, eq. 7).
+    With `cliprange_high` the upper end is 1 + cliprange_high (DAPO, arXiv:2503.14476, section 3.1). With
+    `response_mask` every token of a completion gets the same ratio, the geometric mean of its tokens' (GSPO,
+    arXiv:2507.18071).
 
     Returns:
         loss (B, T), and the masks of the tokens that the clip froze: `clip_low` (A < 0, ratio below 1-eps) and
@@ -671,22 +691,24 @@ class TransformersRollout:
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
 
-        Each prompt has its own seed: what is sampled for it does not depend on its neighbours, nor on which of several
-        processes it falls to (up to the rounding of the logits, which decides where two tokens are all but tied).
+        `max_tokens` is a number, or a list with one for each prompt. Each prompt has its own seed: what is sampled for
+        it does not depend on its neighbours, nor on which of several processes it falls to (up to the rounding of the
+        logits, which decides where two tokens are all but tied).
         """
         was_training = self.model.training
         self.model.eval()
         per_batch = max(1, self.MAX_ROWS // n)
+        limits = max_tokens if isinstance(max_tokens, list) else [max_tokens] * len(prompt_token_ids)
         starts = range(0, len(prompt_token_ids), per_batch)
         results = []
         for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
             batch = slice(start, start + per_batch)
-            results += self._generate_batch(prompt_token_ids[batch], n, temperature, max_tokens, seeds[batch])
+            results += self._generate_batch(prompt_token_ids[batch], n, temperature, limits[batch], seeds[batch])
         self.model.train(was_training)
         return results
 
-    def _generate_batch(self, prompts, n, temperature, max_tokens, seeds):
-        device = self.model.device
+    def _generate_batch(self, prompts, n, temperature, limits, seeds):
+        device, max_tokens = self.model.device, max(limits)
         # Prefill: one forward pass over each prompt, padded on the left so that all end in the same column.
         width = max(map(len, prompts))
         input_ids = torch.tensor([[self.pad_id] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
@@ -706,6 +728,7 @@ class TransformersRollout:
         tokens = torch.full((len(rows), max_tokens), -1, device=device)
         logprobs = torch.zeros((len(rows), max_tokens), device=device)
         ended = torch.zeros(len(rows), dtype=torch.bool, device=device)
+        limits = torch.tensor(limits, device=device).repeat_interleave(n)
         stop_ids = torch.tensor(self.stop_ids, device=device)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         dice = torch.cat([torch.rand(n, max_tokens, dtype=torch.float64, generator=g) for g in generators]).to(device)
@@ -726,7 +749,7 @@ class TransformersRollout:
             if self.stop_texts:
                 for row, last in zip(rows[live].tolist(), token[live, 0].tolist()):
                     ended[row] |= self._may_end_stop_text(last) and self._ends_with_stop_text(tokens[row, : t + 1])
-            live &= ~ended[rows]
+            live &= ~ended[rows] & (t + 1 < limits[rows])
             alive = int(live.sum())
             if alive == 0 or t + 1 == max_tokens:
                 break
@@ -787,13 +810,14 @@ class VLLMRollout:
             return []
         from vllm import SamplingParams
 
+        limits = max_tokens if isinstance(max_tokens, list) else [max_tokens] * len(prompt_token_ids)
         params = [
             SamplingParams(
-                n=n, temperature=temperature, max_tokens=max_tokens, seed=seed, logprobs=0,
+                n=n, temperature=temperature, max_tokens=limit, seed=seed, logprobs=0,
                 stop_token_ids=self.stop_ids, stop=self.stop_texts, include_stop_str_in_output=True,
                 detokenize=bool(self.stop_texts),
             )
-            for seed in seeds
+            for seed, limit in zip(seeds, limits)
         ]  # fmt: skip
         prompts = [{"prompt_token_ids": ids} for ids in prompt_token_ids]
         outputs = self.llm.generate(prompts, params, use_tqdm=False)
@@ -908,7 +932,8 @@ class Episode:
     completion: Completion
     text: str
     reward: dict = None  # "reward", "format_reward", "answer_reward", "why"
-    advantage: float = 0.0
+    advantage: float = 0.0  # None: a filler, of which no token counts
+    token_advantages: list = None  # with vineppo one for each token, instead of `advantage` for all
     ref_log_probs: torch.Tensor = None  # (len(completion),), under the reference model
     old_log_probs: torch.Tensor = None  # (len(completion),), under the policy before this step's updates
 
@@ -981,32 +1006,36 @@ def sample_completions(rollout, questions, task, tokenizer, config, seed_label, 
     prompts = [encode_prompt(task.format_prompt(q, tokenizer, config.prompt), tokenizer) for q in questions]
     groups = rollout.generate(prompts, config.completions, config.temperature, config.max_tokens, seeds)
     return [
-        Episode(question, prompt, c, until_stop(tokenizer.decode(c.token_ids, skip_special_tokens=True), stop_texts))
+        Episode(question, prompt, c, decode(c.token_ids, tokenizer, stop_texts))
         for question, prompt, group in zip(questions, prompts, groups)
         for c in group
     ]
 
 
-def until_stop(text, stop_texts):
-    """`text` up to the end of its first stop text: the last token may hold a character or two more."""
+def decode(token_ids, tokenizer, stop_texts):
+    """The text up to the end of its first stop text: the last token may hold a character or two more."""
+    text = tokenizer.decode(token_ids, skip_special_tokens=True)
     ends = [text.find(stop) + len(stop) for stop in stop_texts if stop in text]
     return text[: min(ends)] if ends else text
 
 
+def verdict(episode, task, config):
+    """The task's verdict as a dict: "reward", "format_reward", "answer_reward", "why"."""
+    result = task.reward(episode.text, episode.problem, config.prompt)
+    late = episode.length - (config.max_tokens - config.overlong_buffer)  # DAPO, arXiv:2503.14476, section 3.4
+    penalty = min(1.0, max(0.0, late / config.overlong_buffer)) if config.overlong_buffer else 0.0
+    rewards = {"reward": result.total - penalty, "format_reward": result.format, "answer_reward": result.answer}
+    return {**rewards, "why": result.why}
+
+
 def score(episodes, task, config):
     """Rewards, and advantages within each group."""
-    verdicts = []
-    for e in episodes:
-        verdict = task.reward(e.text, e.problem, config.prompt)
-        late = e.length - (config.max_tokens - config.overlong_buffer)
-        penalty = min(1.0, max(0.0, late / config.overlong_buffer)) if config.overlong_buffer else 0.0
-        names = {"reward": verdict.total - penalty, "format_reward": verdict.format, "answer_reward": verdict.answer}
-        verdicts.append({**names, "why": verdict.why})
+    verdicts = [verdict(e, task, config) for e in episodes]
     everyone = [None] * dist.get_world_size()  # the standard deviation of a batch is that of all processes
     dist.all_gather_object(everyone, verdicts)
-    everything = [verdict for part in everyone for verdict in part]
+    everything = [result for part in everyone for result in part]
     advantages, _, metadata = compute_group_normalized_rewards(
-        lambda verdict, _: verdict,
+        lambda result, _: result,
         everything,
         everything,
         config.completions,
@@ -1016,9 +1045,55 @@ def score(episodes, task, config):
         config.std_of,
     )
     first = sum(map(len, everyone[: dist.get_rank()]))
-    for episode, advantage, verdict in zip(episodes, advantages[first:].tolist(), verdicts):
-        episode.advantage, episode.reward = advantage, verdict
+    for episode, advantage, result in zip(episodes, advantages[first:].tolist(), verdicts):
+        episode.advantage, episode.reward = advantage, result
     return metadata
+
+
+def vine_advantages(rollout, episodes, task, tokenizer, config, step, rank, world):
+    """VinePPO (arXiv:2410.01679): credit for each segment of a completion, in `token_advantages`.
+
+    A completion is cut into segments of equal length. The value of a cut is the mean reward of K continuations of the
+    very tokens before it, each within what is left of --max_tokens; the value of the beginning is the mean reward of
+    the group's other completions, that of the end the completion's own reward. A segment's advantage is the value at
+    its end minus that at its beginning, so that a completion's segments sum to its reward minus the first value.
+
+    Returns:
+        metrics: the tokens that the continuations cost.
+    """
+    n, k = config.completions, config.vine_samples
+    cuts = [
+        sorted({e.length * s // config.vine_segments for s in range(1, config.vine_segments)} - {0}) for e in episodes
+    ]
+    starts, budgets, seeds = [], [], []
+    for place, (e, positions) in enumerate(zip(episodes, cuts)):
+        question = rank + place // n * world  # the same number however many processes share the step
+        for cut in positions:
+            starts.append(e.prompt_ids + e.completion.token_ids[:cut])
+            budgets.append(config.max_tokens - cut)
+            seeds.append(derive_seed(config.seed, step, "vine", question, place % n, cut))
+    groups = rollout.generate(starts, k, config.temperature, budgets, seeds)
+    stop_texts, tokens, group = task.PROMPTS[config.prompt].stop, 0, iter(groups)
+    for place, (e, positions) in enumerate(zip(episodes, cuts)):
+        others = [o.reward["reward"] for o in episodes[place // n * n : place // n * n + n] if o is not e]
+        values = [sum(others) / max(1, len(others))]
+        for cut in positions:
+            continuations = next(group)
+            tokens += sum(len(c.token_ids) for c in continuations)
+            ids = [e.completion.token_ids[:cut] + c.token_ids for c in continuations]
+            tails = [
+                Episode(e.problem, e.prompt_ids, dataclasses.replace(c, token_ids=i), decode(i, tokenizer, stop_texts))
+                for c, i in zip(continuations, ids)
+            ]
+            values.append(sum(verdict(tail, task, config)["reward"] for tail in tails) / k)
+        values.append(e.reward["reward"])
+        ends = [0, *positions, e.length]
+        e.token_advantages = [
+            after - before
+            for before, after, start, end in zip(values, values[1:], ends, ends[1:])
+            for _ in range(end - start)
+        ]
+    return {"tokens/vine": all_reduce(tokens)}
 
 
 def split_by_tokens(items, length, budget):
@@ -1052,7 +1127,7 @@ def as_many_everywhere(batches, filler):
 
 
 def collate(batch, device, pad_id=0):
-    """Episodes -> padded tensors: (B, T) each, `advantages` and `raw_rewards` (B, 1)."""
+    """Episodes -> padded tensors: (B, T) each, `raw_rewards` and (but for vineppo) `advantages` (B, 1)."""
     tensors = pad_prompts_and_outputs([e.prompt_ids for e in batch], [e.completion.token_ids for e in batch], pad_id)
     mask = tensors["response_mask"]
 
@@ -1066,6 +1141,8 @@ def collate(batch, device, pad_id=0):
         values = [getattr(e, name) for e in batch]
         tensors[name] = None if values[0] is None else per_token(values)
     tensors["advantages"] = torch.tensor([[e.advantage or 0.0] for e in batch])
+    if batch[0].token_advantages is not None:
+        tensors["advantages"] = per_token([e.token_advantages for e in batch])
     tensors["raw_rewards"] = torch.tensor([[e.reward["reward"]] for e in batch])
     if batch[0].advantage is None:  # a filler: no token of it counts
         tensors["response_mask"] = torch.zeros_like(mask)
@@ -1093,8 +1170,10 @@ def update_policy(engine, episodes, config, device, world):
     measured = Measurements()
     n = config.completions
     groups = [episodes[start : start + n] for start in range(0, len(episodes), n)]
+    size = len(groups) // config.minibatches
     for step in range(config.epochs * config.minibatches):
-        part = [e for group in groups[step % config.minibatches :: config.minibatches] for e in group]
+        first = step % config.minibatches * size
+        part = [e for group in groups[first : first + size] for e in group]
         counted = [e for e in part if not (config.mask_truncated and e.completion.finish_reason == "length")]
         denominator = {
             "token_mean": all_reduce(sum(e.length for e in counted)),
@@ -1103,17 +1182,19 @@ def update_policy(engine, episodes, config, device, world):
         }[config.aggregate]
         # A completion with advantage 0 has gradient 0 (KL penalty and entropy aside): no need to run the model over it.
         if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss != "no_baseline":
-            counted = [e for e in counted if e.advantage != 0]
+            counted = [e for e in counted if any(e.token_advantages or [e.advantage])]
         counted = counted or [dataclasses.replace(part[0], advantage=None)]  # a filler, of which no token counts
-        first = step == 0  # trainer and sampler still have the same weights
-        optimizer_step(engine, counted, max(1.0, denominator) / world, config, device, measured, first)
+        optimizer_step(engine, counted, max(1.0, denominator) / world, config, device, measured, fresh=step == 0)
     result = measured.reduce()
     mean, mean_square = result["sampling/ratio_mean"], result.pop("sampling/ratio_mean_square")
     return {**result, "sampling/ess": mean**2 / max(mean_square, 1e-12), "tokens/update": all_reduce(measured.tokens)}
 
 
-def optimizer_step(engine, episodes, denominator, config, device, measured, first):
-    """Loss and gradient of each micro-batch, then one step of AdamW; what there is to measure goes into `measured`."""
+def optimizer_step(engine, episodes, denominator, config, device, measured, fresh):
+    """Loss and gradient of each micro-batch, then one step of AdamW; what there is to measure goes into `measured`.
+
+    `fresh`: the trainer still has the weights that the sampler had.
+    """
     loss_sum = 0.0
     for batch in micro_batches(episodes, config.micro_batch_tokens):
         t = collate(batch, device)
@@ -1155,7 +1236,7 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, firs
         for name, key in names.items():
             if key in per_token:
                 measured.mean(name, per_token[key][mask])
-        if first:
+        if fresh:
             difference = (trainer - t["sampler_log_probs"])[mask].abs()
             measured.mean("sampling/logp_difference_mean", difference)
             measured.max("sampling/logp_difference_max", difference)
@@ -1538,7 +1619,7 @@ def conclude(run):
     interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
     trained = sum(r.get("time/step", 0.0) for r in records) / 60
     share = lambda part: sum(r.get(f"time/{part}", 0.0) for r in records) / 60 / trained
-    parts = [f"{part} {share(part):.1%}" for part in ("rollout", "reward", "update", "sync") if share(part)]
+    parts = [f"{part} {share(part):.1%}" for part in ("rollout", "reward", "vine", "update", "sync") if share(part)]
     run.say(
         f"pass@1 on {b['eval/problems']} held-out problems: "
         f"{interval(a)} before, {interval(b)} after {b['step']} steps\n"
@@ -1573,8 +1654,9 @@ def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
 def main(config):
     """Evaluate, train, evaluate again, save. Returns the run's directory."""
     rank, world, device = start_processes()
-    if config.questions % world and not config.eval_only:
-        raise UserError(f"--questions {config.questions} cannot be shared equally by {world} processes.")
+    if config.questions % (world * config.minibatches) and not config.eval_only:
+        parts = f"{world} process(es) and {config.minibatches} minibatch(es)"
+        raise UserError(f"--questions {config.questions} cannot be shared equally by {parts}.")
     task = load_task(config.task)
     train_problems, test_problems = load_all_problems(task, config)
     tokenizer = load_tokenizer(config.model)
@@ -1624,11 +1706,15 @@ def main(config):
         with clock("rollout"):
             seed_label = f"rollout of step {step}"
             episodes = sample_completions(rollout, questions, task, tokenizer, config, seed_label, rank, world)
-            rollout.sleep()
 
         # 3. Reward each completion.  4. Advantages: better or worse than the rest of its group?
         with clock("reward"):
             metadata = score(episodes, task, config)
+        vine = {}
+        if config.credit == "vineppo":
+            with clock("vine"):
+                vine = vine_advantages(rollout, episodes, task, tokenizer, config, step, rank, world)
+        rollout.sleep()
 
         # 5. Log-probabilities under the frozen reference, for the KL penalty.
         with clock("update"):
@@ -1643,7 +1729,7 @@ def main(config):
             rollout.sync_weights(policy)
 
         # 8. Log, evaluate, save.
-        metrics = {"step": step, **measure_episodes(episodes, metadata), **measured, "lr": lr, **clock.seconds}
+        metrics = {"step": step, **measure_episodes(episodes, metadata), **vine, **measured, "lr": lr, **clock.seconds}
         run.save_episodes(f"step_{step:06d}", episodes)
         pace = [*pace[-9:], metrics["time/step"]]
         run.show_step(metrics, (config.steps - step) * sum(pace) / len(pace))

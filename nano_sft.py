@@ -18,8 +18,8 @@
 #  1. Pre-training on scratch work: chains of correct arithmetic, no prompt, no goal. It learns + - * /.
 #  2. Mid-training on written-out attempts at Countdown, and at the word problems of gsm8k_rewards.py: it learns what an
 #     attempt, a check, a second try and an answer look like. The attempts are honest. Most numbers are combined at
-#     random, an attempt succeeds only where its arithmetic happens to hit the target, and most authors give up after one
-#     or two failures, often in bad form. (Attempts with the solution planted in them teach a model to bend the
+#     random, an attempt succeeds only where its arithmetic happens to hit the target, and most authors give up after
+#     one or two failures, often in bad form. (Attempts with the solution planted in them teach a model to bend the
 #     arithmetic until it fits; we read of it and did not try.)
 #
 # The result is a base model, not a solver. It can add and multiply, it knows the form loosely, it gives up early. What
@@ -120,8 +120,8 @@ class TuneConfig(r1.Config):
 
 RL_ONLY = (  # settings of nano_r1.py that mean nothing here
     "questions completions loss baseline normalize_by_std std_of advantage_eps aggregate cliprange cliprange_high "
-    "epochs minibatches kl_coef kl_estimator entropy_coef mask_truncated overlong_buffer importance_cap "
-    "eval_only eval_samples"
+    "credit vine_segments vine_samples epochs minibatches kl_coef kl_estimator entropy_coef mask_truncated "
+    "overlong_buffer importance_cap eval_only eval_samples"
 ).split()
 TUNE_PANELS = [
     ("accuracy", []),

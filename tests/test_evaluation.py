@@ -87,6 +87,23 @@ def test_word_problems_are_evaluated_with_their_own_subgroups(tmp_path):
     assert metrics["eval/2_steps/problems"] + metrics.get("eval/3_steps/problems", 0) <= 24
 
 
+def test_competition_problems_of_a_file_are_evaluated_by_level_with_the_three_categories(tmp_path):
+    rows = [{"problem": f"What is {n} plus {n}?", "answer": str(2 * n), "level": n % 2 + 1} for n in range(20)]
+    data = tmp_path / "math.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = nano_r1("--eval_only", "--task", "math", "--eval_data", data, "--out", tmp_path, "--name", "m", *SMALL)
+    assert done.returncode == 0, done.stderr
+    metrics = results(tmp_path / "m")["sampled"]
+    assert metrics["eval/level_1/problems"] == metrics["eval/level_2/problems"] == 10
+    neither = 1 - metrics["eval/strict"] - metrics["eval/format_only"]
+    assert metrics["eval/pass@1"] == metrics["eval/strict"] and 0 <= neither <= 1
+
+
+def test_without_a_file_or_the_hub_there_are_no_competition_problems(tmp_path):
+    done = nano_r1("--task", "math", "--out", tmp_path / "out")
+    assert done.returncode == 2 and "--data hub" in done.stderr and not (tmp_path / "out").exists()
+
+
 def test_a_model_without_chat_template_and_pad_token_trains_and_is_evaluated(tmp_path):
     model = tmp_path / "bare"
     shutil.copytree("models/nano-base", model)

@@ -93,6 +93,55 @@ def test_a_prompt_s_completions_do_not_depend_on_its_neighbours(rollout, prompts
     assert [c.token_ids for c in together[2]] == [c.token_ids for c in alone[0]]
 
 
+def test_each_prompt_may_have_its_own_limit_of_tokens(rollout, prompts):
+    limits = [1, 2, 40, 7, 3, 30]
+    free = rollout.generate(prompts, 2, 1.0, 40, seeds(prompts, 4))
+    held = rollout.generate(prompts, 2, 1.0, limits, seeds(prompts, 4))
+    for limit, group, other in zip(limits, free, held):
+        for c, d in zip(group, other):
+            assert d.token_ids == c.token_ids[:limit]
+            assert d.finish_reason == ("stop" if len(c.token_ids) <= limit and c.finish_reason == "stop" else "length")
+
+
+@pytest.fixture
+def vine(rollout, tokenizer):
+    """Scored episodes of three groups with their segments' advantages, and the settings."""
+    config = r1.Config(questions=3, completions=4, max_tokens=60, vine_segments=3, vine_samples=2, credit="vineppo")
+    problems = task.generate_problems("test", 3, 0)
+    episodes = r1.sample_completions(rollout, problems, task, tokenizer, config, "test")
+    r1.score(episodes, task, config)
+    metrics = r1.vine_advantages(rollout, episodes, task, tokenizer, config, 1, 0, 1)
+    return episodes, config, metrics
+
+
+def test_the_segments_of_a_completion_sum_to_its_reward_minus_the_first_value(vine):
+    for place, e in enumerate(vine[0]):
+        assert len(e.token_advantages) == e.length
+        cuts = [0, e.length // 3, e.length * 2 // 3, e.length]
+        segments = [e.token_advantages[a:b] for a, b in zip(cuts, cuts[1:])]
+        assert all(len(set(segment)) <= 1 for segment in segments)
+        others = [o.reward["reward"] for o in vine[0][place // 4 * 4 : place // 4 * 4 + 4] if o is not e]
+        total = sum(segment[0] for segment in segments if segment)
+        assert total == pytest.approx(e.reward["reward"] - sum(others) / 3)
+
+
+def test_the_value_of_a_cut_is_the_mean_reward_of_continuations_of_its_very_tokens(vine, rollout, tokenizer):
+    """Sampled again here with the same seeds: prefix by prefix, within what is left of the tokens."""
+    episodes, config, metrics = vine
+    e, cost = episodes[5], 0
+    values = [sum(o.reward["reward"] for o in episodes[4:8] if o is not e) / 3]
+    for cut in (e.length // 3, e.length * 2 // 3):
+        prefix = e.prompt_ids + e.completion.token_ids[:cut]
+        seed = r1.derive_seed(config.seed, 1, "vine", 1, 1, cut)
+        (group,) = rollout.generate([prefix], 2, 1.0, config.max_tokens - cut, [seed])
+        assert all(cut + len(c.token_ids) <= 60 for c in group)
+        texts = [tokenizer.decode(e.completion.token_ids[:cut] + c.token_ids) for c in group]
+        values.append(sum(task.reward(text, e.problem).total for text in texts) / 2)
+    expected = [b - a for a, b in zip(values, [*values[1:], e.reward["reward"]])]
+    assert list(dict.fromkeys(e.token_advantages)) == pytest.approx(list(dict.fromkeys(expected)))
+    assert metrics["tokens/vine"] > 0
+
+
 def test_two_processes_sample_together_what_one_samples_alone(rollout, tokenizer):
     problems, config = task.generate_problems("test", 5, 0), r1.Config(completions=2, max_tokens=40)
     sample = lambda *share: r1.sample_completions(rollout, problems, task, tokenizer, config, "test", *share)

@@ -146,14 +146,20 @@ def test_a_run_is_never_overwritten(run):
     assert done.returncode == 2 and "exists" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_two_processes_train_and_only_the_first_one_writes(tmp_path):
+@pytest.mark.parametrize(["stage", "evaluated"], [(2, 16), (3, 1)])
+def test_two_processes_train_and_only_the_first_one_writes(tmp_path, stage, evaluated):
+    """With one evaluation problem the second process has none; with ZeRO 3 the weights are in pieces."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [*torchrun, "nano_r1.py", "--steps", "2", "--out", tmp_path, "--name", "two", *SMALL]
+    options = [*SMALL, "--zero_stage", str(stage), "--eval_problems", str(evaluated), "--steps", "2"]
+    command = [*torchrun, "nano_r1.py", "--out", tmp_path, *options]  # the name of the run is the clock's
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = records(tmp_path / "two")
-    assert [row["step"] for row in rows] == [0, 1, 2] and rows[0]["eval/problems"] == 16
-    with open(tmp_path / "two" / "episodes" / "step_000001.jsonl") as file:
+    (name,) = os.listdir(tmp_path)
+    rows = records(tmp_path / name)
+    assert [row["step"] for row in rows] == [0, 1, 2] and rows[0]["eval/problems"] == evaluated
+    assert all(row["sampling/logp_difference_max"] < 1e-3 for row in rows[1:])
+    assert os.listdir(tmp_path / name / "checkpoints") == ["step_000002"]
+    with open(tmp_path / name / "episodes" / "step_000001.jsonl") as file:
         problems = [json.dumps(json.loads(line)["problem"]) for line in file]
     assert len(problems) == 16 and len(set(problems)) == 4
 

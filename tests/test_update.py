@@ -64,13 +64,20 @@ def formula_loss(model, episodes, c, ref=None):
         ids = torch.tensor([e.prompt_ids + e.completion.token_ids])
         log_probs = (model(ids).logits[0, :-1] / c.temperature).log_softmax(-1)
         chosen = log_probs[torch.arange(len(log_probs)), ids[0, 1:]][len(e.prompt_ids) - 1 :]
-        total = total - (e.advantage * chosen).sum()
+        if c.mask_truncated and e.completion.finish_reason == "length":
+            continue
+        weight = 1 / e.length if c.aggregate == "sequence_mean" else 1.0
+        total = total - weight * (e.advantage * chosen).sum()
+        entropy = -(log_probs.exp() * log_probs).sum(-1)[len(e.prompt_ids) - 1 :]
+        total = total - weight * c.entropy_coef * entropy.sum()
         if ref is not None:
             with torch.no_grad():
                 d = (ref(ids).logits[0, :-1] / c.temperature).log_softmax(-1)
             d = d[torch.arange(len(d)), ids[0, 1:]][len(e.prompt_ids) - 1 :] - chosen
             total = total + c.kl_coef * (d.exp() - 1 - d).sum()
-    return total / sum(e.length for e in episodes)
+    counted = [e for e in episodes if not (c.mask_truncated and e.completion.finish_reason == "length")]
+    tokens, rows = sum(e.length for e in counted), len(episodes)
+    return total / {"token_mean": tokens, "sequence_mean": rows, "constant": rows * c.max_tokens}[c.aggregate]
 
 
 def formula_step(c, episodes, ref=None):
@@ -99,6 +106,61 @@ def test_one_update_is_one_step_of_torch_adamw_on_the_formula(stage):
     assert_same(weights, expected)
     assert measured["loss"] == pytest.approx(loss, rel=1e-4)
     assert measured["grad_norm"] == pytest.approx(norm, rel=1e-3)
+
+
+ALGORITHMS = [
+    {"aggregate": "sequence_mean"},
+    {"aggregate": "constant", "max_tokens": 50},
+    {"entropy_coef": 0.05},
+    {"mask_truncated": True},
+    {"mask_truncated": True, "aggregate": "sequence_mean", "entropy_coef": 0.05},
+]
+
+
+@pytest.mark.parametrize("changes", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("budget", [30, 10_000])
+def test_one_update_of_every_aggregation_is_one_step_on_its_formula(changes, budget):
+    c, episodes = config(micro_batch_tokens=budget, **changes), make_episodes()
+    for e in episodes[::3]:
+        e.completion.finish_reason = "length"
+    expected, loss, norm = formula_step(c, episodes)
+    weights, measured = updated(c, episodes)
+    assert_same(weights, expected, tolerance=5e-5)
+    assert measured["loss"] == pytest.approx(loss, rel=1e-4)
+    assert measured["grad_norm"] == pytest.approx(norm, rel=1e-3)
+
+
+def test_each_minibatch_is_a_step_of_its_own_on_its_own_groups():
+    episodes = [e for e in make_episodes(8) if e.advantage]
+    c = config(loss="grpo_clip", minibatches=3, completions=2, cliprange=10.0)
+    both, _ = updated(c, episodes)
+    model, old = tiny_model(), tiny_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=c.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    for part in (episodes[0:2], episodes[2:4], episodes[4:6]):
+        total = 0.0
+        for e in part:
+            ids = torch.tensor([e.prompt_ids + e.completion.token_ids])
+            chosen = lambda m: m(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[len(e.prompt_ids) - 1 :]
+            total = total - e.advantage * (chosen(model) - chosen(old).detach()).exp().sum()
+        optimizer.zero_grad()
+        (total / sum(e.length for e in part)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
+        optimizer.step()
+    assert_same(both, dict(model.named_parameters()), tolerance=5e-5)
+
+
+def test_the_sampler_s_mismatch_is_logged_as_difference_ratio_and_effective_sample_size():
+    episodes = [e for e in make_episodes() if e.advantage]
+    _, measured = updated(config(), episodes)
+    ratios = []
+    for e in episodes:
+        ids = torch.tensor([e.prompt_ids + e.completion.token_ids])
+        log_probs = tiny_model()(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
+        ratios += (log_probs[len(e.prompt_ids) - 1 :] - torch.tensor(e.completion.logprobs)).exp().tolist()
+    assert measured["sampling/ratio_mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-4)
+    assert measured["sampling/ratio_max"] == pytest.approx(max(ratios), rel=1e-4)
+    ess = sum(ratios) ** 2 / sum(r * r for r in ratios) / len(ratios)
+    assert measured["sampling/ess"] == pytest.approx(ess, rel=1e-4)
 
 
 def test_the_gradient_norm_is_that_of_this_step():
@@ -199,6 +261,16 @@ def test_bfloat16_weights_with_float32_master_weights_train():
     assert any(not torch.equal(weights[n], p.bfloat16().float()) for n, p in tiny_model().named_parameters())
 
 
+SEVERAL_STEPS = {"aggregate": "sequence_mean", "entropy_coef": 0.02, "minibatches": 3, "completions": 2, "epochs": 2}
+CASES = {  # ZeRO stage, every other episode without signal, other settings
+    "plain": (2, False, {}),
+    "silent": (2, True, {}),
+    "sharded": (3, False, {}),
+    "gspo": (2, False, {"loss": "gspo", **SEVERAL_STEPS}),
+    "constant": (2, False, {"aggregate": "constant"}),
+}
+
+
 def test_two_processes_give_the_weights_of_one(tmp_path):
     """Uneven shares too: one process's completions are twice as many micro-batches, or all without signal."""
     script = tmp_path / "two.py"
@@ -208,16 +280,18 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
         "import nano_r1 as r1, test_update as t\n"
         "rank, world, device = r1.start_processes()\n"
         "result = {}\n"
-        "for stage, silent in ((2, False), (2, True), (3, False)):\n"
+        "for case, (stage, silent, changes) in t.CASES.items():\n"
         "    episodes = t.make_episodes()\n"
         "    for e in episodes[1::2]:\n"
         "        e.advantage = 0.0 if silent else e.advantage\n"
-        "    c = t.config(zero_stage=stage)\n"
+        "    c = t.config(zero_stage=stage, **changes)\n"
+        "    groups = [episodes[start : start + 2] for start in range(0, 12, 2)][rank::world]\n"
+        "    mine = [e for group in groups for e in group]\n"
         "    engine = r1.make_engine(t.tiny_model(), c)\n"
-        "    m = r1.update_policy(engine, episodes[rank::world], c, device, world)\n"
+        "    m = r1.update_policy(engine, mine, c, device, world)\n"
         "    with r1.gathered(engine.module):\n"
         "        w = {n: p.detach().flatten().tolist() for n, p in engine.module.named_parameters()}\n"
-        "    result[f'{stage} {silent}'] = (w, m['loss'], m['grad_norm'], m['entropy'])\n"
+        "    result[case] = (w, m['loss'], m['grad_norm'], m['entropy'])\n"
         "if rank == 0:\n"
         "    json.dump(result, open(sys.argv[1], 'w'))\n"
     )
@@ -225,11 +299,11 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
     done = subprocess.run([*torchrun, script, tmp_path / "w.json"], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-2000:]
     for case, (weights, loss, norm, entropy) in json.load(open(tmp_path / "w.json")).items():
-        stage, silent = case.split()
+        _, silent, changes = CASES[case]
         episodes = make_episodes()
         for e in episodes[1::2]:
-            e.advantage = 0.0 if silent == "True" else e.advantage
-        expected, measured = updated(config(), episodes)
+            e.advantage = 0.0 if silent else e.advantage
+        expected, measured = updated(config(**changes), episodes)
         assert_same({n: torch.tensor(v).view_as(expected[n]) for n, v in weights.items()}, expected, tolerance=3e-5)
         assert loss == pytest.approx(measured["loss"], rel=1e-4), case
         assert norm == pytest.approx(measured["grad_norm"], rel=1e-3), case
