@@ -142,6 +142,10 @@ class Config:
     dtype: str = setting(
         "float32", "of the policy's weights [GPU: bfloat16, with float32 master weights]", ["float32", "bfloat16"]
     )
+    lora_rank: int = setting(0, "above 0: train low-rank adapters of this rank instead of all weights (peft) [16]")
+    lora_alpha: int = setting(32, "scale of the adapters: alpha / rank")
+    lora_targets: str = setting("all-linear", "layers that get adapters: all-linear, or names, e.g. q_proj,v_proj")
+    lora_merge: bool = setting(False, "save the final model with the adapters added to its weights, not apart")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass [3B on 80 GB: yes]")
     # evaluation, records, checkpoints
     eval_every: int = setting(20, "evaluate, draw curves, show samples every so many steps (0: first and last only)")
@@ -212,7 +216,7 @@ def check_config(config, error):
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
     for name in (
-        *("kl_coef", "entropy_coef", "overlong_buffer", "importance_cap", "weight_decay"),
+        *("kl_coef", "entropy_coef", "overlong_buffer", "importance_cap", "weight_decay", "lora_rank"),
         *("eval_every", "save_every", "warmup_steps"),
     ):
         if getattr(config, name) < 0:
@@ -573,6 +577,39 @@ def load_model(path, dtype):
         return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True)
 
 
+def add_lora(model, config):
+    """The model with trainable low-rank adapters; its own weights stay as they are (LoRA, arXiv:2106.09685)."""
+    import peft
+
+    targets = config.lora_targets if config.lora_targets == "all-linear" else config.lora_targets.split(",")
+    torch.manual_seed(derive_seed(config.seed, "lora"))
+    lora = peft.LoraConfig(
+        r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, task_type="CAUSAL_LM"
+    )
+    try:
+        return peft.get_peft_model(model, lora)
+    except ValueError as error:
+        raise UserError(f"--lora_targets {config.lora_targets}: {str(error).splitlines()[0]}") from None
+
+
+def merged_weights(model):
+    """name -> weight, adapters added in: W + alpha / rank * B A. Without adapters the plain state dict.
+
+    state_dict and not named_parameters: it lists a tied output embedding too, of which vLLM may hold a copy.
+    """
+    if not hasattr(model, "peft_config"):
+        return model.state_dict()
+    base = model.get_base_model()
+    layers, weights = dict(base.named_modules()), {}
+    for name, weight in base.state_dict().items():
+        if name.endswith(".base_layer.weight"):
+            delta = layers[name.removesuffix(".base_layer.weight")].get_delta_weight("default")
+            weight = (weight.float() + delta.float()).to(weight.dtype)
+        if ".lora_" not in name:
+            weights[name.replace(".base_layer.", ".")] = weight
+    return weights
+
+
 def load_tokenizer(path):
     from transformers import AutoTokenizer
 
@@ -598,6 +635,7 @@ def make_engine(model, config):
     clip_here = config.zero_stage == 0 and config.dtype == "float32"
     engine, *_ = deepspeed.initialize(
         model=model,
+        model_parameters=[p for p in model.parameters() if p.requires_grad],
         config={
             "train_micro_batch_size_per_gpu": 1,  # DeepSpeed wants a number; our micro-batches vary in size
             "managed_gradient_accumulation": False,  # any number of backward passes, then one step
@@ -829,8 +867,7 @@ class VLLMRollout:
     def sync_weights(self, policy):
         """Hand the trained weights to vLLM, and drop every cached prefix computed with the old ones."""
         with gathered(policy):
-            # state_dict and not named_parameters: it lists a tied output embedding too, of which vLLM may hold a copy.
-            weights = iter(policy.state_dict().items())
+            weights = iter(merged_weights(policy).items())
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if not self.llm.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache: the next rollout would mix old and new weights")
@@ -870,13 +907,19 @@ def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, ran
 
 
 # %%
-def save_policy(model, tokenizer, path):
-    """Write model and tokenizer in Hugging Face format, whole or not at all. All processes call, the first writes."""
+def save_policy(model, tokenizer, path, merge=False):
+    """Write model and tokenizer in Hugging Face format, whole or not at all. All processes call, the first writes.
+
+    Of a model with adapters only these are written, unless they are merged.
+    """
     with gathered(model):
         if dist.get_rank() == 0:
             hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
             shutil.rmtree(hidden, ignore_errors=True)
-            model.save_pretrained(hidden)
+            if merge and hasattr(model, "peft_config"):
+                model.get_base_model().save_pretrained(hidden, state_dict=merged_weights(model))
+            else:
+                model.save_pretrained(hidden)
             tokenizer.save_pretrained(hidden)
             shutil.rmtree(path, ignore_errors=True)
             os.rename(hidden, path)
@@ -1595,11 +1638,13 @@ def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, world
     """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
     config = run.config
     size = sum(p.numel() for p in policy.parameters())
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     left_out = given - trained_on - evaluated_on
     steps = f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
     run.say(
         f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
-        f"{config.task}: {trained_on} problems to train on, {evaluated_on} to evaluate on"
+        + (f"LoRA: {trained / 1e6:.3f}M of them are trained\n" if trained < size else "")
+        + f"{config.task}: {trained_on} problems to train on, {evaluated_on} to evaluate on"
         + (f"; {left_out} left out, their prompts are too long" if left_out else "")
         + f"\n{'' if config.eval_only else steps}"
         f"record: {run.path}\n"
@@ -1661,6 +1706,8 @@ def main(config):
     train_problems, test_problems = load_all_problems(task, config)
     tokenizer = load_tokenizer(config.model)
     policy = load_model(config.model, config.dtype).to(device)
+    if config.lora_rank:
+        policy = add_lora(policy, config)
     stop_ids = stop_token_ids(policy, tokenizer)
     stop_texts = task.PROMPTS[config.prompt].stop
     given = len(train_problems) + len(test_problems)
@@ -1677,9 +1724,12 @@ def main(config):
     rollout = make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
     if config.eval_only:
         return evaluate_only(run, rollout, test_problems, task, tokenizer, rank, world)
-    reference = load_model(config.model, config.dtype).to(device).eval() if config.kl_coef > 0 else None
+    reference = None
+    if config.kl_coef > 0:  # with adapters the reference costs no memory: it is the policy with the adapters off
+        reference = policy if config.lora_rank else load_model(config.model, config.dtype).to(device).eval()
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
+        policy.enable_input_require_grads()
     engine = make_engine(policy, config)
 
     done = load_checkpoint(engine, run.checkpoints) if config.resume else 0
@@ -1719,7 +1769,8 @@ def main(config):
         # 5. Log-probabilities under the frozen reference, for the KL penalty.
         with clock("update"):
             if reference is not None:
-                add_log_probs(reference, episodes, "ref_log_probs", config, device)
+                with policy.disable_adapter() if config.lora_rank else contextlib.nullcontext():
+                    add_log_probs(reference, episodes, "ref_log_probs", config, device)
 
             # 6. The loss, and 7. the optimizer's step.
             lr = set_learning_rate(engine, config, step)
@@ -1742,7 +1793,7 @@ def main(config):
         if config.save_every and step % config.save_every == 0:
             save_checkpoint(engine, tokenizer, run.checkpoints, step, config.keep_checkpoints)
 
-    save_policy(policy, tokenizer, os.path.join(run.path, "model"))
+    save_policy(policy, tokenizer, os.path.join(run.path, "model"), merge=config.lora_merge)
     conclude(run)
     return run.path
 

@@ -210,6 +210,8 @@ def tune(config):
         raise r1.UserError(f"{error} (For the validation of `tune`: --eval_data FILE.)") from None
     tokenizer = r1.load_tokenizer(config.model)
     policy = r1.load_model(config.model, config.dtype).to(device)
+    if config.lora_rank:
+        policy = r1.add_lora(policy, config)
     rows, left_out = load_examples(config, tokenizer, policy.config.max_position_embeddings)
     problems, max_length = r1.fit_into_context(problems, task, tokenizer, policy, once)
     stop_ids, stop_texts = r1.stop_token_ids(policy, tokenizer), task.PROMPTS[config.prompt].stop
@@ -227,6 +229,7 @@ def tune(config):
     rollout = r1.make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
+        policy.enable_input_require_grads()
     engine = r1.make_engine(policy, config)
     rollout.sleep()
     done = r1.load_checkpoint(engine, run.checkpoints) if config.resume else 0
@@ -265,7 +268,7 @@ def tune(config):
             run.plot(TUNE_PANELS)
         if config.save_every and step % config.save_every == 0:
             r1.save_checkpoint(engine, tokenizer, run.checkpoints, step, config.keep_checkpoints)
-    r1.save_policy(policy, tokenizer, os.path.join(run.path, "model"))
+    r1.save_policy(policy, tokenizer, os.path.join(run.path, "model"), merge=config.lora_merge)
     r1.conclude(run)
     return run.path
 

@@ -175,9 +175,55 @@ def test_grpo_raises_the_reward(tmp_path):
     assert rows[-1]["eval/format"] > rows[0]["eval/format"] + 0.1
 
 
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory):
+    """A run with adapters and a KL penalty; its directory."""
+    out = tmp_path_factory.mktemp("lora")
+    options = ["--steps", 4, "--lora_rank", 4, "--kl_coef", "0.1", "--learning_rate", "1e-2", "--warmup_steps", 0]
+    done = nano_r1("--out", out, "--name", "l", *options, *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "of them are trained" in done.stdout
+    return out / "l"
+
+
+def test_with_adapters_the_policy_is_sampled_and_the_reference_is_the_base(lora):
+    rows = records(lora)[1:]
+    assert all(row["sampling/logp_difference_max"] < 1e-3 for row in rows)
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-9) and rows[-1]["kl"] > 1e-6
+
+
+def test_checkpoints_and_the_final_model_hold_the_adapter_alone(lora):
+    for path in (lora / "model", lora / "checkpoints" / "step_000004" / "policy"):
+        assert (path / "adapter_model.safetensors").exists() and not (path / "model.safetensors").exists()
+    base = AutoModelForCausalLM.from_pretrained("models/nano-base")
+    adapted = AutoModelForCausalLM.from_pretrained(lora / "model")  # finds the base model by itself
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        assert not torch.allclose(base(ids).logits, adapted(ids).logits, atol=1e-4)
+
+
+def test_a_run_with_adapters_resumes_to_the_same_weights_and_can_merge_them(lora, tmp_path):
+    shutil.copytree(lora, tmp_path / "l")
+    shutil.rmtree(tmp_path / "l" / "checkpoints" / "step_000004")
+    shutil.rmtree(tmp_path / "l" / "model")
+    settings = json.loads((tmp_path / "l" / "config.json").read_text())
+    (tmp_path / "l" / "config.json").write_text(json.dumps({**settings, "lora_merge": True}))
+    done = nano_r1("--resume", tmp_path / "l")
+    assert done.returncode == 0, done.stderr
+    assert records(tmp_path / "l") == records(lora)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "l" / "model")(ids).logits
+        apart = AutoModelForCausalLM.from_pretrained(lora / "model")(ids).logits
+    assert torch.allclose(merged, apart, atol=1e-4)
+    assert (tmp_path / "l" / "model" / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     ["args", "says"],
     [
+        (["--lora_rank", "4", "--lora_targets", "no_such_layer"], "--lora_targets no_such_layer"),
+        (["--minibatches", "3", "--loss", "grpo_clip"], "cannot be shared equally by 1 process(es) and 3 minibatch(es)"),
         (["--data", "no_such_file.jsonl"], "No such data file: no_such_file.jsonl"),
         (["--task", "chess"], "there is no chess_rewards.py. Tasks here: countdown"),
         (["--model", "no/such-model"], "no/such-model"),

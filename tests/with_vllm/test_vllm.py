@@ -79,6 +79,18 @@ def test_after_a_sync_vllm_samples_the_new_policy_and_without_it_the_old_one(rol
     assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seeds(prompts, 1))) < 1e-3
 
 
+def test_adapters_are_part_of_what_vllm_samples_from(rollout, policy, prompts):
+    adapted = r1.add_lora(policy, r1.Config(lora_rank=4)).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, p in adapted.named_parameters():
+            if "lora_" in name:
+                p.normal_(std=0.3)
+    assert mismatch(adapted, prompts, rollout.generate(prompts, 2, 1.0, 50, seeds(prompts, 1))) > 0.1
+    rollout.sync_weights(adapted)
+    assert mismatch(adapted, prompts, rollout.generate(prompts, 2, 1.0, 50, seeds(prompts, 1))) < 1e-3
+
+
 def test_same_seed_same_completions_and_another_seed_others(rollout, policy, prompts):
     first, again, other = (rollout.generate(prompts, 2, 1.0, 40, seeds(prompts, s)) for s in (5, 5, 6))
     ids = lambda groups: [[c.token_ids for c in g] for g in groups]
