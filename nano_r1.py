@@ -127,7 +127,7 @@ class Config:
         0.0, "above 0: weight tokens by trainer / sampler probability, at most this (truncated importance sampling) [2]"
     )
     # the update
-    steps: int = setting(100, "GRPO steps [0.5B-3B: 200-1000]")
+    steps: int = setting(70, "GRPO steps [0.5B-3B: 200-1000]")
     learning_rate: float = setting(1.5e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
     warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
     schedule: str = setting(
@@ -252,6 +252,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from tqdm import tqdm
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -701,6 +702,35 @@ class Completion:
     finish_reason: str  # "stop": the model ended it; "length": cut off at max_tokens
 
 
+class RoomyLayer(DynamicLayer):
+    """Keys and values of one layer, with room for the next tokens: transformers' own copies all of them at each token."""
+
+    ROOM = 64  # tokens
+    space = None  # [keys, values], (R, heads, tokens + room, head size); `keys` and `values` are views of its used part
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start = self.get_seq_length()
+        end = start + key_states.shape[-2]
+        if self.space is None or self.space[0].shape[-2] < end:
+            grown = [s.new_empty(*s.shape[:2], end + self.ROOM, s.shape[-1]) for s in (key_states, value_states)]
+            if start:
+                grown[0][:, :, :start], grown[1][:, :, :start] = self.keys, self.values
+            self.space = grown
+        self.space[0][:, :, start:end], self.space[1][:, :, start:end] = key_states, value_states
+        self.keys, self.values = (s[:, :, :end] for s in self.space)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices):
+        super().batch_select_indices(indices)
+        self.space = None  # they are copies now, without room
+
+    def batch_repeat_interleave(self, repeats):
+        super().batch_repeat_interleave(repeats)
+        self.space = None
+
+
 class TransformersRollout:
     """Samples from the very weights that are trained: nothing to synchronize, nothing to put to sleep.
 
@@ -752,10 +782,12 @@ class TransformersRollout:
         input_ids = torch.tensor([[self.pad_id] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)  # (P, W)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self.model.config)
+        cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
         out = self.model(
-            input_ids=input_ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1
-        )
-        cache = out.past_key_values
+            input_ids=input_ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
+            logits_to_keep=1,
+        )  # fmt: skip
         # From here on a row is a completion: n rows share the keys and values of one prompt.
         cache.batch_repeat_interleave(n)
         logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V), R = P * n
@@ -769,7 +801,8 @@ class TransformersRollout:
         limits = torch.tensor(limits, device=device).repeat_interleave(n)
         stop_ids = torch.tensor(self.stop_ids, device=device)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        dice = torch.cat([torch.rand(n, max_tokens, dtype=torch.float64, generator=g) for g in generators]).to(device)
+        # (R, max_tokens); drawn token by token, so that a completion does not depend on the limit either.
+        dice = torch.cat([torch.rand(max_tokens, n, dtype=torch.float64, generator=g).T for g in generators]).to(device)
 
         for t in range(max_tokens):
             # Sample from softmax(logits / T), in float32, and remember how likely the choice was.
