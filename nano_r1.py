@@ -127,7 +127,7 @@ class Config:
         0.0, "above 0: weight tokens by trainer / sampler probability, at most this (truncated importance sampling) [2]"
     )
     # the update
-    steps: int = setting(70, "GRPO steps [0.5B-3B: 200-1000]")
+    steps: int = setting(60, "GRPO steps [0.5B-3B: 200-1000]")
     learning_rate: float = setting(1.5e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
     warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
     schedule: str = setting(
