@@ -165,6 +165,13 @@ class UserError(Exception):
     """Something the user can mend; the message is one sentence that says what to do. Ends the program with code 2."""
 
 
+GROUPS = {  # the headings of --help, each above its first setting
+    "task": "what to learn, and from what",
+    "questions": "the rollout",
+    "loss": "the objective",
+    "steps": "the update",
+    "eval_every": "evaluation, records, checkpoints",
+}
 DESCRIPTION = "Teach a base language model to reason with reinforcement learning from verifiable rewards (GRPO)."
 
 
@@ -172,11 +179,14 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
     """Command line -> Config. With --resume, the run's own config.json, in which only --steps may be changed."""
     parser = argparse.ArgumentParser(
         prog=prog,
+        usage="%(prog)s [--setting value ...]",
         description=description,
         epilog="Settings in [brackets] are what a 0.5B-3B model or a GPU wants instead of the default; see runs/.",
         argument_default=argparse.SUPPRESS,  # so that we know which flags were given
     )
+    group = parser
     for f in dataclasses.fields(config_class):
+        group = parser.add_argument_group(GROUPS[f.name]) if f.name in GROUPS else group
         if f.name in hidden:
             continue
         options = {"help": f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")}
@@ -185,7 +195,7 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
         else:
             options |= {"type": f.type, "choices": f.metadata["choices"]}
             options["metavar"] = None if f.metadata["choices"] else f.name.upper()
-        parser.add_argument(f"--{f.name}", **options)
+        group.add_argument(f"--{f.name}", **options)
     given = vars(parser.parse_args(argv))
     if "resume" not in given:
         return check_config(config_class(**given), parser.error)
@@ -202,23 +212,12 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
 
 
 def check_config(config, error):
-    counts = ("questions", "completions", "max_tokens", "epochs", "steps")
-    for name in (
-        *counts,
-        "micro_batch_tokens",
-        "eval_problems",
-        "eval_samples",
-        "keep_checkpoints",
-        "minibatches",
-        "vine_segments",
-        "vine_samples",
-    ):
+    at_least_one = "questions completions max_tokens epochs minibatches steps micro_batch_tokens vine_segments"
+    for name in (*at_least_one.split(), "vine_samples", "eval_problems", "eval_samples", "keep_checkpoints"):
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
-    for name in (
-        *("kl_coef", "entropy_coef", "overlong_buffer", "importance_cap", "weight_decay", "lora_rank"),
-        *("eval_every", "save_every", "warmup_steps"),
-    ):
+    not_negative = "kl_coef entropy_coef overlong_buffer importance_cap weight_decay lora_rank eval_every save_every"
+    for name in (*not_negative.split(), "warmup_steps"):
         if getattr(config, name) < 0:
             error(f"--{name} must not be negative")
     for name in ("temperature", "learning_rate", "max_grad_norm", "cliprange", "advantage_eps"):
@@ -227,11 +226,11 @@ def check_config(config, error):
     if config.loss != "no_baseline" and config.completions < 2:
         error("--completions 1 leaves nothing to compare with: use at least 2, or --loss no_baseline")
     if config.epochs * config.minibatches > 1 and config.loss not in ("grpo_clip", "gspo"):
-        error(
-            "--epochs and --minibatches above 1 reuse samples of an older policy: that needs --loss grpo_clip or gspo"
-        )
+        error("--epochs and --minibatches above 1 train on an older policy's samples: take --loss grpo_clip or gspo")
     if config.credit == "vineppo" and config.loss == "no_baseline":
         error("--credit vineppo is a baseline: it needs another --loss than no_baseline")
+    if config.cliprange_high is not None and not config.cliprange_high > 0:
+        error("--cliprange_high must be above 0")
     if config.overlong_buffer > config.max_tokens:
         error("--overlong_buffer must not exceed --max_tokens")
     return config
@@ -703,7 +702,7 @@ class Completion:
 
 
 class RoomyLayer(DynamicLayer):
-    """Keys and values of one layer, with room for the next tokens: transformers' own copies all of them at each token."""
+    """One layer's keys and values, with room for more tokens; transformers' own layer copies all at each token."""
 
     ROOM = 64  # tokens
     space = None  # [keys, values], (R, heads, tokens + room, head size); `keys` and `values` are views of its used part
@@ -1442,6 +1441,7 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
             "lenient": np.mean([max(a, task.lenient(e.text, e.problem)) for a, e in zip(answers, group)]).item(),
             "format": np.mean(formats).item(),
             "format_only": np.mean([(1 - a) * f for a, f in zip(answers, formats)]).item(),
+            "neither": np.mean([(1 - a) * (1 - f) for a, f in zip(answers, formats)]).item(),
             "mean_length": np.mean([e.length for e in group]).item(),
             "clipped_ratio": np.mean([e.completion.finish_reason == "length" for e in group]).item(),
         }
@@ -1599,6 +1599,7 @@ class Run:
             "strict": "right and in form",
             "lenient": "right wherever it stands",
             "format_only": "in form, not right",
+            "neither": "neither right nor in form",
             "format": "in form",
             "mean_length": "mean length (tokens)",
             "clipped_ratio": "cut off",
