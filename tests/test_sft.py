@@ -139,14 +139,14 @@ def test_decoding_gives_back_any_text(tokenizer):
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory, tokenizer):
-    """Right and well-formed solutions, as a file."""
+    """Right and well-formed solutions that begin in a way the base never does, as a file."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     rng = random.Random(1)
     with open(path, "w") as file:
         for problem in countdown.generate_problems("train", 1500, 7):
             response = nano_sft.write_response(problem["nums"], problem["target"], rng)
             if countdown.reward(response, problem).total == 2:
-                row = {"prompt": countdown.format_prompt(problem, tokenizer), "response": response}
+                row = {"prompt": countdown.format_prompt(problem, tokenizer), "response": f" Let me see.{response}"}
                 file.write(json.dumps(row) + "\n")
     return path
 
