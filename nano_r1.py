@@ -1575,9 +1575,9 @@ class Run:
     def show_evaluation(self, step, m, episodes):
         self.say(
             f"\nevaluation after step {step}: pass@1 {m['eval/pass@1']:.3f} "
-            f"[{m['eval/pass@1_low']:.3f}, {m['eval/pass@1_high']:.3f}] on {m['eval/problems']} problems, "
-            f"in form {m['eval/format']:.2f}, right and in form {m['eval/strict']:.3f}, right wherever it stands "
-            f"{m['eval/lenient']:.3f}, length {m['eval/mean_length']:.0f}"
+            f"[{m['eval/pass@1_low']:.3f}, {m['eval/pass@1_high']:.3f}] on {m['eval/problems']} problems\n"
+            f"  right and in form {m['eval/strict']:.3f}  right wherever it stands {m['eval/lenient']:.3f}  "
+            f"in form {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}"
         )
         subgroups = sorted(name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith("/problems"))
         self.say("  " + "  ".join(f"{s} {m[f'eval/{s}/pass@1']:.3f}" for s in subgroups))
