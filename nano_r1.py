@@ -549,6 +549,12 @@ def start_processes():
     return rank, world, device
 
 
+def stop_processes():
+    """Leave together: a process that ends while another still talks to it may abort."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def all_reduce(value, op=dist.ReduceOp.SUM):
     """Sum (or maximum) of a number over all processes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -1835,6 +1841,7 @@ def main(config):
 if AS_SCRIPT:
     try:
         main(CONFIG)
+        stop_processes()
     except UserError as error:
         print(f"nano_r1.py: {error}", file=sys.stderr)
         sys.exit(2)

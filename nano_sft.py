@@ -613,6 +613,7 @@ def command_line(argv):
 if __name__ == "__main__":
     try:
         command_line(sys.argv[1:])
+        r1.stop_processes()
     except r1.UserError as error:
         print(f"nano_sft.py: {error}", file=sys.stderr)
         sys.exit(2)

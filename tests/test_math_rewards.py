@@ -375,6 +375,7 @@ def test_a_worker_killed_from_outside_is_replaced(pool):
 
 
 def test_an_interrupted_question_does_not_answer_the_next_one(pool):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with Ctrl-C ignored
     right_and_wrong()
     main = threading.main_thread().ident
     timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
