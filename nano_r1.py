@@ -693,9 +693,9 @@ def set_learning_rate(engine, config, step):
 #
 # Sampling is most of an RL step. Two engines with the same three methods (`generate`, `sync_weights`, `sleep`/`wake`):
 #
-# - `TransformersRollout`, a sampling loop over the Hugging Face model in a page of code. It shares two ideas with real
-#   inference engines: the prompt is computed once per group, not once per completion, and a completion that has ended
-#   leaves the batch, so that the long ones do not pay for the short ones.
+# - `TransformersRollout`, a sampling loop over the Hugging Face model in a page of code. It shares three ideas with
+#   real inference engines: the prompt is computed once per group, not once per completion; a completion that has ended
+#   leaves the batch, so that the long ones do not pay for the short ones; keys and values have room to grow in place.
 # - `VLLMRollout`, vLLM in the same process, for models worth a GPU.
 
 
@@ -1248,7 +1248,7 @@ def update_policy(engine, episodes, config, device, world):
     """
     if config.loss in ("grpo_clip", "gspo"):
         add_log_probs(engine, episodes, "old_log_probs", config, device)
-    measured = Measurements()
+    measured, tokens = Measurements(), 0
     n = config.completions
     groups = [episodes[start : start + n] for start in range(0, len(episodes), n)]
     size = len(groups) // config.minibatches
@@ -1256,27 +1256,28 @@ def update_policy(engine, episodes, config, device, world):
         first = step % config.minibatches * size
         part = [e for group in groups[first : first + size] for e in group]
         counted = [e for e in part if not (config.mask_truncated and e.completion.finish_reason == "length")]
-        denominator = {
-            "token_mean": all_reduce(sum(e.length for e in counted)),
-            "sequence_mean": all_reduce(len(part)),
-            "constant": all_reduce(len(part)) * config.max_tokens,
+        share = {
+            "token_mean": sum(e.length for e in counted),
+            "sequence_mean": len(part),
+            "constant": len(part) * config.max_tokens,
         }[config.aggregate]
+        denominator = max(1.0, all_reduce(share)) / world  # DeepSpeed averages gradients over the processes
         # A completion with advantage 0 has gradient 0 (KL penalty and entropy aside): no need to run the model over it.
         if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss != "no_baseline":
             counted = [e for e in counted if any(e.token_advantages or [e.advantage])]
         counted = counted or [dataclasses.replace(part[0], advantage=None)]  # a filler, of which no token counts
-        optimizer_step(engine, counted, max(1.0, denominator) / world, config, device, measured, fresh=step == 0)
+        tokens += optimizer_step(engine, counted, denominator, config, device, measured, fresh=step == 0)
     result = measured.reduce()
     mean, mean_square = result["sampling/ratio_mean"], result.pop("sampling/ratio_mean_square")
-    return {**result, "sampling/ess": mean**2 / max(mean_square, 1e-12), "tokens/update": all_reduce(measured.tokens)}
+    return {**result, "sampling/ess": mean**2 / max(mean_square, 1e-12), "tokens/update": all_reduce(tokens)}
 
 
 def optimizer_step(engine, episodes, denominator, config, device, measured, fresh):
     """Loss and gradient of each micro-batch, then one step of AdamW; what there is to measure goes into `measured`.
 
-    `fresh`: the trainer still has the weights that the sampler had.
+    `fresh`: the trainer still has the weights that the sampler had. Returns this process's tokens, padding included.
     """
-    loss_sum = 0.0
+    loss_sum, tokens = 0.0, 0
     for batch in micro_batches(episodes, config.micro_batch_tokens):
         t = collate(batch, device)
         mask = t["response_mask"]
@@ -1311,7 +1312,7 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, fres
             backward=engine.backward,
         )
         loss_sum += loss.item()
-        measured.tokens += t["input_ids"].numel()
+        tokens += t["input_ids"].numel()
         measured.mean("entropy", out["token_entropy"][mask])
         names = {"kl": "k3", "kl/k1": "k1", "kl/k2": "k2", "clip_ratio/low": "clip_low", "clip_ratio/high": "clip_high"}
         for name, key in names.items():
@@ -1327,6 +1328,7 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, fres
     engine.step()
     measured.mean("loss", [loss_sum])  # DeepSpeed averages over the processes, and so does this
     measured.mean("grad_norm", [float(engine.get_global_grad_norm())])  # of this step, before clipping
+    return tokens
 
 
 # %% [markdown]
@@ -1340,7 +1342,7 @@ class Measurements:
     """Means and maxima over tokens or episodes, gathered bit by bit, then over all processes."""
 
     def __init__(self):
-        self.sums, self.maxima, self.tokens = {}, {}, 0
+        self.sums, self.maxima = {}, {}
 
     def mean(self, name, values):
         values = torch.as_tensor(values, dtype=torch.float64)
@@ -1487,6 +1489,11 @@ PANELS = [  # of curves.png: title, and (metric, label) of each curve
 ]
 
 
+def quoted(text):
+    """Prompts and completions on the console: a bar before each line tells them from what the program says."""
+    return "\n".join(f"  | {line}" for line in text.splitlines())
+
+
 class Run:
     """The run's directory and the console. Only the first process writes."""
 
@@ -1592,7 +1599,7 @@ class Run:
         for e in right[:1] + wrong[:1]:
             self.say(f"  --- {e.problem}: {e.reward['why']}")
             text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
-            self.say("\n".join(f"  | {line}" for line in text.strip().splitlines()))
+            self.say(quoted(text.strip()))
         self.say()
 
     def show_table(self, results):
@@ -1691,7 +1698,7 @@ def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, world
         f"a completion ends at: {', '.join(stops)}\n"
         f"the first prompt, as the model sees it:"
     )
-    run.say("\n".join(f"  | {line}" for line in prompt.splitlines()))
+    run.say(quoted(prompt))
 
 
 def conclude(run):

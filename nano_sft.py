@@ -101,7 +101,7 @@ def train_step(engine, batches, device, world):
 # %%
 @dataclass
 class TuneConfig(r1.Config):
-    """Settings of `nano_sft.py tune`: those of nano_r1.py that apply, with other defaults, and three more."""
+    """Settings of `nano_sft.py tune`: those of nano_r1.py that apply, with other defaults, and two more."""
 
     data: str = setting(
         None,
@@ -187,10 +187,6 @@ def shuffled(n, seed):
     return order
 
 
-def indented(text):
-    return "\n".join(f"  | {line}" for line in text[:2000].splitlines())
-
-
 def tune(config):
     """Validate, fine-tune, validate again, save. Returns the run's directory."""
     rank, world, device = r1.start_processes()
@@ -222,9 +218,9 @@ def tune(config):
         f"{len(rows)} rows of {config.data}" + (f"; {left_out} left out, they are too long" if left_out else "") + "\n"
         f"{config.steps} steps of {config.batch_size} rows: {config.steps * config.batch_size / len(rows):.1f} passes\n"
         f"validation on {len(problems)} problems of {config.task}\nrecord: {run.path}\n"
-        f"the first row's prompt:\n{indented(rows[0][0])}\n"
+        f"the first row's prompt:\n{r1.quoted(rows[0][0][:2000])}\n"
         f"the first validation prompt; it should look alike:\n"
-        f"{indented(task.format_prompt(problems[0], tokenizer, config.prompt))}"
+        f"{r1.quoted(task.format_prompt(problems[0], tokenizer, config.prompt)[:2000])}"
     )
     rollout = r1.make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
     if config.gradient_checkpointing:
