@@ -77,6 +77,9 @@ class Config:
     # the rollout
     questions: int = setting(32, "m, questions per step [0.5B-3B: 16 in nano-aha-moment, 128 if you can]")
     completions: int = setting(8, "n, completions per question, the group [0.5B-3B: 4 in nano-aha-moment, 8 is better]")
+    sampling_rounds: int = setting(
+        1, "sample further questions, at most so many times, until m groups have a signal (DAPO's dynamic sampling) [3]"
+    )
     max_tokens: int = setting(320, "completions longer than this are cut off [0.5B-3B: 1024]")
     temperature: float = setting(1.0, "of sampling; the loss scores the same distribution, so no top-p, no top-k")
     rollout: str = setting(
@@ -212,8 +215,15 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
 
 
 def check_config(config, error):
-    at_least_one = "questions completions max_tokens epochs minibatches steps micro_batch_tokens vine_segments"
-    for name in (*at_least_one.split(), "vine_samples", "eval_problems", "eval_samples", "keep_checkpoints"):
+    at_least_one = "questions completions max_tokens epochs minibatches steps micro_batch_tokens sampling_rounds"
+    for name in (
+        *at_least_one.split(),
+        "vine_segments",
+        "vine_samples",
+        "eval_problems",
+        "eval_samples",
+        "keep_checkpoints",
+    ):
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
     not_negative = "kl_coef entropy_coef overlong_buffer importance_cap weight_decay lora_rank eval_every save_every"
@@ -250,6 +260,7 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distribu
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -309,23 +320,62 @@ def compute_entropy(logits):
     return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
 
 
+LOGITS_AT_ONCE = 2**27  # float32 numbers, 0.5 GiB: 883 tokens over Qwen's vocabulary of 151,936
+
+
+@contextlib.contextmanager
+def output_layer_doing(model, function):
+    """Inside, the model's output layer returns function(its own forward, hidden states) in place of logits."""
+    layer = model.get_output_embeddings()
+    forward = layer.forward
+    layer.forward = functools.partial(function, forward)
+    try:
+        yield layer.out_features
+    finally:
+        layer.forward = forward
+
+
 def get_response_log_probs(
-    model, input_ids, labels, return_token_entropy=False, temperature=1.0, entropy_gradient=False
+    model, input_ids, labels, return_token_entropy=False, temperature=1.0, entropy_gradient=False, response_mask=None
 ):
     """log pi(label | everything before it) for each position, in float32 whatever the model's dtype.
 
+    The logits of a batch, tokens x vocabulary, would be its largest tensor by far. So the model's output layer answers
+    with two numbers for each token instead, and makes the logits of a chunk of tokens at a time, only where
+    `response_mask` (B, T; left out: everywhere) is 1. The backward pass makes a chunk's logits again.
+
     Returns:
-        dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T), without gradient unless asked for.
+        dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T), without gradient unless asked for; both 0
+        where the mask is.
     """
-    # Padding is on the right and attention is causal: no response token ever sees a padding token.
-    logits = model(input_ids=input_ids, use_cache=False).logits.float() / temperature  # (B, T, V)
-    # log softmax(x)[label] = x[label] - logsumexp(x), without a second tensor of size V per token
-    log_probs = logits.gather(-1, labels[..., None]).squeeze(-1) - torch.logsumexp(logits, dim=-1)
-    result = {"log_probs": log_probs}
-    if return_token_entropy:
+    mask = torch.ones_like(labels, dtype=torch.bool) if response_mask is None else response_mask.bool()
+    answers = []
+
+    def two_numbers(to_logits, hidden, label):  # hidden states (C, H), labels (C,) -> (C, 2)
+        logits = to_logits(hidden).float() / temperature  # (C, V)
+        # log softmax(x)[label] = x[label] - logsumexp(x), without a second tensor of size V per token
+        log_probs = logits.gather(-1, label[:, None]).squeeze(-1) - torch.logsumexp(logits, dim=-1)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            result["token_entropy"] = compute_entropy(logits)
-    return result
+            entropy = compute_entropy(logits) if return_token_entropy else torch.zeros_like(log_probs)
+        return torch.stack([log_probs, entropy], dim=-1)
+
+    def in_chunks(to_logits, hidden):  # (B, T, H) -> (B, T, 2)
+        size = max(1, LOGITS_AT_ONCE // vocabulary)
+        chunks = [(to_logits, *c) for c in zip(hidden[mask].split(size), labels[mask].split(size))]
+        again = functools.partial(checkpoint, two_numbers, use_reentrant=False)
+        rows = torch.cat([again(*c) if len(chunks) > 1 else two_numbers(*c) for c in chunks])
+        answers.append(rows.new_zeros(*mask.shape, 2).masked_scatter(mask[..., None], rows))
+        return answers[-1]
+
+    # Within the model's own forward pass, so that ZeRO 3, which gathers weights layer by layer, sees nothing unusual.
+    with output_layer_doing(model, in_chunks) as vocabulary:
+        # Padding is on the right and attention is causal: no response token ever sees a padding token.
+        out = model(input_ids=input_ids, use_cache=False).logits
+    assert torch.equal(out, answers[-1]), "this model changes its logits after the output layer (Gemma 2's cap?)"
+    log_probs, entropy = out.unbind(-1)
+    if not return_token_entropy:
+        return {"log_probs": log_probs}
+    return {"log_probs": log_probs, "token_entropy": entropy if entropy_gradient else entropy.detach()}
 
 
 def masked_mean(tensor, mask, dim=None):
@@ -1070,9 +1120,9 @@ def fit_into_context(problems, task, tokenizer, policy, config):
     return fitting, room + config.max_tokens
 
 
-def sample_questions(problems, step, config):
-    """The step's m questions."""
-    return random.Random(derive_seed(config.seed, step, "questions")).sample(problems, config.questions)
+def sample_questions(problems, label, config):
+    """m different questions."""
+    return random.Random(derive_seed(config.seed, label, "questions")).sample(problems, config.questions)
 
 
 def sample_completions(rollout, questions, task, tokenizer, config, seed_label, rank=0, world=1):
@@ -1110,10 +1160,31 @@ def verdict(episode, task, config):
 
 
 def score(episodes, task, config):
-    """Rewards, and advantages within each group."""
-    verdicts = [verdict(e, task, config) for e in episodes]
-    everyone = [None] * dist.get_world_size()  # the standard deviation of a batch is that of all processes
-    dist.all_gather_object(everyone, verdicts)
+    for episode in episodes:
+        episode.reward = verdict(episode, task, config)
+
+
+def groups_of(episodes, n):
+    return [episodes[start : start + n] for start in range(0, len(episodes), n)]
+
+
+def on_all_processes(values):
+    """Every process's `values`, as a list of lists."""
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, values)
+    return everyone
+
+
+def count_signals(episodes, config):
+    """How many groups, over all processes, have unequal rewards: only from these is there something to learn."""
+    mine = [len({e.reward["reward"] for e in group}) > 1 for group in groups_of(episodes, config.completions)]
+    return all_reduce(sum(mine))
+
+
+def compare(episodes, config):
+    """Advantages, within each group."""
+    verdicts = [e.reward for e in episodes]
+    everyone = on_all_processes(verdicts)  # the standard deviation of a batch is that of all processes
     everything = [result for part in everyone for result in part]
     advantages, _, metadata = compute_group_normalized_rewards(
         lambda result, _: result,
@@ -1126,9 +1197,23 @@ def score(episodes, task, config):
         config.std_of,
     )
     first = sum(map(len, everyone[: dist.get_rank()]))
-    for episode, advantage, result in zip(episodes, advantages[first:].tolist(), verdicts):
-        episode.advantage, episode.reward = advantage, result
+    for episode, advantage in zip(episodes, advantages[first:].tolist()):
+        episode.advantage = advantage
     return metadata
+
+
+def fill_batch(episodes, config, rank, world):
+    """This process's share of m groups out of all that were sampled, those with a signal first (dynamic sampling).
+
+    Whoever sampled a group, the same groups are trained on: the processes exchange all and share anew.
+    """
+    if len(episodes) * world == config.questions * config.completions:
+        return episodes
+    parts = [groups_of(part, config.completions) for part in on_all_processes(episodes)]
+    in_order = [group for same_place in zip(*parts) for group in same_place]  # as one process would have sampled them
+    without_signal = lambda group: len({e.reward["reward"] for e in group}) == 1
+    chosen = sorted(in_order, key=without_signal)[: config.questions]
+    return [e for group in chosen[rank::world] for e in group]
 
 
 def vine_advantages(rollout, episodes, task, tokenizer, config, step, rank, world):
@@ -1235,9 +1320,25 @@ def add_log_probs(model, episodes, name, config, device):
     """Store the per-token log-probabilities under `model` in each episode's attribute `name`."""
     for batch in micro_batches(episodes, config.micro_batch_tokens):
         t = collate(batch, device)
-        log_probs = get_response_log_probs(model, t["input_ids"], t["labels"], temperature=config.temperature)
-        for episode, row, mask in zip(batch, log_probs["log_probs"], t["response_mask"]):
-            setattr(episode, name, row[mask].cpu())
+        mask = t["response_mask"]
+        out = get_response_log_probs(
+            model, t["input_ids"], t["labels"], temperature=config.temperature, response_mask=mask
+        )
+        for episode, row, tokens in zip(batch, out["log_probs"], mask):
+            setattr(episode, name, row[tokens].cpu())
+
+
+def counts(episode, config):
+    return not (config.mask_truncated and episode.completion.finish_reason == "length")
+
+
+def teaching(episodes, config):
+    """Those with a gradient: a completion with advantage 0 has none (KL penalty and entropy aside), so the model need
+    not be run over it. At least one, if need be a filler: the processes meet in each backward pass."""
+    kept = [e for e in episodes if counts(e, config)]
+    if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss != "no_baseline":
+        kept = [e for e in kept if any(e.token_advantages or [e.advantage])]
+    return kept or [dataclasses.replace(episodes[0], advantage=None)]
 
 
 def update_policy(engine, episodes, config, device, world):
@@ -1246,27 +1347,23 @@ def update_policy(engine, episodes, config, device, world):
     The denominator of the loss counts the whole minibatch, over every micro-batch and every process: k micro-batches
     or N processes give the gradient of one.
     """
-    if config.loss in ("grpo_clip", "gspo"):
-        add_log_probs(engine, episodes, "old_log_probs", config, device)
     measured, tokens = Measurements(), 0
-    n = config.completions
-    groups = [episodes[start : start + n] for start in range(0, len(episodes), n)]
+    optimizer_steps = config.epochs * config.minibatches
+    if optimizer_steps > 1:  # with a single one the old policy is the policy
+        add_log_probs(engine, teaching(episodes, config), "old_log_probs", config, device)
+    groups = groups_of(episodes, config.completions)
     size = len(groups) // config.minibatches
-    for step in range(config.epochs * config.minibatches):
+    for step in range(optimizer_steps):
         first = step % config.minibatches * size
         part = [e for group in groups[first : first + size] for e in group]
-        counted = [e for e in part if not (config.mask_truncated and e.completion.finish_reason == "length")]
+        counted = [e for e in part if counts(e, config)]
         share = {
             "token_mean": sum(e.length for e in counted),
             "sequence_mean": len(part),
             "constant": len(part) * config.max_tokens,
         }[config.aggregate]
         denominator = max(1.0, all_reduce(share)) / world  # DeepSpeed averages gradients over the processes
-        # A completion with advantage 0 has gradient 0 (KL penalty and entropy aside): no need to run the model over it.
-        if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss != "no_baseline":
-            counted = [e for e in counted if any(e.token_advantages or [e.advantage])]
-        counted = counted or [dataclasses.replace(part[0], advantage=None)]  # a filler, of which no token counts
-        tokens += optimizer_step(engine, counted, denominator, config, device, measured, fresh=step == 0)
+        tokens += optimizer_step(engine, teaching(part, config), denominator, config, device, measured, fresh=step == 0)
     result = measured.reduce()
     mean, mean_square = result["sampling/ratio_mean"], result.pop("sampling/ratio_mean_square")
     return {**result, "sampling/ess": mean**2 / max(mean_square, 1e-12), "tokens/update": all_reduce(tokens)}
@@ -1288,6 +1385,7 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, fres
             return_token_entropy=True,
             temperature=config.temperature,
             entropy_gradient=config.entropy_coef > 0,
+            response_mask=mask,
         )
         trainer = out["log_probs"].detach() if t["old_log_probs"] is None else t["old_log_probs"]
         ratio = torch.exp(trainer - t["sampler_log_probs"])  # 1 but for precision, if the sampler has our weights
@@ -1298,7 +1396,7 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, fres
             loss_type=config.loss,
             raw_rewards=t["raw_rewards"],
             advantages=t["advantages"],
-            old_log_probs=t["old_log_probs"],
+            old_log_probs=trainer,
             cliprange=config.cliprange,
             cliprange_high=config.cliprange_high,
             importance_weights=ratio.clamp(max=config.importance_cap) if config.importance_cap else None,
@@ -1435,8 +1533,7 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
     score(episodes, task, config)
     powers_of_two = [2**i for i in range(n.bit_length())]
     mine = []
-    for start in range(0, len(episodes), n):
-        group = episodes[start : start + n]
+    for group in groups_of(episodes, n):
         answers = [e.reward["answer_reward"] for e in group]
         formats = [float(e.reward["format_reward"] == 1) for e in group]
         votes = [task.final_answer(e.text, e.problem, config.prompt) for e in group] if n > 1 else []
@@ -1454,10 +1551,8 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
             "clipped_ratio": np.mean([e.completion.finish_reason == "length" for e in group]).item(),
         }
         mine.append((values, task.subgroups(group[0].problem)))
-    everyone = [None] * world
-    dist.all_gather_object(everyone, mine)
     groups = collections.defaultdict(list)
-    for values, subgroups in (row for rows in everyone for row in rows):
+    for values, subgroups in (row for rows in on_all_processes(mine) for row in rows):
         for name in ("", *(f"{s}/" for s in subgroups)):
             groups[name].append(values)
     metrics = {}
@@ -1796,17 +1891,26 @@ def main(config):
     pace = []  # seconds of recent steps
     for step in range(done + 1, config.steps + 1):
         clock = Clock()
-        # 1. Sample m questions.
-        questions = sample_questions(train_problems, step, config)
+        sampled = []
+        for attempt in range(config.sampling_rounds):  # one, but for dynamic sampling
+            # 1. Sample m questions.
+            label = f"step {step}, {attempt}"
+            questions = sample_questions(train_problems, label, config)
 
-        # 2. Sample n completions of each from the current policy.
-        with clock("rollout"):
-            seed_label = f"rollout of step {step}"
-            episodes = sample_completions(rollout, questions, task, tokenizer, config, seed_label, rank, world)
+            # 2. Sample n completions of each from the current policy.
+            with clock("rollout"):
+                new = sample_completions(rollout, questions, task, tokenizer, config, label, rank, world)
 
-        # 3. Reward each completion.  4. Advantages: better or worse than the rest of its group?
-        with clock("reward"):
-            metadata = score(episodes, task, config)
+            # 3. Reward each completion.
+            with clock("reward"):
+                score(new, task, config)
+            sampled += new
+            if count_signals(sampled, config) >= config.questions:
+                break
+
+        # 4. Advantages: better or worse than the rest of its group?
+        metadata = compare(sampled, config)
+        episodes = fill_batch(sampled, config, rank, world)
         vine = {}
         if config.credit == "vineppo":
             with clock("vine"):
@@ -1827,8 +1931,9 @@ def main(config):
             rollout.sync_weights(policy)
 
         # 8. Log, evaluate, save.
-        metrics = {"step": step, **measure_episodes(episodes, metadata), **vine, **measured, "lr": lr, **clock.seconds}
-        run.save_episodes(f"step_{step:06d}", episodes)
+        metrics = {"step": step, **measure_episodes(sampled, metadata), "sampling/rounds": attempt + 1}
+        metrics |= {**vine, **measured, "lr": lr, **clock.seconds}
+        run.save_episodes(f"step_{step:06d}", sampled)
         pace = [*pace[-9:], metrics["time/step"]]
         run.show_step(metrics, (config.steps - step) * sum(pace) / len(pace))
         evaluate_now = step == config.steps or (config.eval_every and step % config.eval_every == 0)

@@ -78,7 +78,9 @@ def train_step(engine, batches, device, world):
     for t in batches:
         t = {name: tensor.to(device) for name, tensor in t.items()}
         mask = t["response_mask"]
-        out = r1.get_response_log_probs(engine, t["input_ids"], t["labels"], return_token_entropy=True)
+        out = r1.get_response_log_probs(
+            engine, t["input_ids"], t["labels"], return_token_entropy=True, response_mask=mask
+        )
         loss, _ = sft_microbatch_train_step(
             out["log_probs"],
             mask,
@@ -119,8 +121,8 @@ class TuneConfig(r1.Config):
 
 
 RL_ONLY = (  # settings of nano_r1.py that mean nothing here
-    "questions completions loss baseline normalize_by_std std_of advantage_eps aggregate cliprange cliprange_high "
-    "credit vine_segments vine_samples epochs minibatches kl_coef kl_estimator entropy_coef mask_truncated "
+    "questions completions sampling_rounds loss baseline normalize_by_std std_of advantage_eps aggregate cliprange "
+    "cliprange_high credit vine_segments vine_samples epochs minibatches kl_coef kl_estimator entropy_coef mask_truncated "
     "overlong_buffer importance_cap eval_only eval_samples"
 ).split()
 TUNE_PANELS = [
@@ -387,9 +389,9 @@ def finish(lines, answer, improper, rng):
 def write_scratch_work(problems, rng, length):
     """Dense arithmetic: chains without a goal, and short bouts at a problem in which checking matters.
 
-        [19, 36, 55, 7] 65
-        55-36=19+19=38*7=266 no
-        36-19=17-7=10+55=65 yes
+    [19, 36, 55, 7] 65
+    55-36=19+19=38*7=266 no
+    36-19=17-7=10+55=65 yes
     """
     text = ""
     while len(text) < length:

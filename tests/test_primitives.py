@@ -270,6 +270,74 @@ def test_padding_on_the_right_changes_no_response_log_prob(model, pad_id):
         assert_close(together[i][t["response_mask"][i]], expected[alone["response_mask"]], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("response_mask", [None, "some", "none"])
+@pytest.mark.parametrize("entropy_gradient", [False, True])
+def test_chunks_of_logits_give_the_values_and_gradients_of_all_at_once(
+    model, batch, response_mask, entropy_gradient, monkeypatch
+):
+    if response_mask is not None:
+        generator = torch.Generator().manual_seed(1)
+        response_mask = torch.rand(batch[1].shape, generator=generator) < (0.5 if response_mask == "some" else 0.0)
+
+    def value_and_gradient(at_once):
+        monkeypatch.setattr("nano_r1.LOGITS_AT_ONCE", at_once)
+        out = get_response_log_probs(
+            model, *batch, return_token_entropy=True, temperature=0.7, entropy_gradient=entropy_gradient,
+            response_mask=response_mask,
+        )  # fmt: skip
+        model.zero_grad()
+        ((out["log_probs"] * torch.arange(12)).sum() + out["token_entropy"].sum()).backward()
+        return out, [p.grad.clone() for p in model.parameters()]
+
+    whole, gradient = value_and_gradient(10**9)
+    for at_once in (1, 50 * 5):  # one token a chunk, then five, over a vocabulary of 50
+        chunked, other = value_and_gradient(at_once)
+        for name in whole:
+            assert_close(chunked[name], whole[name], atol=1e-5, rtol=1e-5)
+        assert_close(other, gradient, atol=1e-4, rtol=1e-4)
+    log_probs, entropy = reference_log_probs(model, *batch, 0.7)
+    mask = torch.ones_like(batch[1]) if response_mask is None else response_mask
+    assert_close(whole["log_probs"].double(), log_probs * mask, atol=1e-5, rtol=1e-5)
+    assert_close(whole["token_entropy"].double(), entropy * mask, atol=1e-5, rtol=1e-5)
+
+
+def test_no_tensor_is_larger_than_a_chunk_of_logits(model, batch, monkeypatch):
+    """Forward and backward: the most rows of logits that ever exist are a chunk, 5 of 48."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        rows = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.shape[-1:] == (50,) and len(result) != 32:  # the weight
+                Largest.rows = max(Largest.rows, len(result))
+            return result
+
+    monkeypatch.setattr("nano_r1.LOGITS_AT_ONCE", 50 * 5)
+    with Largest():
+        get_response_log_probs(model, *batch, return_token_entropy=True)["log_probs"].sum().backward()
+    assert Largest.rows == 5
+
+
+def test_a_model_that_changes_its_logits_after_the_output_layer_is_refused(batch):
+    config = transformers.Gemma2Config(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        intermediate_size=16, final_logit_softcapping=3.0,
+    )  # fmt: skip
+    with pytest.raises(AssertionError, match="changes its logits"):
+        get_response_log_probs(transformers.Gemma2ForCausalLM(config), *batch)
+
+
+def test_the_output_layer_is_itself_again_afterwards(model, batch):
+    before = model(input_ids=batch[0]).logits
+    get_response_log_probs(model, *batch)
+    assert torch.equal(model(input_ids=batch[0]).logits, before)
+    with pytest.raises(IndexError):
+        get_response_log_probs(model, batch[0] + 10**6, batch[1])
+    assert torch.equal(model(input_ids=batch[0]).logits, before)
+
+
 # Advantages
 
 
@@ -672,7 +740,7 @@ def test_collate_gives_advantages_and_rewards_one_column():
 
 
 def test_no_question_is_asked_twice_in_a_step():
-    assert len(set(sample_questions(range(100), 1, Config(questions=32)))) == 32
+    assert len(set(sample_questions(range(100), "step 1", Config(questions=32)))) == 32
 
 
 def test_the_questions_depend_on_the_seed_and_the_step_only():

@@ -164,6 +164,26 @@ def test_two_processes_train_and_only_the_first_one_writes(tmp_path, stage, eval
     assert len(problems) == 16 and len(set(problems)) == 4
 
 
+def test_dynamic_sampling_trains_on_the_same_groups_with_one_process_or_two(tmp_path):
+    """Rounds go on until four groups have a signal; then the losses are the same."""
+    options = [*SMALL, "--sampling_rounds", "3", "--completions", "2", "--steps", "2", "--eval_problems", "1"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    for name, start in (("one", [sys.executable]), ("two", torchrun)):
+        command = [*start, "nano_r1.py", "--out", tmp_path, "--name", name, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = records(tmp_path / "one"), records(tmp_path / "two")
+    for a, b in zip(one[1:], two[1:]):
+        assert 1 <= a["sampling/rounds"] <= 3
+        for key in ("sampling/rounds", "reward", "tokens/rollout", "frac_reward_zero_std"):
+            assert a[key] == pytest.approx(b[key], rel=1e-6), key
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-3, abs=1e-6)
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-3)
+    assert max(row["sampling/rounds"] for row in one[1:]) > 1
+    with open(tmp_path / "one" / "episodes" / "step_000001.jsonl") as file:
+        assert len(file.readlines()) == 8 * one[1]["sampling/rounds"]
+
+
 def test_grpo_raises_the_reward(tmp_path):
     """Twelve steps on the embedded model: format and reward must rise well beyond the noise of 128 episodes."""
     options = ["--steps", 12, "--questions", 16, "--max_tokens", 200, "--warmup_steps", 3, "--eval_problems", 256]

@@ -266,6 +266,7 @@ CASES = {  # ZeRO stage, every other episode without signal, other settings
     "plain": (2, False, {}),
     "silent": (2, True, {}),
     "sharded": (3, False, {}),
+    "sharded, in chunks": (3, False, {}),
     "gspo": (2, False, {"loss": "gspo", **SEVERAL_STEPS}),
     "constant": (2, False, {"aggregate": "constant"}),
 }
@@ -284,6 +285,7 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
         "    episodes = t.make_episodes()\n"
         "    for e in episodes[1::2]:\n"
         "        e.advantage = 0.0 if silent else e.advantage\n"
+        "    r1.LOGITS_AT_ONCE = 50 * 7 if 'chunks' in case else 10**9\n"
         "    c = t.config(zero_stage=stage, **changes)\n"
         "    groups = [episodes[start : start + 2] for start in range(0, 12, 2)][rank::world]\n"
         "    mine = [e for group in groups for e in group]\n"
@@ -310,11 +312,31 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
         assert norm == pytest.approx(measured["grad_norm"], rel=1e-3), case
 
 
+def rewarded(rewards):
+    verdict = lambda r: {"reward": r, "format_reward": 0.0, "answer_reward": 0.0, "why": ""}
+    return [r1.Episode({"place": i}, [1], r1.Completion([1], [0.0], "stop"), "", verdict(r)) for i, r in enumerate(rewards)]
+
+
+def test_a_batch_is_filled_with_the_groups_that_have_a_signal_first():
+    c = config(questions=2, completions=2, sampling_rounds=3)
+    episodes = rewarded([1, 1, 0, 2, 0, 0, 1, 0])  # groups without, with, without, with a signal
+    assert r1.count_signals(episodes, c) == 2
+    assert [e.problem["place"] for e in r1.fill_batch(episodes, c, 0, 1)] == [2, 3, 6, 7]
+    c = config(questions=3, completions=2, sampling_rounds=3)
+    assert [e.problem["place"] for e in r1.fill_batch(episodes, c, 0, 1)] == [2, 3, 6, 7, 0, 1]
+
+
+def test_without_dynamic_sampling_the_batch_is_what_was_sampled():
+    episodes = rewarded([1, 1, 0, 2])
+    assert r1.fill_batch(episodes, config(questions=2, completions=2), 0, 1) is episodes
+
+
 def test_rewards_of_a_step_become_advantages_of_its_episodes():
     problem = {"nums": [1, 2, 4], "target": 7}
     texts = ["\n</think>\n<answer>1+2+4</answer>", "\n</think>\n<answer>1*2*4</answer>", "?", "?"]
     episodes = [r1.Episode(problem, [1], r1.Completion([1], [0.0], "stop"), text) for text in texts]
     r1.score(episodes, task, config(completions=4))
+    r1.compare(episodes, config(completions=4))
     rewards = torch.tensor([2.0, 1.0, 0.0, 0.0])
     expected = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
     assert [e.advantage for e in episodes] == pytest.approx(expected.tolist(), rel=1e-5)
