@@ -1,0 +1,270 @@
+"""The assignment's comparisons, on two cores: what does each choice in the algorithm change?
+
+    python benchmarks/ablations.py                                  # all questions, five seeds
+    python benchmarks/ablations.py --only kl baseline --seeds 0 1 2
+    python benchmarks/ablations.py --write docs                     # and docs/ablations.md with its figures
+
+Each run is `python nano_r1.py` with a few flags, in out/ablations; a run that is complete is not repeated, one that was
+interrupted goes on, and one that serves several questions runs once. A variant is called higher or lower than the
+default only if each of its seeds lies above, or below, each seed of the default; otherwise the difference is within
+the noise. (With five seeds against five that happens by chance once in 126 times, on either side.)
+"""
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+COMMON = "--questions 16 --warmup_steps 3 --schedule constant --eval_problems 512 --save_every 0"
+SETTINGS = {  # short completions make word problems the cheap ones; where length or search matters, it is Countdown
+    "gsm8k": f"--task gsm8k --steps 30 --max_tokens 64 --eval_every 10 {COMMON}",
+    "countdown": f"--task countdown --steps 40 --max_tokens 200 --eval_every 20 {COMMON}",
+}
+OFF_POLICY = "--loss grpo_clip --epochs 2 --minibatches 4"
+
+
+@dataclass
+class Question:
+    title: str
+    task: str
+    variants: dict  # label -> flags; the first is what the others are compared with
+
+
+QUESTIONS = {
+    "learning_rate": Question(
+        "Which learning rate?",
+        "gsm8k",
+        {"1.5e-4": "", **{lr: f"--learning_rate {lr}" for lr in ("1.5e-5", "5e-5", "5e-4", "1.5e-3")}},
+    ),
+    "baseline": Question(
+        "Does the baseline matter?",
+        "gsm8k",
+        {
+            "group mean": "",
+            "none, raw rewards": "--loss no_baseline",
+            "leave one out (RLOO)": "--baseline leave_one_out --no-normalize_by_std",
+        },
+    ),
+    "aggregation": Question(
+        "Which length normalization?",
+        "countdown",
+        {
+            "token mean of the step": "",
+            "masked_mean: each completion's mean": "--aggregate sequence_mean",
+            "masked_normalize: a constant": "--aggregate constant",
+        },
+    ),
+    "std": Question(
+        "Divide by the group's standard deviation?",
+        "gsm8k",
+        {"yes": "", "no": "--no-normalize_by_std", "by that of the batch": "--std_of batch"},
+    ),
+    "off_policy": Question(
+        "On-policy or off-policy?",
+        "gsm8k",
+        {
+            "on-policy": "",
+            "2 epochs x 4 minibatches": OFF_POLICY,
+            "the same without the clip": f"{OFF_POLICY} --cliprange 1e6",
+        },
+    ),
+    "kl": Question(
+        "How much KL penalty?",
+        "gsm8k",
+        {"0": "", **{c: f"--kl_coef {c}" for c in ("1e-3", "1e-2", "1e-1")}},
+    ),
+    "kl_estimator": Question(
+        "Which estimate of the KL belongs into the loss? (coefficient 0.1)",
+        "gsm8k",
+        {k: f"--kl_coef 1e-1{'' if k == 'k3' else f' --kl_estimator {k}'}" for k in ("k3", "k2", "k1")},
+    ),
+    "lora": Question(
+        "Low-rank adapters or all weights?",
+        "gsm8k",
+        {
+            "all weights": "",
+            "rank 16": "--lora_rank 16",
+            "rank 16, ten times the learning rate": "--lora_rank 16 --learning_rate 1.5e-3",
+        },
+    ),
+    "vineppo": Question(
+        "Credit for a completion, or for its segments?",
+        "countdown",
+        {"GRPO": "", "VinePPO, 4 segments, K = 4": "--credit vineppo"},
+    ),
+}
+
+
+def run_path(out, task, flags, seed):
+    words = "".join(c if c.isalnum() or c in ".-" else "_" for c in flags.replace("--", "")) or "default"
+    return os.path.join(out, f"{task}-{words}-seed{seed}")
+
+
+def train(path, task, flags, seed):
+    """Complete the run, and remember the commit and what it cost in seconds, start-up and evaluation included."""
+    if os.path.exists(os.path.join(path, "cost.json")):
+        return
+    command = [sys.executable, "nano_r1.py"]
+    if os.path.exists(os.path.join(path, "config.json")):
+        command += ["--resume", path]
+    else:
+        where = ["--seed", str(seed), "--out", os.path.dirname(path), "--name", os.path.basename(path)]
+        command += [*shlex.split(f"{SETTINGS[task]} {flags}"), *where]
+    start = time.time()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"$ {shlex.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    with open(os.path.join(path, "cost.json"), "w") as file:
+        json.dump(
+            {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d"), "commit": commit.stdout.strip()}, file
+        )
+
+
+@dataclass
+class Result:
+    """What the runs of one variant came to, a number for each seed."""
+
+    before: list  # pass@1 on the held-out problems
+    after: list
+    during: list  # mean training accuracy over all steps: how fast it learned
+    kl: list  # mean estimate at the last step, where there is one
+    minutes: list
+    curves: list  # training accuracy of each step, a list for each seed
+    evaluations: list  # [(step, pass@1)] for each seed
+
+
+def read(paths):
+    runs, costs = [], []
+    for path in paths:
+        with open(os.path.join(path, "metrics.jsonl")) as file:
+            runs.append([json.loads(line) for line in file])
+        with open(os.path.join(path, "cost.json")) as file:
+            costs.append(json.load(file))
+    curves = [[r["reward/answer"] for r in rows[1:]] for rows in runs]
+    evaluations = [[(r["step"], r["eval/pass@1"]) for r in rows if "eval/pass@1" in r] for rows in runs]
+    return Result(
+        before=[e[0][1] for e in evaluations],
+        after=[e[-1][1] for e in evaluations],
+        during=[statistics.mean(c) for c in curves],
+        kl=[rows[-1]["kl"] for rows in runs if "kl" in rows[-1]],
+        minutes=[c["seconds"] / 60 for c in costs],
+        curves=curves,
+        evaluations=evaluations,
+    )
+
+
+def spread(values, digits=3):
+    return (
+        f"{statistics.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})" if values else ""
+    )
+
+
+def compared(values, others):
+    if min(values) > max(others):
+        return "higher"
+    return "lower" if max(values) < min(others) else "within the noise"
+
+
+def table(question, results):
+    first = next(iter(results.values()))
+    with_kl = any(r.kl for r in results.values())
+    head = ["variant", "flags", "pass@1 after", "against the first", "accuracy during training", "against the first"]
+    lines = [[*head, *["KL at the end"] * with_kl, "minutes a run"]]
+    lines.append(["---"] * len(lines[0]))
+    for (label, flags), r in zip(question.variants.items(), results.values()):
+        verdict = lambda name: "" if r is first else compared(getattr(r, name), getattr(first, name))
+        row = [
+            label,
+            f"`{flags}`" if flags else "",
+            spread(r.after),
+            verdict("after"),
+            spread(r.during),
+            verdict("during"),
+        ]
+        lines.append([*row, *[spread(r.kl)] * with_kl, f"{statistics.mean(r.minutes):.1f}"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def figure(question, results, path):
+    """Training accuracy, mean over the seeds of a moving mean of five steps, with its range; evaluations as dots."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    plot, axis = plt.subplots(figsize=(7, 4.2), constrained_layout=True)
+    for color, (label, r) in enumerate(results.items()):
+        curves = np.array([np.convolve(c, np.ones(5) / 5, mode="valid") for c in r.curves])  # (seeds, steps - 4)
+        steps = np.arange(3, 3 + curves.shape[1])
+        axis.plot(steps, curves.mean(axis=0), label=label, color=f"C{color}")
+        axis.fill_between(steps, curves.min(axis=0), curves.max(axis=0), alpha=0.15, color=f"C{color}")
+        evaluations = np.array(r.evaluations).mean(axis=0)  # (evaluations, 2)
+        axis.plot(*evaluations.T, "o", color=f"C{color}", markersize=4)
+    axis.set(xlabel="step", ylabel="accuracy (line: training batch, dots: held out)", title=question.title)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    plot.savefig(path, dpi=100)
+    plt.close(plot)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--out", default=os.path.join(ROOT, "out", "ablations"), help="where the runs are kept")
+    parser.add_argument("--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there")
+    args = parser.parse_args()
+
+    wanted = {}  # path -> its run, each once
+    for name in args.only:
+        question = QUESTIONS[name]
+        for flags in question.variants.values():
+            for seed in args.seeds:
+                wanted[run_path(args.out, question.task, flags, seed)] = (question.task, flags, seed)
+    progress = tqdm(sorted(wanted.items(), key=lambda item: item[1][2]))  # seed after seed: a first answer early
+    for path, run in progress:
+        progress.set_description(os.path.basename(path))
+        train(path, *run)
+
+    costs = [json.load(open(os.path.join(path, "cost.json"))) for path in wanted]
+    facts = {key: ", ".join(sorted({c[key] for c in costs})) for key in ("date", "commit")}
+    minutes = sum(c["seconds"] for c in costs) / 60
+    text = [
+        "# What each choice changes",
+        "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every seed of the variant "
+        "lies above, or below, every seed of the first row; anything else is within the noise. Made by",
+        f"```\npython benchmarks/ablations.py {'' if args.only == list(QUESTIONS) else f'--only {shlex.join(args.only)} '}"
+        f"--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
+        f"{len(wanted)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
+        f"commit {facts['commit']}. Each run: `python nano_r1.py FLAGS --seed S` with the flags of the table and of its "
+        "task,",
+        "\n".join(f"- {task}: `{flags}`" for task, flags in SETTINGS.items()),
+    ]
+    for name in args.only:
+        question = QUESTIONS[name]
+        paths = lambda flags: [run_path(args.out, question.task, flags, seed) for seed in args.seeds]
+        results = {label: read(paths(flags)) for label, flags in question.variants.items()}
+        before = spread([b for r in results.values() for b in r.before])
+        text += [f"## {question.title}", f"On {question.task}; the base model: {before}.", table(question, results)]
+        if args.write:
+            os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
+            figure(question, results, os.path.join(args.write, "ablations", f"{name}.png"))
+            text.append(f"![{name}](ablations/{name}.png)")
+    print("\n\n".join(text))
+    if args.write:
+        with open(os.path.join(args.write, "ablations.md"), "w") as file:
+            file.write("\n\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()
