@@ -44,6 +44,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 import warnings
@@ -65,6 +66,8 @@ def setting(default, help, choices=None):
 @dataclass
 class Config:
     """Everything a run depends on; saved as `config.json` in the run's directory."""
+
+    MAY_CHANGE = ("steps", "resume", "wandb", "out", "name")  # when a run is resumed
 
     # what to learn, and from what
     task: str = setting("countdown", "the task: the module TASK_rewards.py beside this file")
@@ -142,9 +145,14 @@ class Config:
     zero_stage: int = setting(
         2, "DeepSpeed ZeRO: 2 shards optimizer and gradients over the processes, 3 the weights too", [0, 1, 2, 3]
     )
+    check_sync: bool = setting(
+        False, "after each step compare the sampler's log-probabilities with the trainer's, and stop where they differ"
+    )
     dtype: str = setting(
         "float32", "of the policy's weights [GPU: bfloat16, with float32 master weights]", ["float32", "bfloat16"]
     )
+    offload: bool = setting(False, "keep AdamW's states in main memory, and step there: slower, 12 bytes a weight less")
+    max_bad_steps: int = setting(3, "stop after so many updates in a row whose loss or gradient was not finite")
     lora_rank: int = setting(0, "above 0: train low-rank adapters of this rank instead of all weights (peft) [16]")
     lora_alpha: int = setting(32, "scale of the adapters: alpha / rank")
     lora_targets: str = setting("all-linear", "layers that get adapters: all-linear, or names, e.g. q_proj,v_proj")
@@ -199,7 +207,9 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
             options |= {"type": f.type, "choices": f.metadata["choices"]}
             options["metavar"] = None if f.metadata["choices"] else f.name.upper()
         group.add_argument(f"--{f.name}", **options)
+    parser.add_argument("--local_rank", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # of the deepspeed launcher
     given = vars(parser.parse_args(argv))
+    given.pop("local_rank", None)
     if "resume" not in given:
         return check_config(config_class(**given), parser.error)
     try:
@@ -215,15 +225,11 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
 
 
 def check_config(config, error):
-    at_least_one = "questions completions max_tokens epochs minibatches steps micro_batch_tokens sampling_rounds"
-    for name in (
-        *at_least_one.split(),
-        "vine_segments",
-        "vine_samples",
-        "eval_problems",
-        "eval_samples",
-        "keep_checkpoints",
-    ):
+    at_least_one = (
+        "questions completions sampling_rounds max_tokens epochs minibatches steps micro_batch_tokens max_bad_steps "
+        "vine_segments vine_samples eval_problems eval_samples keep_checkpoints"
+    )
+    for name in at_least_one.split():
         if getattr(config, name) < 1:
             error(f"--{name} must be at least 1")
     not_negative = "kl_coef entropy_coef overlong_buffer importance_cap weight_decay lora_rank eval_every save_every"
@@ -241,6 +247,8 @@ def check_config(config, error):
         error("--credit vineppo is a baseline: it needs another --loss than no_baseline")
     if config.cliprange_high is not None and not config.cliprange_high > 0:
         error("--cliprange_high must be above 0")
+    if config.offload and config.zero_stage == 0:
+        error("--offload needs --zero_stage 1, 2 or 3")
     if config.overlong_buffer > config.max_tokens:
         error("--overlong_buffer must not exceed --max_tokens")
     return config
@@ -260,6 +268,8 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distribu
 import numpy as np
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
@@ -320,7 +330,7 @@ def compute_entropy(logits):
     return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
 
 
-LOGITS_AT_ONCE = 2**27  # float32 numbers, 0.5 GiB: 883 tokens over Qwen's vocabulary of 151,936
+LOGITS_AT_ONCE = 2**25  # float32 numbers, 128 MiB: 220 tokens over Qwen's vocabulary of 151,936
 
 
 @contextlib.contextmanager
@@ -371,7 +381,8 @@ def get_response_log_probs(
     with output_layer_doing(model, in_chunks) as vocabulary:
         # Padding is on the right and attention is causal: no response token ever sees a padding token.
         out = model(input_ids=input_ids, use_cache=False).logits
-    assert torch.equal(out, answers[-1]), "this model changes its logits after the output layer (Gemma 2's cap?)"
+    unchanged = torch.allclose(out, answers[-1], rtol=0, atol=0, equal_nan=True)
+    assert unchanged, "this model changes its logits after the output layer (Gemma 2's cap?)"
     log_probs, entropy = out.unbind(-1)
     if not return_token_entropy:
         return {"log_probs": log_probs}
@@ -594,6 +605,8 @@ def start_processes():
     if not dist.is_initialized():
         if world == 1:  # no port, no rendezvous
             os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+            if sys.platform == "linux":  # gloo listens even so: then on the loopback interface alone
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         deepspeed.init_distributed(backend, verbose=False)
     return rank, world, device
@@ -611,6 +624,36 @@ def all_reduce(value, op=dist.ReduceOp.SUM):
     tensor = torch.tensor(float(value), dtype=torch.float64, device=device)
     dist.all_reduce(tensor, op)
     return tensor.item()
+
+
+SIGNALS = []  # that asked this process to end, and when
+
+
+def catch_signals():
+    """From now on Ctrl-C and SIGTERM (a job scheduler's) let the step end and the checkpoint be written."""
+
+    def on_signal(number, _):
+        # torchrun passes on what the terminal has sent to everybody: a repetition within a second is no impatience.
+        if SIGNALS and number == signal.SIGINT and time.monotonic() - SIGNALS[0][1] > 1:
+            raise KeyboardInterrupt
+        if not SIGNALS and dist.get_rank() == 0:
+            print("\nEnding with this step, then saving; Ctrl-C again leaves at once.", flush=True)
+        SIGNALS.append((number, time.monotonic()))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+def asked_to_leave():
+    """Whether any process has been asked to end."""
+    return all_reduce(len(SIGNALS)) > 0
+
+
+def broadcast(*values):
+    """The first process's values, on all of them."""
+    values = list(values)
+    dist.broadcast_object_list(values)
+    return values
 
 
 @contextlib.contextmanager
@@ -631,6 +674,20 @@ def load_model(path, dtype):
     with loading(path):
         dtype = getattr(torch, dtype)
         return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True)
+
+
+def load_policy(config, checkpoint=None):
+    """The model to train: --model, with adapters if asked for, or all that as a checkpoint has it."""
+    saved = checkpoint and os.path.join(checkpoint, "policy")
+    if not config.lora_rank:
+        return load_model(saved or config.model, config.dtype)
+    import peft
+
+    model = load_model(config.model, config.dtype)
+    if saved:
+        with loading(saved):
+            return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
+    return add_lora(model, config)
 
 
 def add_lora(model, config):
@@ -676,6 +733,10 @@ def load_tokenizer(path):
     return tokenizer
 
 
+def vocabulary_size(tokenizer):
+    return max(tokenizer.get_vocab().values()) + 1
+
+
 def stop_token_ids(model, tokenizer):
     """Every token that ends a completion: the tokenizer's and all that the model's generation config lists."""
     listed = model.generation_config.eos_token_id
@@ -697,7 +758,11 @@ def make_engine(model, config):
             "managed_gradient_accumulation": False,  # any number of backward passes, then one step
             "gradient_clipping": 0.0 if clip_here else config.max_grad_norm,
             "bf16": {"enabled": config.dtype == "bfloat16"},  # keeps float32 master weights
-            "zero_optimization": {"stage": config.zero_stage},
+            "zero_optimization": {
+                "stage": config.zero_stage,
+                **({"offload_optimizer": {"device": "cpu"}} if config.offload else {}),
+            },
+            "zero_force_ds_cpu_optimizer": False,  # which would have to be compiled
             "optimizer": {
                 "type": "AdamW",
                 "params": {
@@ -705,6 +770,7 @@ def make_engine(model, config):
                     "betas": [0.9, 0.95],
                     "weight_decay": config.weight_decay,
                     "torch_adam": True,  # torch's AdamW: nothing to compile
+                    "fused": torch.cuda.is_available() and not config.offload,
                 },
             },
         },
@@ -712,7 +778,10 @@ def make_engine(model, config):
     if clip_here:
 
         def clip(*_):
-            engine._global_grad_norm = torch.nn.utils.clip_grad_norm_(engine.module.parameters(), config.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(engine.module.parameters(), config.max_grad_norm)
+            engine._global_grad_norm = norm
+            if not norm.isfinite():
+                engine.module.zero_grad()  # a weight without gradient is not updated
 
         engine.optimizer.register_step_pre_hook(clip)
     return engine
@@ -798,6 +867,7 @@ class TransformersRollout:
     def __init__(self, model, stop_ids, pad_id, tokenizer=None, stop_texts=()):
         self.model, self.stop_ids, self.pad_id = model, stop_ids, pad_id
         self.tokenizer, self.stop_texts = tokenizer, stop_texts
+        self.vocabulary = tokenizer and vocabulary_size(tokenizer)
 
     def sync_weights(self, policy):
         if self.model is not policy:
@@ -861,6 +931,7 @@ class TransformersRollout:
 
         for t in range(max_tokens):
             # Sample from softmax(logits / T), in float32, and remember how likely the choice was.
+            logits = logits[:, : self.vocabulary]  # without the entries that only pad the embedding to a round size
             distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)  # (R, V)
             if temperature:
                 # Where a uniform number falls among the cumulated probabilities: torch.multinomial, but faster on CPU.
@@ -909,13 +980,14 @@ class TransformersRollout:
 class VLLMRollout:
     """vLLM in this process: paged KV cache, continuous batching, prefix caching; on a GPU it sleeps while we train."""
 
-    def __init__(self, model_path, stop_ids, stop_texts, max_length, config, rank, world):
+    def __init__(self, model_path, stop_ids, stop_texts, max_length, config, rank, world, allowed_ids=None):
         cuda = torch.cuda.is_available()
         if not cuda:
             os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; without it vLLM takes a share of all memory
         from vllm import LLM
 
         self.stop_ids, self.stop_texts, self.can_sleep = stop_ids, list(stop_texts), cuda
+        self.allowed_ids = allowed_ids  # None: all
         options = {"enforce_eager": True}
         if cuda:
             options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True}
@@ -941,7 +1013,7 @@ class VLLMRollout:
             SamplingParams(
                 n=n, temperature=temperature, max_tokens=limit, seed=seed, logprobs=0,
                 stop_token_ids=self.stop_ids, stop=self.stop_texts, include_stop_str_in_output=True,
-                detokenize=bool(self.stop_texts),
+                detokenize=bool(self.stop_texts), allowed_token_ids=self.allowed_ids,
             )
             for seed, limit in zip(seeds, limits)
         ]  # fmt: skip
@@ -976,10 +1048,14 @@ def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, ran
         installed = importlib.util.find_spec("vllm") is not None
         kind = "vllm" if torch.cuda.is_available() and installed else "transformers"
     if kind == "vllm":
+        size = vocabulary_size(tokenizer)  # the embedding may have more rows, padding, of which none is a token
+        allowed_ids = list(range(size)) if model.get_input_embeddings().num_embeddings > size else None
         try:
-            return VLLMRollout(config.model, stop_ids, stop_texts, max_length, config, rank, world)
+            return VLLMRollout(config.model, stop_ids, stop_texts, max_length, config, rank, world, allowed_ids)
         except ImportError as error:
             raise UserError(f"vLLM could not be imported ({error}): see requirements-gpu.txt.") from None
+        except ValueError as error:  # as a rule about memory
+            raise UserError(f"vLLM could not start with --vllm_memory {config.vllm_memory}: {error}") from None
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
     if config.zero_stage == 3 and not config.eval_only:
         model = copy.deepcopy(model)
@@ -989,64 +1065,168 @@ def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, ran
 # %% [markdown]
 # ## 5. Saving
 #
-# A checkpoint is the model in Hugging Face format (`policy/`, loads anywhere) beside DeepSpeed's optimizer state. It is
-# written under a hidden name and renamed when complete: it exists whole or not at all. No random state is stored,
-# since every random choice derives from the seed and the step: a resumed run is the same run.
+# A checkpoint, `step_000050/`, is the model in Hugging Face format (`policy/`, loads anywhere) beside AdamW's float32
+# weights and moments, all in safetensors: reading one runs no code, as unpickling would. It is written under a hidden
+# name, flushed to the disk and renamed: it exists whole or not at all. No random state is stored, since every random
+# choice derives from the seed and the step: a resumed run is the same run.
 
 
 # %%
+@contextlib.contextmanager
+def writing(path):
+    """Turns what goes wrong while writing into one sentence."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} could not be written: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def remove(path):
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.exists(path):
+        os.remove(path)
+
+
+@contextlib.contextmanager
+def written_whole(path, flush=False):
+    """A hidden path for a file or a directory that becomes `path` once it is complete; on the disk too with `flush`."""
+    hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
+    with writing(path):
+        remove(hidden)
+        try:
+            yield hidden
+            if flush:
+                os.sync()
+            if os.path.isdir(path):  # a directory cannot be replaced in one go
+                remove(path)
+            os.replace(hidden, path)
+        finally:
+            remove(hidden)
+
+
 def save_policy(model, tokenizer, path, merge=False):
-    """Write model and tokenizer in Hugging Face format, whole or not at all. All processes call, the first writes.
+    """Write model and tokenizer in Hugging Face format. All processes call, the first writes.
 
     Of a model with adapters only these are written, unless they are merged.
     """
     with gathered(model):
         if dist.get_rank() == 0:
-            hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
-            shutil.rmtree(hidden, ignore_errors=True)
-            if merge and hasattr(model, "peft_config"):
-                model.get_base_model().save_pretrained(hidden, state_dict=merged_weights(model))
-            else:
-                model.save_pretrained(hidden)
-            tokenizer.save_pretrained(hidden)
-            shutil.rmtree(path, ignore_errors=True)
-            os.rename(hidden, path)
+            with written_whole(path, flush=True) as hidden:
+                if merge and hasattr(model, "peft_config"):
+                    model.get_base_model().save_pretrained(hidden, state_dict=merged_weights(model))
+                else:
+                    model.save_pretrained(hidden)
+                tokenizer.save_pretrained(hidden)
     dist.barrier()
 
 
-def save_checkpoint(engine, tokenizer, directory, step, keep):
-    """`directory`/step_000050/ with the policy and the optimizer; deletes all but the newest `keep`."""
-    name = f"step_{step:06d}"
-    hidden = os.path.join(directory, f".{name}.tmp")
-    if dist.get_rank() == 0:
-        shutil.rmtree(hidden, ignore_errors=True)
-        os.makedirs(hidden)
+def optimized(engine):
+    """The float32 tensors that AdamW steps: ZeRO's flat shares of them, or the weights themselves."""
+    shares = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition")
+    for name in shares:  # ZeRO 1 and 2, ZeRO 3, bfloat16 without ZeRO
+        if hasattr(engine.optimizer, name):
+            return getattr(engine.optimizer, name)
+    return [p for group in engine.optimizer.param_groups for p in group["params"]]
+
+
+def save_checkpoint(engine, tokenizer, directory, step, config):
+    """`directory`/step_000050/; deletes all but the newest `config.keep_checkpoints`. All processes call."""
+    first = dist.get_rank() == 0
+    path = os.path.join(directory, f"step_{step:06d}")
+    with written_whole(path, flush=True) if first else writing(path) as hidden:
+        (hidden,) = broadcast(hidden)
+        os.makedirs(hidden, exist_ok=True)
+        save_policy(engine.module, tokenizer, os.path.join(hidden, "policy"))
+        tensors = {}
+        for i, weight in enumerate(optimized(engine)):
+            state = {"weight": weight, **engine.basic_optimizer.state[weight]}
+            # a copy each: safetensors wants no two tensors in the same memory
+            tensors |= {f"{i}.{k}": torch.empty_like(t, device="cpu").copy_(t.detach()) for k, t in state.items()}
+        save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
+        dist.barrier()
+        if first:
+            state = {"step": step, "settings": settings_of(config), "files": checksums(hidden)}
+            with open(os.path.join(hidden, "state.json"), "w") as file:
+                json.dump(state, file, indent=2)
+    if first:
+        for old in list_checkpoints(directory)[: -config.keep_checkpoints]:
+            half = os.path.join(directory, f".{old}.tmp")  # hidden first, so that none is ever seen half deleted
+            os.rename(os.path.join(directory, old), half)
+            shutil.rmtree(half)
     dist.barrier()
-    engine.save_checkpoint(hidden, tag="deepspeed", save_latest=False)  # each process writes its shard
-    save_policy(engine.module, tokenizer, os.path.join(hidden, "policy"))
-    if dist.get_rank() == 0:
-        shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
-        os.rename(hidden, os.path.join(directory, name))
-        for old in list_checkpoints(directory)[:-keep]:
-            shutil.rmtree(os.path.join(directory, old))
-    dist.barrier()
+
+
+def settings_of(config):
+    """What must not change between a run and its resumption."""
+    return {name: value for name, value in dataclasses.asdict(config).items() if name not in config.MAY_CHANGE}
+
+
+def checksums(directory):
+    """{file: [bytes, CRC-32]} for every file below the directory."""
+    result = {}
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path, crc = os.path.join(folder, name), 0
+            with open(path, "rb") as file:
+                while block := file.read(2**24):
+                    crc = zlib.crc32(block, crc)
+            result[os.path.relpath(path, directory)] = [os.path.getsize(path), crc]
+    return result
 
 
 def list_checkpoints(directory):
-    """Names of the complete checkpoints, oldest first."""
+    """Names of the checkpoints, oldest first."""
     return sorted(n for n in os.listdir(directory) if n.startswith("step_")) if os.path.isdir(directory) else []
 
 
-def load_checkpoint(engine, directory):
-    """Weights and optimizer from the newest checkpoint in `directory`; returns its step, 0 if there is none."""
-    names = list_checkpoints(directory)
-    if not names:
-        return 0
-    loaded, _ = engine.load_checkpoint(os.path.join(directory, names[-1]), tag="deepspeed")
-    if loaded is None:
-        path = os.path.join(directory, names[-1])
-        raise UserError(f"The checkpoint {path} cannot be read; delete it to use an older one.")
-    return int(names[-1].removeprefix("step_"))
+def damage(path):
+    """What is wrong with a checkpoint, in words; None if it is whole."""
+    try:
+        with open(os.path.join(path, "state.json")) as file:
+            wanted = json.load(file)["files"]
+        found = checksums(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its state.json cannot be read ({type(error).__name__})"
+    changed = [name for name, sums in wanted.items() if found.get(name) != sums]
+    return f"{changed[0]} is missing, cut short or changed" if changed else None
+
+
+def newest_checkpoint(directory, config):
+    """(path, step) of the newest checkpoint that is whole; (None, 0) where there is none yet. The same everywhere."""
+    found, problem = (None, 0), None
+    for name in reversed(list_checkpoints(directory) if dist.get_rank() == 0 else []):
+        path = os.path.join(directory, name)
+        problem = damage(path)
+        if problem is None:
+            found = (path, int(name.removeprefix("step_")))
+            break
+        print(f"WARNING: {path} is passed over: {problem}.", flush=True)
+    (path, step), problem = broadcast(found, problem)
+    if problem:  # there are checkpoints, and none is whole
+        raise UserError(f"No checkpoint in {directory} is whole; delete that directory to begin again at step 0.")
+    if path:
+        with open(os.path.join(path, "state.json")) as file:
+            saved = json.load(file)["settings"]
+        for name, mine in settings_of(config).items():
+            if mine != saved.get(name):
+                raise UserError(f"{path} is of a run with another --{name}: {saved.get(name)} instead of {mine}.")
+    return path, step
+
+
+def restore_optimizer(engine, path):
+    """AdamW's weights and moments from a checkpoint; the policy's weights are those of its `policy/` already."""
+    name = os.path.join(path, f"optimizer_{dist.get_rank():03d}.safetensors")
+    saved = load_file(name) if os.path.exists(name) else {}
+    weights = optimized(engine)
+    shapes = {f"{i}.weight": w.shape for i, w in enumerate(weights)}
+    if shapes != {key: t.shape for key, t in saved.items() if key.endswith(".weight")}:
+        raise UserError(f"{path} was written by another number of processes than {dist.get_world_size()}.")
+    for i, weight in enumerate(weights):
+        weight.data.copy_(saved.pop(f"{i}.weight"))
+        state = {key.split(".")[1]: t for key, t in saved.items() if key.startswith(f"{i}.")}
+        on = lambda key: "cpu" if key == "step" and not engine.basic_optimizer.defaults["fused"] else weight.device
+        engine.basic_optimizer.state[weight] = {key: t.to(on(key)) for key, t in state.items()}
 
 
 # %% [markdown]
@@ -1341,6 +1521,30 @@ def teaching(episodes, config):
     return kept or [dataclasses.replace(episodes[0], advantage=None)]
 
 
+SYNC_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}  # nats a token, on average; bfloat16 alone makes some 0.02
+
+
+def check_sync(rollout, engine, problems, task, tokenizer, config, device, rank, world):
+    """Sample a little from what was just handed over, and compare: are these the trainer's weights, all of them?
+
+    Always the same prompts: a prefix cached with older weights would show.
+    """
+    short = dataclasses.replace(config, completions=2, max_tokens=min(64, config.max_tokens))
+    few = [problems[i % len(problems)] for i in range(8 * world)]
+    probe = sample_completions(rollout, few, task, tokenizer, short, "sync", rank, world)
+    score(probe, task, config)  # which `collate` asks for
+    add_log_probs(engine, probe, "old_log_probs", config, device)
+    difference = Measurements()
+    for e in probe:
+        difference.mean("mean", (e.old_log_probs - torch.tensor(e.completion.logprobs)).abs())
+    mean, tolerance = difference.reduce()["mean"], SYNC_TOLERANCE[config.dtype]
+    if not mean <= tolerance:
+        raise UserError(
+            f"The sampler does not have the trainer's weights: their log-probabilities of the same tokens differ by "
+            f"{mean:.3g} nats on average, more than {tolerance} (--check_sync)."
+        )
+
+
 def update_policy(engine, episodes, config, device, world):
     """`config.epochs` x `config.minibatches` optimizer steps on the episodes; returns what was measured on the way.
 
@@ -1407,7 +1611,8 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, fres
             entropy_coef=config.entropy_coef,
             sequence_mean=config.aggregate == "sequence_mean",
             normalize_constant=denominator,
-            backward=engine.backward,
+            # An infinite loss may still have a finite gradient: make that NaN, and DeepSpeed will not apply the step.
+            backward=lambda loss: engine.backward(loss if loss.isfinite() else loss * torch.nan),
         )
         loss_sum += loss.item()
         tokens += t["input_ids"].numel()
@@ -1424,8 +1629,11 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, fres
             measured.max("sampling/ratio_max", ratio[mask])
             measured.mean("sampling/ratio_mean_square", ratio[mask].double() ** 2)
     engine.step()
-    measured.mean("loss", [loss_sum])  # DeepSpeed averages over the processes, and so does this
-    measured.mean("grad_norm", [float(engine.get_global_grad_norm())])  # of this step, before clipping
+    norm = float(engine.get_global_grad_norm())  # of this step, before clipping
+    finite = math.isfinite(norm)  # otherwise the step was not applied
+    measured.mean("bad_updates", [not finite])
+    measured.mean("loss", [loss_sum] if finite else [])  # DeepSpeed averages over the processes, and so does this
+    measured.mean("grad_norm", [norm] if finite else [])
     return tokens
 
 
@@ -1486,6 +1694,8 @@ def complaints(metrics, config):
             "no signal: within each group all completions got the same reward, so every advantage is 0. If this goes "
             "on, the task is too hard or too easy for the model, or the prompt does not fit it; try more --completions"
         )
+    if metrics["bad_updates"]:
+        yield "loss or gradient not finite: the weights stay as they were; bad_step_*.jsonl has the batch"
     if metrics.get("sampling/logp_difference_mean", 0) > 0.1:
         yield (
             f"sampler and trainer disagree by {metrics['sampling/logp_difference_mean']:.2f} nats a token: "
@@ -1593,22 +1803,21 @@ class Run:
     """The run's directory and the console. Only the first process writes."""
 
     def __init__(self, config, first):
-        name = [config.name or f"{'eval-' * config.eval_only}{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"]
-        dist.broadcast_object_list(name)  # the clocks of two processes may differ by a second
-        (name,) = name
+        now = time.strftime("%Y%m%d-%H%M%S")  # the clocks of two processes may differ by a second
+        (name,) = broadcast(config.name or f"{'eval-' * config.eval_only}{config.task}-{now}")
         self.path = config.resume or os.path.join(config.out, name)
         self.first, self.config, self.wandb = first, config, None
         self.metrics_file = os.path.join(self.path, "metrics.jsonl")
         self.checkpoints = os.path.join(self.path, "checkpoints")
         if not first:
             return
-        if os.path.exists(self.path) and not config.resume:
+        if os.path.exists(os.path.join(self.path, "config.json")) and not config.resume:
             raise UserError(f"{self.path} exists: --resume {self.path} goes on with it, another --name starts afresh.")
         if config.wandb != "off":
             self.start_wandb(name)
-        os.makedirs(os.path.join(self.path, "episodes"), exist_ok=True)
-        with open(os.path.join(self.path, "config.json"), "w") as file:
-            json.dump(dataclasses.asdict(dataclasses.replace(config, resume=None)), file, indent=2)
+        with writing(self.path):
+            os.makedirs(os.path.join(self.path, "episodes"), exist_ok=True)
+        self.write("config.json", json.dumps(dataclasses.asdict(dataclasses.replace(config, resume=None)), indent=2))
 
     def start_wandb(self, name):
         import wandb
@@ -1620,23 +1829,30 @@ class Run:
         settings = {"mode": self.config.wandb, "dir": self.path, "config": dataclasses.asdict(self.config)}
         self.wandb = wandb.init(project="nano_r1", name=name, **settings)
 
+    def write(self, name, text):
+        """A file of the run's directory, whole or not at all."""
+        with written_whole(os.path.join(self.path, name)) as hidden, open(hidden, "w") as file:
+            file.write(text)
+
     def records(self):
         if not os.path.exists(self.metrics_file):
             return []
         with open(self.metrics_file) as file:
-            return [json.loads(line) for line in file]
+            return [json.loads(line) for line in file if line.endswith("\n")]  # the last may have been cut short
 
     def rewind(self, step):
-        """Forget what was recorded after `step`: those steps will be done again."""
+        """Forget what was recorded after `step`: those steps will be done again. At 0 the first evaluation as well."""
         if not self.first:
             return
-        kept = [record for record in self.records() if record["step"] <= step]
-        with open(self.metrics_file + ".tmp", "w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in kept)
-        os.replace(self.metrics_file + ".tmp", self.metrics_file)
-        for name in os.listdir(os.path.join(self.path, "episodes")):
-            if int(name.removeprefix("step_").removesuffix(".jsonl")) > step:
-                os.remove(os.path.join(self.path, "episodes", name))
+        kept = [record for record in self.records() if step and record["step"] <= step]
+        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
+        done = {f"step_{s:06d}.jsonl" for s in range(1, step + 1)}
+        for name in set(os.listdir(os.path.join(self.path, "episodes"))) - done:
+            os.remove(os.path.join(self.path, "episodes", name))
+        for directory in (self.path, self.checkpoints):  # what was being written when the run was cut off
+            for name in os.listdir(directory) if os.path.isdir(directory) else ():
+                if name.startswith(".") and name.endswith(".tmp"):
+                    remove(os.path.join(directory, name))
 
     def say(self, text=""):
         if self.first:
@@ -1644,13 +1860,13 @@ class Run:
 
     def log(self, metrics):
         if self.first:
-            with open(self.metrics_file, "a") as file:
+            with writing(self.metrics_file), open(self.metrics_file, "a") as file:
                 file.write(json.dumps(metrics) + "\n")
             if self.wandb:
                 self.wandb.log(metrics, step=metrics["step"])
 
-    def save_episodes(self, name, episodes):
-        """Every process's episodes, in one file of the run's directory `episodes/`."""
+    def save_episodes(self, name, episodes, token_ids=False):
+        """Every process's episodes, in one file of the run's directory."""
         rows = [
             {
                 "problem": e.problem,
@@ -1660,14 +1876,14 @@ class Run:
                 "length": e.length,
                 "prompt_length": len(e.prompt_ids),
                 "finish_reason": e.completion.finish_reason,
+                **({"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)} if token_ids else {}),
             }
             for e in episodes
         ]
         everyone = [None] * dist.get_world_size() if self.first else None
         dist.gather_object(rows, everyone)
         if self.first:
-            with open(os.path.join(self.path, "episodes", f"{name}.jsonl"), "w") as file:
-                file.writelines(json.dumps(row) + "\n" for rows in everyone for row in rows)
+            self.write(f"{name}.jsonl", "".join(json.dumps(row) + "\n" for rows in everyone for row in rows))
 
     def show_step(self, m, seconds_left):
         self.say(
@@ -1701,8 +1917,7 @@ class Run:
         """Evaluations side by side, {name: metrics}, on the console and in evaluation.json."""
         if not self.first:
             return
-        with open(os.path.join(self.path, "evaluation.json"), "w") as file:
-            json.dump(results, file, indent=2)
+        self.write("evaluation.json", json.dumps(results, indent=2))
         labels = {
             "strict": "right and in form",
             "lenient": "right wherever it stands",
@@ -1754,21 +1969,43 @@ class Run:
             if axis.get_legend_handles_labels()[0]:
                 axis.legend(fontsize=8)
         figure.suptitle(f"{os.path.basename(self.path)}: {self.config.model} on {self.config.task}")
-        figure.savefig(os.path.join(self.path, "curves.tmp.png"), dpi=110)
+        with written_whole(os.path.join(self.path, "curves.png")) as hidden:
+            figure.savefig(hidden, dpi=110, format="png")
         plt.close(figure)
-        os.replace(os.path.join(self.path, "curves.tmp.png"), os.path.join(self.path, "curves.png"))
+
+
+LOWER_FIRST = {  # when memory runs out in a part of the step
+    "rollout": ["vllm_memory", "max_tokens", "questions"],
+    "vine": ["vine_samples", "vine_segments"],
+    "update": ["micro_batch_tokens", "vllm_memory"],
+    "sync": ["vllm_memory"],
+}
+INSTEAD = {"update": ", or take --gradient_checkpointing, --offload, or --zero_stage 3 on several GPUs"}
 
 
 class Clock:
-    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"]."""
+    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"].
 
-    def __init__(self):
-        self.start, self.parts = time.perf_counter(), {}
+    Where memory runs out in a part, it says which setting to lower.
+    """
+
+    def __init__(self, config):
+        self.start, self.parts, self.config = time.perf_counter(), {}, config
 
     @contextlib.contextmanager
     def __call__(self, name):
         start = time.perf_counter()
-        yield
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:  # torch has an error of its own for CUDA only
+            if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in str(error):
+                raise
+            lower = [
+                f"--{option} (now {getattr(self.config, option)})" for option in LOWER_FIRST.get(name, ["questions"])
+            ]
+            raise UserError(
+                f"Out of memory in the {name}: lower {' or '.join(lower)}{INSTEAD.get(name, '')}."
+            ) from None
         self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
 
     @property
@@ -1776,20 +2013,57 @@ class Clock:
         return {**self.parts, "time/step": time.perf_counter() - self.start}
 
 
-def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, world, device):
+def memory_plan(policy, config, world, max_length, device):
+    """What one process will need, in bytes, about: {part: bytes}; and what there is."""
+    shape, tokens = policy.config.get_text_config(), config.micro_batch_tokens
+    layers, hidden = shape.num_hidden_layers, shape.hidden_size
+    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    head_size = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
+    everything = sum(p.numel() for p in policy.parameters())
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    size, stage = {"float32": 4, "bfloat16": 2}[config.dtype], config.zero_stage
+    master = 0 if config.dtype == "float32" and stage == 0 else 4
+    if device.type == "cuda":
+        available = torch.cuda.get_device_properties(device).total_memory
+    else:
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // world
+    rows = min(TransformersRollout.MAX_ROWS, config.questions // world * config.completions)
+    cache = rows * max_length * layers * 2 * heads * head_size * size
+    reference = config.kl_coef > 0 and not config.lora_rank
+    plan = {
+        "weights": everything * size // (world if stage == 3 else 1),
+        "reference": everything * size if reference else 0,
+        "gradients": trained * size // (world if stage >= 2 else 1),
+        "AdamW": 0 if config.offload else trained * (master + 8) // (world if stage else 1),
+        # Korthikanti et al. 2022 (arXiv:2205.05198), table 2: 34 bytes a layer and number in 16 bits, 2 if recomputed
+        "activations": tokens * layers * hidden * (2 if config.gradient_checkpointing else 34) * size // 2,
+        "logits": 4 * 4 * min(LOGITS_AT_ONCE, tokens * shape.vocab_size),
+        "KV cache": int(config.vllm_memory * available)
+        if config.rollout == "vllm" and device.type == "cuda"
+        else cache,
+    }
+    return {name: value for name, value in plan.items() if value}, available
+
+
+def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, max_length, world, device):
     """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
     config = run.config
     size = sum(p.numel() for p in policy.parameters())
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     left_out = given - trained_on - evaluated_on
     steps = f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
+    plan, available = memory_plan(policy, config, world, max_length, device)
+    parts = ", ".join(f"{name} {value / 2**20:,.0f}" for name, value in plan.items())
+    needed = f"{sum(plan.values()) / 2**20:,.0f} of {available / 2**20:,.0f} MiB a process"
     run.say(
         f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
         + (f"LoRA: {trained / 1e6:.3f}M of them are trained\n" if trained < size else "")
         + f"{config.task}: {trained_on} problems to train on, {evaluated_on} to evaluate on"
         + (f"; {left_out} left out, their prompts are too long" if left_out else "")
         + f"\n{'' if config.eval_only else steps}"
-        f"record: {run.path}\n"
+        + ("" if config.eval_only else f"memory, about: {needed} ({parts})\n")
+        + ("WARNING: that is more than there is: lower --micro_batch_tokens\n" * (sum(plan.values()) > available))
+        + f"record: {run.path}\n"
         f"a completion ends at: {', '.join(stops)}\n"
         f"the first prompt, as the model sees it:"
     )
@@ -1828,7 +2102,7 @@ def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
     results = {}
     for name, settings in columns.items():
         results[name], episodes = evaluate(rollout, problems, task, tokenizer, settings, rank, world)
-        run.save_episodes(name, episodes)
+        run.save_episodes(f"episodes/{name}", episodes)
     run.show_table(results)
     return run.path
 
@@ -1847,9 +2121,10 @@ def main(config):
     task = load_task(config.task)
     train_problems, test_problems = load_all_problems(task, config)
     tokenizer = load_tokenizer(config.model)
-    policy = load_model(config.model, config.dtype).to(device)
-    if config.lora_rank:
-        policy = add_lora(policy, config)
+    checkpoint, done = None, 0
+    if config.resume:
+        checkpoint, done = newest_checkpoint(os.path.join(config.resume, "checkpoints"), config)
+    policy = load_policy(config, checkpoint).to(device)
     stop_ids = stop_token_ids(policy, tokenizer)
     stop_texts = task.PROMPTS[config.prompt].stop
     given = len(train_problems) + len(test_problems)
@@ -1862,7 +2137,7 @@ def main(config):
     run = Run(config, first=rank == 0)
     stops = [*(f"{tokenizer.decode([i])!r} ({i})" for i in stop_ids), *map(repr, stop_texts)]
     prompt = task.format_prompt(test_problems[0], tokenizer, config.prompt)
-    introduce(run, policy, prompt, stops, len(train_problems), len(test_problems), given, world, device)
+    introduce(run, policy, prompt, stops, len(train_problems), len(test_problems), given, max_length, world, device)
     rollout = make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
     if config.eval_only:
         return evaluate_only(run, rollout, test_problems, task, tokenizer, rank, world)
@@ -1874,7 +2149,8 @@ def main(config):
         policy.enable_input_require_grads()
     engine = make_engine(policy, config)
 
-    done = load_checkpoint(engine, run.checkpoints) if config.resume else 0
+    if checkpoint:
+        restore_optimizer(engine, checkpoint)
     if config.resume:
         run.rewind(done)
         run.say(f"Going on after step {done}.\n")
@@ -1888,9 +2164,11 @@ def main(config):
 
     if done == 0:
         run.log({"step": 0, **evaluation(0)})
-    pace = []  # seconds of recent steps
+    pace, bad_steps = [], 0  # seconds of recent steps; steps in a row that could not be applied
+    if AS_SCRIPT:  # in a notebook interrupting a cell interrupts it
+        catch_signals()
     for step in range(done + 1, config.steps + 1):
-        clock = Clock()
+        clock = Clock(config)
         sampled = []
         for attempt in range(config.sampling_rounds):  # one, but for dynamic sampling
             # 1. Sample m questions.
@@ -1929,21 +2207,32 @@ def main(config):
         with clock("sync"):
             rollout.wake()
             rollout.sync_weights(policy)
+            if config.check_sync:
+                check_sync(rollout, engine, test_problems, task, tokenizer, config, device, rank, world)
 
         # 8. Log, evaluate, save.
         metrics = {"step": step, **measure_episodes(sampled, metadata), "sampling/rounds": attempt + 1}
         metrics |= {**vine, **measured, "lr": lr, **clock.seconds}
-        run.save_episodes(f"step_{step:06d}", sampled)
+        run.save_episodes(f"episodes/step_{step:06d}", sampled)
         pace = [*pace[-9:], metrics["time/step"]]
         run.show_step(metrics, (config.steps - step) * sum(pace) / len(pace))
+        bad_steps = bad_steps + 1 if metrics["bad_updates"] else 0
+        if bad_steps:
+            run.save_episodes(f"bad_step_{step:06d}", episodes, token_ids=True)
+        if bad_steps == config.max_bad_steps:
+            raise UserError(f"{bad_steps} steps in a row were not finite: see {run.path}/bad_step_{step:06d}.jsonl.")
         evaluate_now = step == config.steps or (config.eval_every and step % config.eval_every == 0)
         if evaluate_now:
             metrics |= evaluation(step)
         run.log(metrics)
         if evaluate_now:
             run.plot()
-        if config.save_every and step % config.save_every == 0:
-            save_checkpoint(engine, tokenizer, run.checkpoints, step, config.keep_checkpoints)
+        leaving = asked_to_leave()
+        if leaving or (config.save_every and step % config.save_every == 0):
+            save_checkpoint(engine, tokenizer, run.checkpoints, step, config)
+        if leaving:
+            run.say(f"Saved after step {step}: --resume {run.path} goes on.")
+            return run.path
 
     save_policy(policy, tokenizer, os.path.join(run.path, "model"), merge=config.lora_merge)
     conclude(run)
@@ -1954,6 +2243,7 @@ if AS_SCRIPT:
     try:
         main(CONFIG)
         stop_processes()
+        sys.exit(128 + SIGNALS[0][0] if SIGNALS else 0)
     except UserError as error:
         print(f"nano_r1.py: {error}", file=sys.stderr)
         sys.exit(2)

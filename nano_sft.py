@@ -30,7 +30,6 @@
 import argparse
 import dataclasses
 import functools
-import json
 import math
 import os
 import random
@@ -122,8 +121,8 @@ class TuneConfig(r1.Config):
 
 RL_ONLY = (  # settings of nano_r1.py that mean nothing here
     "questions completions sampling_rounds loss baseline normalize_by_std std_of advantage_eps aggregate cliprange "
-    "cliprange_high credit vine_segments vine_samples epochs minibatches kl_coef kl_estimator entropy_coef mask_truncated "
-    "overlong_buffer importance_cap eval_only eval_samples"
+    "cliprange_high credit vine_segments vine_samples epochs minibatches kl_coef kl_estimator entropy_coef "
+    "mask_truncated overlong_buffer importance_cap check_sync max_bad_steps eval_only eval_samples"
 ).split()
 TUNE_PANELS = [
     ("accuracy", []),
@@ -207,9 +206,10 @@ def tune(config):
     except r1.UserError as error:
         raise r1.UserError(f"{error} (For the validation of `tune`: --eval_data FILE.)") from None
     tokenizer = r1.load_tokenizer(config.model)
-    policy = r1.load_model(config.model, config.dtype).to(device)
-    if config.lora_rank:
-        policy = r1.add_lora(policy, config)
+    checkpoint, done = None, 0
+    if config.resume:
+        checkpoint, done = r1.newest_checkpoint(os.path.join(config.resume, "checkpoints"), config)
+    policy = r1.load_policy(config, checkpoint).to(device)
     rows, left_out = load_examples(config, tokenizer, policy.config.max_position_embeddings)
     problems, max_length = r1.fit_into_context(problems, task, tokenizer, policy, once)
     stop_ids, stop_texts = r1.stop_token_ids(policy, tokenizer), task.PROMPTS[config.prompt].stop
@@ -230,7 +230,8 @@ def tune(config):
         policy.enable_input_require_grads()
     engine = r1.make_engine(policy, config)
     rollout.sleep()
-    done = r1.load_checkpoint(engine, run.checkpoints) if config.resume else 0
+    if checkpoint:
+        r1.restore_optimizer(engine, checkpoint)
     if config.resume:
         run.rewind(done)
         run.say(f"Going on after step {done}.\n")
@@ -240,15 +241,16 @@ def tune(config):
         rollout.sync_weights(policy)
         metrics, episodes = r1.evaluate(rollout, problems, task, tokenizer, once, rank, world)
         rollout.sleep()
-        run.save_episodes(f"step_{step:06d}", episodes)
+        run.save_episodes(f"episodes/step_{step:06d}", episodes)
         run.show_evaluation(step, metrics, episodes)
         return metrics
 
     if done == 0:
         run.log({"step": 0, **validation(0)})
     pace = []  # seconds of recent steps
+    r1.catch_signals()
     for step in range(done + 1, config.steps + 1):
-        clock = r1.Clock()
+        clock = r1.Clock(config)
         lr = r1.set_learning_rate(engine, config, step)
         batches = tune_batches(rows, tokenizer, step, config, rank, world)
         metrics = {"step": step, **train_step(engine, batches, device, world), "lr": lr, **clock.seconds}
@@ -264,8 +266,12 @@ def tune(config):
         run.log(metrics)
         if evaluate_now:
             run.plot(TUNE_PANELS)
-        if config.save_every and step % config.save_every == 0:
-            r1.save_checkpoint(engine, tokenizer, run.checkpoints, step, config.keep_checkpoints)
+        leaving = r1.asked_to_leave()
+        if leaving or (config.save_every and step % config.save_every == 0):
+            r1.save_checkpoint(engine, tokenizer, run.checkpoints, step, config)
+        if leaving:
+            run.say(f"Saved after step {step}: --resume {run.path} goes on.")
+            return run.path
     r1.save_policy(policy, tokenizer, os.path.join(run.path, "model"), merge=config.lora_merge)
     r1.conclude(run)
     return run.path
@@ -512,7 +518,8 @@ class BaseConfig:
     seed: int = setting(0, "every random choice derives from it")
     micro_batch_tokens: int = setting(4096, "tokens, padding included, per forward pass")
     save_every: int = setting(400, "checkpoint every so many steps")
-    # what make_engine needs to know
+    # what the functions of nano_r1.py need to know; without a type: no setting
+    MAY_CHANGE, keep_checkpoints, lora_rank, offload = (), 1, 0, False
     max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
     weight_decay: float = setting(0.0, "AdamW's")
     zero_stage: int = setting(2, "DeepSpeed ZeRO stage")
@@ -543,9 +550,10 @@ def make_base(config):
     """Train the base model from scratch in one process, or go on with it, and save it."""
     _, world, device = r1.start_processes()
     work = f"{config.out}.work"
-    keep_settings(config, work)
+    checkpoint, start = r1.newest_checkpoint(work, config)
     tokenizer = make_tokenizer()
-    model = make_model(config, tokenizer).to(device)
+    model = r1.load_policy(config, checkpoint) if checkpoint else make_model(config, tokenizer)
+    model = model.to(device)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens in the vocabulary")
     engine = r1.make_engine(model, config)
 
@@ -557,7 +565,9 @@ def make_base(config):
         problems = [p for p in problems if countdown.problem_key(p) not in excluded]
         print(f"{before - len(problems)} of {before} problems left out because {config.exclude} has them")
 
-    start, started = r1.load_checkpoint(engine, work), time.time()
+    if checkpoint:
+        r1.restore_optimizer(engine, checkpoint)
+    started = time.time()
     for step in range(start + 1, config.steps + 1):
         progress = step / config.steps
         lr = config.learning_rate * min(1, step / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
@@ -572,22 +582,10 @@ def make_base(config):
             stage = "scratch work" if step <= config.pretrain_steps else "attempts"
             print(f"step {step}/{config.steps}  {stage}  loss {measured['loss']:.3f}  {left:.0f} min left", flush=True)
         if step % config.save_every == 0:
-            r1.save_checkpoint(engine, tokenizer, work, step, keep=1)
+            r1.save_checkpoint(engine, tokenizer, work, step, config)
     r1.save_policy(engine.module, tokenizer, config.out)
     shutil.rmtree(work)
     print(f"Saved {config.out}")
-
-
-def keep_settings(config, work):
-    """Remember with what settings the checkpoints in `work` are made; refuse to go on with others."""
-    path, settings = os.path.join(work, "config.json"), dataclasses.asdict(config)
-    if os.path.exists(path):
-        with open(path) as file:
-            if json.load(file) != settings:
-                raise r1.UserError(f"{work} holds checkpoints made with other settings: delete it to start afresh.")
-    os.makedirs(work, exist_ok=True)
-    with open(path, "w") as file:
-        json.dump(settings, file, indent=2)
 
 
 def parse_base_args(argv):

@@ -1,0 +1,253 @@
+"""How fast the rollout and the update of nano_r1.py are on the GPU at hand, and whether they agree. Needs no network.
+
+    python benchmarks/gpu.py                                      # shapes of Qwen2.5-0.5B, 1.5B and 3B
+    python benchmarks/gpu.py --models 3B --gradient_checkpointing --micro_batch_tokens 16384
+    python benchmarks/gpu.py --models tiny                        # a try without a GPU, a minute on 2 cores
+
+The models have the real ones' shapes and random weights, made once below --dir. Such a model hardly ever stops, so a
+step is 64 completions of 1,024 tokens; for the update half of each group gets advantage +1 and half -1: every token
+counts. Each model is a process of its own, on one GPU; its first round warms up and is not counted. Figures are medians
+of the rounds, in parentheses the smallest and the largest.
+
+- tokens a second: of the rollout and the step those sampled, of the update those through the model, prompts included.
+- MFU, model FLOPs utilisation: 2 N floating-point operations a sampled token, 6 N a trained one, over the card's dense
+  bfloat16 peak. N counts the layers' matrices and the output layer, not the input embedding. Left out: attention's own
+  products, 3-5% more at this length; the rollout's pass over the prompts; and, by convention, what
+  --gradient_checkpointing computes again (the card then does 8 N).
+- peak memory: of the whole card, other programs included; of the update what PyTorch had reserved, in parentheses how
+  much of it tensors filled. Without a GPU: of the process, since it began.
+- trainer against sampler: difference of a token's two log-probabilities, and the effective sample size, 1 where there
+  is none. Random weights are nearly indifferent between tokens: a large difference means that something is wrong, a
+  small one is not yet what a trained model would show.
+"""
+
+import argparse
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, ROOT)
+
+SIZES = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads vocab_size".split()
+SHAPES = {  # of Qwen2.5; in all of these the output layer is the input embedding (tied)
+    "0.5B": (896, 4864, 24, 14, 2, 151_936),
+    "1.5B": (1536, 8960, 28, 12, 2, 151_936),
+    "3B": (2048, 11008, 36, 16, 2, 151_936),
+    "tiny": (64, 128, 2, 2, 1, 1640),
+}
+PEAK_TFLOPS = {  # dense bfloat16 by a card's whole name, so that a slice of a card (MIG) or a slower variant has none
+    "H200|H100.*HBM3": 989, "H100 PCIe": 756, r"A100[\w -]*": 312, "L40S": 362, "GeForce RTX 4090": 165, "L4": 121,
+    "T4": 65,  # in float16: it has no bfloat16 units
+}  # fmt: skip
+
+
+def peak_tflops(card):
+    """TFLOP/s by the name that torch gives the card; None if the table does not have it."""
+    name = re.sub("^(NVIDIA|Tesla) ", "", card)
+    return next((peak for pattern, peak in PEAK_TFLOPS.items() if re.fullmatch(pattern, name)), None)
+
+
+def flops_per_token(name):
+    """2 N forward, a multiplication and an addition for each weight; 4 N backward. Biases and norms are left out."""
+    hidden, intermediate, layers, heads, kv_heads, vocabulary = SHAPES[name]
+    attention = 2 * hidden * hidden + 2 * hidden * (hidden // heads * kv_heads)  # query and output, key and value
+    mlp = 3 * hidden * intermediate  # gate, up, down
+    n = layers * (attention + mlp) + hidden * vocabulary
+    return {"rollout": 2 * n, "update": 6 * n}
+
+
+def describe_machine():
+    """For the first line, from a process of its own: one that has looked at a GPU holds some of its memory."""
+    import torch
+
+    if torch.cuda.is_available():
+        return {"card": torch.cuda.get_device_name(), "memory": torch.cuda.get_device_properties(0).total_memory}
+    return {"card": f"CPU, {os.cpu_count()} cores", "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+
+
+def random_model(name, directory, device):
+    """The path of a model of that shape with random weights, and with the embedded model's tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    import nano_r1 as r1
+
+    path = os.path.join(directory, name)
+    if os.path.isdir(path):
+        return path
+    os.makedirs(directory, exist_ok=True)
+    tokenizer = r1.load_tokenizer("models/nano-base")
+    config = Qwen2Config(
+        **dict(zip(SIZES, SHAPES[name])), tie_word_embeddings=True, max_position_embeddings=32768, rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with device:
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    with r1.written_whole(path) as hidden:
+        model.save_pretrained(hidden)
+        tokenizer.save_pretrained(hidden)
+    del model
+    torch.cuda.empty_cache()
+    return path
+
+
+def measure(name, args):
+    """One model in this process: {"sampler": who sampled, "rounds": [{what was measured: number}, ...]}."""
+    import torch
+
+    import countdown_rewards as task
+    import nano_r1 as r1
+
+    rank, world, device = r1.start_processes()
+    cuda = device.type == "cuda"
+    m, rounds = {"part": "set-up"}, []
+
+    @contextlib.contextmanager
+    def timed(part):
+        m["part"], start = part, time.perf_counter()
+        yield
+        if cuda:
+            torch.cuda.synchronize()
+        m[part] = m.get(part, 0.0) + time.perf_counter() - start
+
+    def in_use():
+        process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        free, total = torch.cuda.mem_get_info() if cuda else (0, process)
+        return total - free
+
+    try:
+        # As in nano_r1.py's main, but for the rewards.
+        same = "questions completions max_tokens rollout vllm_memory dtype zero_stage micro_batch_tokens"
+        settings = {key: getattr(args, key) for key in [*same.split(), "gradient_checkpointing"]}
+        path = random_model(name, args.dir, device)
+        config = r1.Config(model=path, prompt="chat", learning_rate=1e-6, steps=args.rounds + 1, **settings)
+        tokenizer, policy = r1.load_tokenizer(path), r1.load_model(path, config.dtype).to(device)
+        problems = task.generate_problems("train", config.questions, 0)
+        problems, max_length = r1.fit_into_context(problems, task, tokenizer, policy, config)
+        stop_ids = r1.stop_token_ids(policy, tokenizer)
+        rollout = r1.make_rollout(config, policy, tokenizer, stop_ids, (), max_length, rank, world)
+        if config.gradient_checkpointing:
+            policy.train()  # only then do transformers' layers heed it
+            policy.gradient_checkpointing_enable()
+            policy.enable_input_require_grads()
+        engine = r1.make_engine(policy, config)
+        for step in range(1, config.steps + 1):
+            with timed("rollout"):
+                episodes = r1.sample_completions(rollout, problems, task, tokenizer, config, f"step {step}")
+            m |= {"sampled": sum(e.length for e in episodes), "rollout_memory": in_use()}
+            for place, episode in enumerate(episodes):
+                episode.advantage = 1.0 if place % 2 else -1.0
+                episode.reward = {"reward": episode.advantage}
+            with timed("sync"):
+                rollout.sleep()
+            # PyTorch counts vLLM's memory as reserved even while vLLM sleeps and the card has it back. So take what the
+            # card says now, and add what PyTorch reserves from here on.
+            before = in_use() - (torch.cuda.memory_reserved() if cuda else 0)
+            if cuda:
+                torch.cuda.reset_peak_memory_stats()
+            with timed("update"):
+                r1.set_learning_rate(engine, config, step)
+                measured = r1.update_policy(engine, episodes, config, device, world)
+            m["update_memory"] = before + torch.cuda.max_memory_reserved() if cuda else in_use()
+            m["update_filled"] = before + torch.cuda.max_memory_allocated() if cuda else in_use()
+            with timed("sync"):
+                rollout.wake()
+                rollout.sync_weights(policy)
+            m |= {key.removeprefix("sampling/"): value for key, value in measured.items()}
+            m["step"] = m["rollout"] + m["update"] + m["sync"]
+            parts = ", ".join(f"{part} {m[part]:.2f} s" for part in ("rollout", "update", "sync"))
+            print(f"{name}, {f'round {step - 1}' if step > 1 else 'warm-up'}: {parts}", file=sys.stderr, flush=True)
+            rounds.append(dict(m))
+            m.clear()
+    except (RuntimeError, ValueError) as error:  # the ways in which torch, CUDA and vLLM say it
+        if not re.search("(out of|free|available|cache|allocate) memory", str(error), re.IGNORECASE):
+            raise
+        print(f"{name}: {error}", file=sys.stderr)
+        return {"failed": f"does not fit: out of memory in the {m['part']}"}
+    r1.stop_processes()
+    sampler = "vLLM" if isinstance(rollout, r1.VLLMRollout) else "the loop of section 4"
+    return {"sampler": sampler, "rounds": rounds[1:]}
+
+
+def in_own_process(what):
+    """`measure` or `describe_machine` there; its last line is JSON. What it says on stderr is seen as it comes."""
+    command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--measure", what]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"')]
+    return json.loads(lines[-1]) if lines else {"failed": f"failed (exit code {done.returncode}): see above"}
+
+
+def rows(name, figures, peak):
+    """A model's four rows of the table; one if there is nothing to report but why."""
+    if "failed" in figures:
+        return [[name, figures["failed"], *[""] * 5]]
+    column = lambda key: [m[key] for m in figures["rounds"]]
+    gib = lambda key: f"{max(column(key)) / 2**30:.1f}"
+    spread = lambda v, form: f"{statistics.median(v):{form}} ({min(v):{form}} to {max(v):{form}})"
+    differences = statistics.median(column("logp_difference_mean")), max(column("logp_difference_max"))
+    agreement = "mean {:.1e}, max {:.1e}, sample size {:.4f}".format(*differences, min(column("ess")))
+    last_two = {
+        "rollout": [f"{gib('rollout_memory')} GiB", f"sampled by {figures['sampler']}"],
+        "update": [f"{gib('update_memory')} GiB ({gib('update_filled')})", agreement],
+    }
+    table = []
+    for part, tokens in {"rollout": "sampled", "update": "tokens/update", "sync": None, "step": "sampled"}.items():
+        speeds = [count / seconds for count, seconds in zip(column(tokens), column(part))] if tokens else []
+        flops = flops_per_token(name).get(part)
+        mfu = f"{statistics.median(speeds) * flops / (peak * 1e12):.1%}" if peak and flops else ""
+        speed = spread(speeds, ",.0f") if speeds else ""
+        table.append([name, part, spread(column(part), ".2f"), speed, mfu, *last_two.get(part, ["", ""])])
+    return table
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = lambda name, help, **options: parser.add_argument(name, help=f"{help} (default: %(default)s)", **options)
+    add("--models", "shapes; tiny needs no GPU", nargs="+", choices=SHAPES, default=["0.5B", "1.5B", "3B"])
+    add("--questions", "of a step", type=int, default=8)
+    add("--completions", "of each question", type=int, default=8)
+    add("--max_tokens", "of each completion; nearly all reach it", type=int, default=1024)
+    add("--rounds", "after the warm-up", type=int, default=3)
+    add("--rollout", "as in nano_r1.py", choices=["auto", "transformers", "vllm"], default="auto")
+    add("--vllm_memory", "share of the card for vLLM", type=float, default=0.3)
+    add("--dtype", "of the policy's weights", choices=["bfloat16", "float32"], default="bfloat16")
+    add("--zero_stage", "of DeepSpeed", type=int, choices=[0, 1, 2, 3], default=2)
+    add("--micro_batch_tokens", "tokens per forward pass, padding included", type=int, default=8192)
+    add("--gradient_checkpointing", "less memory for a third more computation", action="store_true")
+    add("--peak_tflops", "of the card; left out: from a table of well-known ones", type=float)
+    add("--dir", "where the random models are kept (10 GB)", default=os.path.join(ROOT, "out", "gpu"))
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        return print(json.dumps(describe_machine() if args.measure == "card" else measure(args.measure, args)))
+
+    sys.stdout.reconfigure(line_buffering=True)  # rows are seen as they come, into a file too
+    machine = in_own_process("card")
+    installed = {d.name: d.version for d in importlib.metadata.distributions()}
+    versions = ", ".join(f"{package} {installed.get(package, '-')}" for package in ("torch", "vllm", "deepspeed"))
+    print(f"{machine['card']}, {machine['memory'] / 2**30:.1f} GiB; {versions}; {datetime.date.today()}")
+    checkpointing = ", gradient checkpointing" if args.gradient_checkpointing else ""
+    print(
+        f"{args.questions} x {args.completions} completions of {args.max_tokens} tokens, {args.dtype}, "
+        f"ZeRO {args.zero_stage}, {args.micro_batch_tokens} tokens a micro-batch{checkpointing}, {args.rounds} rounds\n"
+    )
+    header = "model, part, seconds, tokens a second, MFU, peak memory, trainer against sampler".split(", ")
+    print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+    for name in args.models:
+        for cells in rows(name, in_own_process(name), args.peak_tflops or peak_tflops(machine["card"])):
+            print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
