@@ -1041,13 +1041,15 @@ class VLLMRollout:
             self.llm.wake_up()
 
 
-def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, rank, world):
+def rollout_kind(config):
     """The engine that `--rollout` names; `auto` takes vLLM on a GPU where it is installed."""
-    kind = config.rollout
-    if kind == "auto":
-        installed = importlib.util.find_spec("vllm") is not None
-        kind = "vllm" if torch.cuda.is_available() and installed else "transformers"
-    if kind == "vllm":
+    if config.rollout != "auto":
+        return config.rollout
+    return "vllm" if torch.cuda.is_available() and importlib.util.find_spec("vllm") else "transformers"
+
+
+def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, rank, world):
+    if rollout_kind(config) == "vllm":
         size = vocabulary_size(tokenizer)  # the embedding may have more rows, padding, of which none is a token
         allowed_ids = list(range(size)) if model.get_input_embeddings().num_embeddings > size else None
         try:
@@ -2014,7 +2016,7 @@ class Clock:
 
 
 def memory_plan(policy, config, world, max_length, device):
-    """What one process will need, in bytes, about: {part: bytes}; and what there is."""
+    """What one process needs, about, in bytes: {part: bytes} always there, {part: bytes} in turn; and what there is."""
     shape, tokens = policy.config.get_text_config(), config.micro_batch_tokens
     layers, hidden = shape.num_hidden_layers, shape.hidden_size
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
@@ -2027,22 +2029,22 @@ def memory_plan(policy, config, world, max_length, device):
         available = torch.cuda.get_device_properties(device).total_memory
     else:
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // world
-    rows = min(TransformersRollout.MAX_ROWS, config.questions // world * config.completions)
-    cache = rows * max_length * layers * 2 * heads * head_size * size
-    reference = config.kl_coef > 0 and not config.lora_rank
-    plan = {
+    always = {
         "weights": everything * size // (world if stage == 3 else 1),
-        "reference": everything * size if reference else 0,
+        "reference": everything * size if config.kl_coef > 0 and not config.lora_rank else 0,
         "gradients": trained * size // (world if stage >= 2 else 1),
         "AdamW": 0 if config.offload else trained * (master + 8) // (world if stage else 1),
-        # Korthikanti et al. 2022 (arXiv:2205.05198), table 2: 34 bytes a layer and number in 16 bits, 2 if recomputed
-        "activations": tokens * layers * hidden * (2 if config.gradient_checkpointing else 34) * size // 2,
-        "logits": 4 * 4 * min(LOGITS_AT_ONCE, tokens * shape.vocab_size),
-        "KV cache": int(config.vllm_memory * available)
-        if config.rollout == "vllm" and device.type == "cuda"
-        else cache,
     }
-    return {name: value for name, value in plan.items() if value}, available
+    rows = min(TransformersRollout.MAX_ROWS, config.questions // world * config.completions)
+    cache = rows * max_length * layers * 2 * heads * head_size * size
+    in_turn = {
+        "KV cache": int(config.vllm_memory * available) if rollout_kind(config) == "vllm" else cache,
+        # Korthikanti et al. 2022 (arXiv:2205.05198), table 2: 34 bytes a layer and number in 16 bits, 2 if recomputed;
+        # and four tensors of the size of a chunk of logits
+        "activations and logits": tokens * layers * hidden * (2 if config.gradient_checkpointing else 34) * size // 2
+        + 4 * 4 * min(LOGITS_AT_ONCE, tokens * shape.vocab_size),
+    }
+    return {name: value for name, value in always.items() if value}, in_turn, available
 
 
 def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, max_length, world, device):
@@ -2052,17 +2054,18 @@ def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, max_l
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     left_out = given - trained_on - evaluated_on
     steps = f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
-    plan, available = memory_plan(policy, config, world, max_length, device)
-    parts = ", ".join(f"{name} {value / 2**20:,.0f}" for name, value in plan.items())
-    needed = f"{sum(plan.values()) / 2**20:,.0f} of {available / 2**20:,.0f} MiB a process"
+    always, in_turn, available = memory_plan(policy, config, world, max_length, device)
+    needed = sum(always.values()) + max(in_turn.values())
+    listed = lambda parts: ", ".join(f"{name} {value / 2**20:,.0f}" for name, value in parts.items())
+    memory = f"{needed / 2**20:,.0f} of {available / 2**20:,.0f} MiB a process ({listed(always)}; {listed(in_turn)})"
+    too_much = "WARNING: that is more than there is: lower --micro_batch_tokens\n" if needed > available else ""
     run.say(
         f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
         + (f"LoRA: {trained / 1e6:.3f}M of them are trained\n" if trained < size else "")
         + f"{config.task}: {trained_on} problems to train on, {evaluated_on} to evaluate on"
         + (f"; {left_out} left out, their prompts are too long" if left_out else "")
         + f"\n{'' if config.eval_only else steps}"
-        + ("" if config.eval_only else f"memory, about: {needed} ({parts})\n")
-        + ("WARNING: that is more than there is: lower --micro_batch_tokens\n" * (sum(plan.values()) > available))
+        + ("" if config.eval_only else f"memory, about: {memory}\n{too_much}")
         + f"record: {run.path}\n"
         f"a completion ends at: {', '.join(stops)}\n"
         f"the first prompt, as the model sees it:"

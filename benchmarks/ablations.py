@@ -7,11 +7,13 @@
 Each run is `python nano_r1.py` with a few flags, in out/ablations; a run that is complete is not repeated, one that was
 interrupted goes on, and one that serves several questions runs once. A variant is called higher or lower than the
 default only if each of its seeds lies above, or below, each seed of the default; otherwise the difference is within
-the noise. (With five seeds against five that happens by chance once in 126 times, on either side.)
+the noise. Two variants that do not differ would be told apart so, on either side, once in 126 times with five seeds and
+once in 10 with three.
 """
 
 import argparse
 import json
+import math
 import os
 import shlex
 import statistics
@@ -24,7 +26,7 @@ from tqdm import tqdm
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COMMON = "--questions 16 --warmup_steps 3 --schedule constant --eval_problems 512 --save_every 0"
-SETTINGS = {  # short completions make word problems the cheap ones; where length or search matters, it is Countdown
+SETTINGS = {  # short completions make word problems the cheap ones; where length matters, it is Countdown
     "gsm8k": f"--task gsm8k --steps 30 --max_tokens 64 --eval_every 10 {COMMON}",
     "countdown": f"--task countdown --steps 40 --max_tokens 200 --eval_every 20 {COMMON}",
 }
@@ -97,7 +99,7 @@ QUESTIONS = {
     ),
     "vineppo": Question(
         "Credit for a completion, or for its segments?",
-        "countdown",
+        "gsm8k",
         {"GRPO": "", "VinePPO, 4 segments, K = 4": "--credit vineppo"},
     ),
 }
@@ -242,7 +244,9 @@ def main():
     text = [
         "# What each choice changes",
         "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every seed of the variant "
-        "lies above, or below, every seed of the first row; anything else is within the noise. Made by",
+        "lies above, or below, every seed of the first row (of two variants that do not differ that would be said once "
+        f"in {math.comb(2 * len(args.seeds), len(args.seeds)) / 2:.0f} times); anything else is within the noise.",
+        "Made by",
         f"```\npython benchmarks/ablations.py {'' if args.only == list(QUESTIONS) else f'--only {shlex.join(args.only)} '}"
         f"--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
         f"{len(wanted)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "

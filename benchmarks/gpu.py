@@ -4,10 +4,9 @@
     python benchmarks/gpu.py --models 3B --gradient_checkpointing --micro_batch_tokens 16384
     python benchmarks/gpu.py --models tiny                        # a try without a GPU, a minute on 2 cores
 
-The models have the real ones' shapes and random weights, made once below --dir. Such a model hardly ever stops, so a
-step is 64 completions of 1,024 tokens; for the update half of each group gets advantage +1 and half -1: every token
-counts. Each model is a process of its own, on one GPU; its first round warms up and is not counted. Figures are medians
-of the rounds, in parentheses the smallest and the largest.
+The models have the real ones' shapes and random weights, made once below --dir. They hardly ever stop, so a step is 64
+completions of 1,024 tokens; for the update half of each group gets advantage +1 and half -1: every token counts. Each
+model is a process of its own, on one GPU; its first round warms up. Figures are medians (smallest to largest).
 
 - tokens a second: of the rollout and the step those sampled, of the update those through the model, prompts included.
 - MFU, model FLOPs utilisation: 2 N floating-point operations a sampled token, 6 N a trained one, over the card's dense
@@ -17,8 +16,8 @@ of the rounds, in parentheses the smallest and the largest.
 - peak memory: of the whole card, other programs included; of the update what PyTorch had reserved, in parentheses how
   much of it tensors filled. Without a GPU: of the process, since it began.
 - trainer against sampler: difference of a token's two log-probabilities, and the effective sample size, 1 where there
-  is none. Random weights are nearly indifferent between tokens: a large difference means that something is wrong, a
-  small one is not yet what a trained model would show.
+  is none. Random weights hardly prefer any token: a large difference means that something is wrong, a small one is not
+  yet what a trained model would show.
 """
 
 import argparse
@@ -74,18 +73,17 @@ def describe_machine():
     return {"card": f"CPU, {os.cpu_count()} cores", "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
 
 
-def random_model(name, directory, device):
-    """The path of a model of that shape with random weights, and with the embedded model's tokenizer."""
+def random_model(name, directory, device, tokenizer):
+    """The path of a model of that shape with random weights, made at the first call."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    import nano_r1 as r1
+    from nano_r1 import written_whole
 
     path = os.path.join(directory, name)
     if os.path.isdir(path):
         return path
     os.makedirs(directory, exist_ok=True)
-    tokenizer = r1.load_tokenizer("models/nano-base")
     config = Qwen2Config(
         **dict(zip(SIZES, SHAPES[name])), tie_word_embeddings=True, max_position_embeddings=32768, rms_norm_eps=1e-6,
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
@@ -94,7 +92,7 @@ def random_model(name, directory, device):
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    with r1.written_whole(path) as hidden:
+    with written_whole(path) as hidden:
         model.save_pretrained(hidden)
         tokenizer.save_pretrained(hidden)
     del model
@@ -128,11 +126,11 @@ def measure(name, args):
 
     try:
         # As in nano_r1.py's main, but for the rewards.
-        same = "questions completions max_tokens rollout vllm_memory dtype zero_stage micro_batch_tokens"
-        settings = {key: getattr(args, key) for key in [*same.split(), "gradient_checkpointing"]}
-        path = random_model(name, args.dir, device)
-        config = r1.Config(model=path, prompt="chat", learning_rate=1e-6, steps=args.rounds + 1, **settings)
-        tokenizer, policy = r1.load_tokenizer(path), r1.load_model(path, config.dtype).to(device)
+        tokenizer = r1.load_tokenizer("models/nano-base")  # of fewer tokens than the models have
+        path = random_model(name, args.dir, device, tokenizer)
+        same = {key: value for key, value in vars(args).items() if hasattr(r1.Config, key)}
+        config = r1.Config(model=path, prompt="chat", learning_rate=1e-6, steps=args.rounds + 1, **same)
+        policy = r1.load_model(path, config.dtype).to(device)
         problems = task.generate_problems("train", config.questions, 0)
         problems, max_length = r1.fit_into_context(problems, task, tokenizer, policy, config)
         stop_ids = r1.stop_token_ids(policy, tokenizer)
@@ -170,14 +168,14 @@ def measure(name, args):
             print(f"{name}, {f'round {step - 1}' if step > 1 else 'warm-up'}: {parts}", file=sys.stderr, flush=True)
             rounds.append(dict(m))
             m.clear()
-    except (RuntimeError, ValueError) as error:  # the ways in which torch, CUDA and vLLM say it
+    except (RuntimeError, ValueError, r1.UserError) as error:  # the ways in which torch, CUDA and vLLM say it
         if not re.search("(out of|free|available|cache|allocate) memory", str(error), re.IGNORECASE):
             raise
         print(f"{name}: {error}", file=sys.stderr)
         return {"failed": f"does not fit: out of memory in the {m['part']}"}
-    r1.stop_processes()
-    sampler = "vLLM" if isinstance(rollout, r1.VLLMRollout) else "the loop of section 4"
-    return {"sampler": sampler, "rounds": rounds[1:]}
+    if not isinstance(rollout, r1.VLLMRollout):  # which leaves the process group itself
+        r1.stop_processes()
+    return {"sampler": type(rollout).__name__, "rounds": rounds[1:]}
 
 
 def in_own_process(what):
@@ -198,7 +196,7 @@ def rows(name, figures, peak):
     differences = statistics.median(column("logp_difference_mean")), max(column("logp_difference_max"))
     agreement = "mean {:.1e}, max {:.1e}, sample size {:.4f}".format(*differences, min(column("ess")))
     last_two = {
-        "rollout": [f"{gib('rollout_memory')} GiB", f"sampled by {figures['sampler']}"],
+        "rollout": [f"{gib('rollout_memory')} GiB", f"by {figures['sampler']}"],
         "update": [f"{gib('update_memory')} GiB ({gib('update_filled')})", agreement],
     }
     table = []
@@ -237,11 +235,7 @@ def main():
     installed = {d.name: d.version for d in importlib.metadata.distributions()}
     versions = ", ".join(f"{package} {installed.get(package, '-')}" for package in ("torch", "vllm", "deepspeed"))
     print(f"{machine['card']}, {machine['memory'] / 2**30:.1f} GiB; {versions}; {datetime.date.today()}")
-    checkpointing = ", gradient checkpointing" if args.gradient_checkpointing else ""
-    print(
-        f"{args.questions} x {args.completions} completions of {args.max_tokens} tokens, {args.dtype}, "
-        f"ZeRO {args.zero_stage}, {args.micro_batch_tokens} tokens a micro-batch{checkpointing}, {args.rounds} rounds\n"
-    )
+    print(", ".join(f"{k} {v}" for k, v in vars(args).items() if k not in ("models", "dir", "measure")) + "\n")
     header = "model, part, seconds, tokens a second, MFU, peak memory, trainer against sampler".split(", ")
     print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for name in args.models:

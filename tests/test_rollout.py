@@ -60,6 +60,23 @@ def test_greedy_is_what_generate_gives(rollout, policy, prompts, tokenizer):
         assert completion.token_ids == theirs[0, len(prompt) :].tolist()
 
 
+def test_entries_that_only_pad_the_embedding_are_never_sampled(prompts, tokenizer):
+    """64 more rows than the tokenizer has tokens, likely ones; log-probabilities are of the distribution without them."""
+    model = r1.load_model("models/nano-base", "float32").eval()
+    size = r1.vocabulary_size(tokenizer)
+    model.resize_token_embeddings(size + 64, mean_resizing=False)
+    with torch.no_grad():
+        weight = model.get_output_embeddings().weight
+        weight[size:] = 2 * weight[5:6]
+    rollout = r1.TransformersRollout(model, [tokenizer.eos_token_id], 0, tokenizer)
+    groups = rollout.generate(prompts, 8, 1.0, 40, seeds(prompts, 1))
+    assert max(i for group in groups for c in group for i in c.token_ids) < size
+    (first,) = rollout.generate(prompts[:1], 1, 1.0, 1, seeds(prompts[:1], 1))[0]
+    with torch.no_grad():
+        expected = model(torch.tensor(prompts[:1])).logits[0, -1, :size].log_softmax(-1)[first.token_ids[0]]
+    assert first.logprobs[0] == pytest.approx(expected.item(), abs=1e-4)
+
+
 def test_one_list_of_n_completions_for_each_prompt_in_order(rollout, prompts):
     groups = rollout.generate(prompts, 3, 1.0, 20, seeds(prompts, 1))
     assert [len(g) for g in groups] == [3] * len(prompts)

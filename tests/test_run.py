@@ -49,7 +49,7 @@ def test_the_end_says_from_what_to_what_and_where_everything_is(run):
 def test_the_libraries_print_nothing(run):
     done, _ = run
     assert done.stderr == ""
-    shown = ("models/nano-base:", "countdown:", "4 steps of", "record:", "a completion ends at:", "the first prompt", "step ")
+    shown = ("models/nano-base:", "countdown:", "4 steps of", "memory, about:", "record:", "a completion ends at:", "the first prompt", "step ")
     shown += ("evaluation after step", "  ", "pass@1", "0.", "model  ", "curves  ", "episodes  ", "metrics  ")
     assert [line for line in done.stdout.splitlines() if line and not line.startswith(shown)] == []
 
@@ -290,10 +290,12 @@ def test_the_embedded_model_is_small_and_loads():
         ({"completions/clipped_ratio": 0.6}, "more than half"),
         ({"frac_reward_zero_std": 1.0}, "no signal"),
         ({"sampling/logp_difference_mean": 0.5}, "sampler and trainer disagree"),
+        ({"bad_updates": 1.0}, "not finite"),
     ],
 )
 def test_silent_failures_are_announced(change, says):
-    healthy = {"completions/clipped_ratio": 0.1, "frac_reward_zero_std": 0.2, "sampling/logp_difference_mean": 1e-6}
+    healthy = {"completions/clipped_ratio": 0.1, "frac_reward_zero_std": 0.2, "bad_updates": 0}
+    healthy["sampling/logp_difference_mean"] = 1e-6
     assert list(r1.complaints(healthy, r1.Config())) == []
     (sentence,) = r1.complaints({**healthy, **change}, r1.Config())
     assert says in sentence

@@ -278,12 +278,14 @@ def test_memory_that_runs_out_says_what_to_lower():
 def test_the_memory_plan_counts_weights_gradients_and_adamw():
     model = tiny_model()
     count = sum(p.numel() for p in model.parameters())
-    plan, available = r1.memory_plan(model, config(), 1, 100, DEVICE)
-    assert (plan["weights"], plan["gradients"], plan["AdamW"]) == (4 * count, 4 * count, 12 * count)
-    assert "reference" not in plan and available > 2**28
-    plan, _ = r1.memory_plan(model, config(dtype="bfloat16", zero_stage=3, kl_coef=0.1), 2, 100, DEVICE)
-    assert (plan["weights"], plan["gradients"], plan["AdamW"]) == (count, count, 6 * count)
-    assert plan["reference"] == 2 * count
+    always, in_turn, available = r1.memory_plan(model, config(), 1, 100, DEVICE)
+    assert always == {"weights": 4 * count, "gradients": 4 * count, "AdamW": 12 * count} and available > 2**28
+    # 256 completions of 100 tokens, 2 layers, keys and values of 1 head of 8; 60 tokens of 2 layers x 16 and 50 logits
+    assert in_turn == {"KV cache": 256 * 100 * 2 * 2 * 8 * 4, "activations and logits": 60 * 32 * 68 + 16 * 60 * 50}
+    sharded = config(dtype="bfloat16", zero_stage=3, kl_coef=0.1)
+    always, _, _ = r1.memory_plan(model, sharded, 2, 100, DEVICE)
+    assert always == {"weights": count, "reference": 2 * count, "gradients": count, "AdamW": 6 * count}
+    assert "AdamW" not in r1.memory_plan(model, config(offload=True), 1, 100, DEVICE)[0]
 
 
 def test_check_sync_stops_a_run_whose_sampler_has_other_weights(tokenizer):

@@ -79,6 +79,71 @@ def test_after_a_sync_vllm_samples_the_new_policy_and_without_it_the_old_one(rol
     assert mismatch(policy, prompts, rollout.generate(prompts, 2, 1.0, 50, seeds(prompts, 1))) < 1e-3
 
 
+@pytest.fixture
+def check(rollout, policy, tokenizer):
+    """--check_sync with prompts longer than a block of vLLM's prefix cache, once passed."""
+    config = r1.Config(max_tokens=20, prompt="chat")
+    problems = task.generate_problems("test", 8, 0)
+    check = lambda: r1.check_sync(rollout, policy, problems, task, tokenizer, config, torch.device("cpu"), 0, 1)
+    check()
+    return check
+
+
+def test_check_sync_passes_after_a_sync(rollout, policy, check):
+    moved(policy)
+    rollout.sync_weights(policy)
+    check()
+
+
+def test_check_sync_catches_a_skipped_sync(policy, check):
+    moved(policy)
+    with pytest.raises(r1.UserError, match="does not have the trainer's weights"):
+        check()
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_check_sync_catches_a_half_sync(rollout, policy, check, monkeypatch, half):
+    moved(policy)
+    whole = r1.merged_weights
+    monkeypatch.setattr(r1, "merged_weights", lambda model: dict(list(whole(model).items())[half::2]))
+    with pytest.raises(r1.UserError, match="does not have the trainer's weights"):
+        rollout.sync_weights(policy)
+        check()
+
+
+def test_check_sync_catches_a_stale_prefix_cache(rollout, policy, check, monkeypatch):
+    moved(policy)
+    monkeypatch.setattr(rollout.llm, "reset_prefix_cache", lambda: True)
+    rollout.sync_weights(policy)
+    with pytest.raises(r1.UserError, match="does not have the trainer's weights"):
+        check()
+
+
+def test_the_run_stops_where_vllm_keeps_its_prefix_cache(rollout, policy, monkeypatch):
+    monkeypatch.setattr(rollout.llm, "reset_prefix_cache", lambda: False)
+    with pytest.raises(RuntimeError, match="prefix cache"):
+        rollout.sync_weights(policy)
+
+
+def test_entries_that_only_pad_the_embedding_are_never_sampled(prompts, tokenizer, tmp_path):
+    """64 more rows than the tokenizer has tokens, and as likely as can be: the largest rows of the output layer."""
+    model = r1.load_model(MODEL, "float32")
+    size = r1.vocabulary_size(tokenizer)
+    model.resize_token_embeddings(size + 64, mean_resizing=False)
+    with torch.no_grad():
+        weight = model.get_output_embeddings().weight
+        weight[size:] = weight[:size].repeat_interleave(2, dim=0)[torch.randint(0, 2 * size, (64,))] * 3
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = r1.Config(rollout="vllm", model=str(tmp_path))
+    padded = r1.make_rollout(config, model, tokenizer, [tokenizer.eos_token_id], (), 400, 0, 1)
+    ids = {i for group in padded.generate(prompts, 8, 1.0, 60, seeds(prompts, 3)) for c in group for i in c.token_ids}
+    assert ids and max(ids) < size
+    padded.allowed_ids = None  # without that they are
+    ids = {i for group in padded.generate(prompts, 8, 1.0, 60, seeds(prompts, 3)) for c in group for i in c.token_ids}
+    assert max(ids) >= size
+
+
 def test_adapters_are_part_of_what_vllm_samples_from(rollout, policy, prompts):
     adapted = r1.add_lora(policy, r1.Config(lora_rank=4)).eval()
     torch.manual_seed(0)
