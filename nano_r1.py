@@ -1125,8 +1125,7 @@ def save_policy(model, tokenizer, path, merge=False):
 
 def optimized(engine):
     """The float32 tensors that AdamW steps: ZeRO's flat shares of them, or the weights themselves."""
-    shares = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition")
-    for name in shares:  # ZeRO 1 and 2, ZeRO 3, bfloat16 without ZeRO
+    for name in ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat"):  # ZeRO 1 and 2, ZeRO 3
         if hasattr(engine.optimizer, name):
             return getattr(engine.optimizer, name)
     return [p for group in engine.optimizer.param_groups for p in group["params"]]
@@ -1154,8 +1153,9 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
     if first:
         for old in list_checkpoints(directory)[: -config.keep_checkpoints]:
             half = os.path.join(directory, f".{old}.tmp")  # hidden first, so that none is ever seen half deleted
+            remove(half)
             os.rename(os.path.join(directory, old), half)
-            shutil.rmtree(half)
+            remove(half)
     dist.barrier()
 
 

@@ -17,7 +17,7 @@ model is a process of its own, on one GPU; its first round warms up. Figures are
   much of it tensors filled. Without a GPU: of the process, since it began.
 - trainer against sampler: difference of a token's two log-probabilities, and the effective sample size, 1 where there
   is none. Random weights hardly prefer any token: a large difference means that something is wrong, a small one is not
-  yet what a trained model would show.
+  yet what a trained model would show. (0.0018 of it: the sampler passes over the vocabulary's padding.)
 """
 
 import argparse
@@ -43,6 +43,7 @@ SHAPES = {  # of Qwen2.5; in all of these the output layer is the input embeddin
     "3B": (2048, 11008, 36, 16, 2, 151_936),
     "tiny": (64, 128, 2, 2, 1, 1640),
 }
+TOKENS = 151_665  # that Qwen2.5's tokenizer knows; the other 271 of its vocabulary are padding
 PEAK_TFLOPS = {  # dense bfloat16 by a card's whole name, so that a slice of a card (MIG) or a slower variant has none
     "H200|H100.*HBM3": 989, "H100 PCIe": 756, r"A100[\w -]*": 312, "L40S": 362, "GeForce RTX 4090": 165, "L4": 121,
     "T4": 65,  # in float16: it has no bfloat16 units
@@ -73,17 +74,18 @@ def describe_machine():
     return {"card": f"CPU, {os.cpu_count()} cores", "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
 
 
-def random_model(name, directory, device, tokenizer):
+def random_model(name, directory, device):
     """The path of a model of that shape with random weights, made at the first call."""
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from nano_r1 import written_whole
+    from nano_r1 import load_tokenizer, written_whole
 
     path = os.path.join(directory, name)
     if os.path.isdir(path):
         return path
     os.makedirs(directory, exist_ok=True)
+    tokenizer = load_tokenizer("models/nano-base")
     config = Qwen2Config(
         **dict(zip(SIZES, SHAPES[name])), tie_word_embeddings=True, max_position_embeddings=32768, rms_norm_eps=1e-6,
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
@@ -95,6 +97,14 @@ def random_model(name, directory, device, tokenizer):
     with written_whole(path) as hidden:
         model.save_pretrained(hidden)
         tokenizer.save_pretrained(hidden)
+        if config.vocab_size > TOKENS:  # as large as the real one's, by a last token far from the others
+            with open(os.path.join(hidden, "tokenizer.json"), "r+") as file:
+                content = json.load(file)
+                content["model"]["vocab"] |= {token["content"]: token["id"] for token in content["added_tokens"]}
+                content["model"]["vocab"]["<last>"] = TOKENS - 1
+                file.seek(0)
+                json.dump(content, file)
+                file.truncate()
     del model
     torch.cuda.empty_cache()
     return path
@@ -126,11 +136,10 @@ def measure(name, args):
 
     try:
         # As in nano_r1.py's main, but for the rewards.
-        tokenizer = r1.load_tokenizer("models/nano-base")  # of fewer tokens than the models have
-        path = random_model(name, args.dir, device, tokenizer)
+        path = random_model(name, args.dir, device)
         same = {key: value for key, value in vars(args).items() if hasattr(r1.Config, key)}
         config = r1.Config(model=path, prompt="chat", learning_rate=1e-6, steps=args.rounds + 1, **same)
-        policy = r1.load_model(path, config.dtype).to(device)
+        tokenizer, policy = r1.load_tokenizer(path), r1.load_model(path, config.dtype).to(device)
         problems = task.generate_problems("train", config.questions, 0)
         problems, max_length = r1.fit_into_context(problems, task, tokenizer, policy, config)
         stop_ids = r1.stop_token_ids(policy, tokenizer)
