@@ -748,6 +748,10 @@ def make_engine(model, config):
     """The DeepSpeed engine that owns the weights, their gradients and AdamW's state, at the chosen ZeRO stage."""
     import deepspeed
 
+    if config.gradient_checkpointing:
+        model.train()  # from_pretrained returns a model in evaluation mode, in which its layers would not recompute
+        model.gradient_checkpointing_enable()
+        model.enable_input_require_grads()
     # Plain float32 without ZeRO is the one form in which DeepSpeed clips the gradient but tells nobody its norm.
     clip_here = config.zero_stage == 0 and config.dtype == "float32"
     engine, *_ = deepspeed.initialize(
@@ -980,14 +984,14 @@ class TransformersRollout:
 class VLLMRollout:
     """vLLM in this process: paged KV cache, continuous batching, prefix caching; on a GPU it sleeps while we train."""
 
-    def __init__(self, model_path, stop_ids, stop_texts, max_length, config, rank, world, allowed_ids=None):
+    def __init__(self, model_path, stop_ids, stop_texts, max_length, config, rank, world, padding_ids=()):
         cuda = torch.cuda.is_available()
         if not cuda:
             os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; without it vLLM takes a share of all memory
         from vllm import LLM
 
         self.stop_ids, self.stop_texts, self.can_sleep = stop_ids, list(stop_texts), cuda
-        self.allowed_ids = allowed_ids  # None: all
+        self.bias = {i: -100.0 for i in padding_ids} or None  # no token: never sampled
         options = {"enforce_eager": True}
         if cuda:
             options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True}
@@ -1013,7 +1017,7 @@ class VLLMRollout:
             SamplingParams(
                 n=n, temperature=temperature, max_tokens=limit, seed=seed, logprobs=0,
                 stop_token_ids=self.stop_ids, stop=self.stop_texts, include_stop_str_in_output=True,
-                detokenize=bool(self.stop_texts), allowed_token_ids=self.allowed_ids,
+                detokenize=bool(self.stop_texts), logit_bias=self.bias,
             )
             for seed, limit in zip(seeds, limits)
         ]  # fmt: skip
@@ -1050,10 +1054,10 @@ def rollout_kind(config):
 
 def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, rank, world):
     if rollout_kind(config) == "vllm":
-        size = vocabulary_size(tokenizer)  # the embedding may have more rows, padding, of which none is a token
-        allowed_ids = list(range(size)) if model.get_input_embeddings().num_embeddings > size else None
+        # The embedding may have more rows than there are tokens, to pad it to a round size.
+        padding_ids = range(vocabulary_size(tokenizer), model.get_input_embeddings().num_embeddings)
         try:
-            return VLLMRollout(config.model, stop_ids, stop_texts, max_length, config, rank, world, allowed_ids)
+            return VLLMRollout(config.model, stop_ids, stop_texts, max_length, config, rank, world, padding_ids)
         except ImportError as error:
             raise UserError(f"vLLM could not be imported ({error}): see requirements-gpu.txt.") from None
         except ValueError as error:  # as a rule about memory
@@ -2147,11 +2151,7 @@ def main(config):
     reference = None
     if config.kl_coef > 0:  # with adapters the reference costs no memory: it is the policy with the adapters off
         reference = policy if config.lora_rank else load_model(config.model, config.dtype).to(device).eval()
-    if config.gradient_checkpointing:
-        policy.gradient_checkpointing_enable()
-        policy.enable_input_require_grads()
     engine = make_engine(policy, config)
-
     if checkpoint:
         restore_optimizer(engine, checkpoint)
     if config.resume:

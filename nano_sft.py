@@ -225,9 +225,6 @@ def tune(config):
         f"{r1.quoted(task.format_prompt(problems[0], tokenizer, config.prompt)[:2000])}"
     )
     rollout = r1.make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
-    if config.gradient_checkpointing:
-        policy.gradient_checkpointing_enable()
-        policy.enable_input_require_grads()
     engine = r1.make_engine(policy, config)
     rollout.sleep()
     if checkpoint:
@@ -519,7 +516,7 @@ class BaseConfig:
     micro_batch_tokens: int = setting(4096, "tokens, padding included, per forward pass")
     save_every: int = setting(400, "checkpoint every so many steps")
     # what the functions of nano_r1.py need to know; without a type: no setting
-    MAY_CHANGE, keep_checkpoints, lora_rank, offload = (), 1, 0, False
+    MAY_CHANGE, keep_checkpoints, lora_rank, offload, gradient_checkpointing = (), 1, 0, False, False
     max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
     weight_decay: float = setting(0.0, "AdamW's")
     zero_stage: int = setting(2, "DeepSpeed ZeRO stage")
@@ -610,6 +607,7 @@ if __name__ == "__main__":
     try:
         command_line(sys.argv[1:])
         r1.stop_processes()
+        sys.exit(128 + r1.SIGNALS[0][0] if r1.SIGNALS else 0)
     except r1.UserError as error:
         print(f"nano_sft.py: {error}", file=sys.stderr)
         sys.exit(2)

@@ -8,11 +8,10 @@ The models have the real ones' shapes and random weights, made once below --dir.
 completions of 1,024 tokens; for the update half of each group gets advantage +1 and half -1: every token counts. Each
 model is a process of its own, on one GPU; its first round warms up. Figures are medians (smallest to largest).
 
-- tokens a second: of the rollout and the step those sampled, of the update those through the model, prompts included.
+- tokens a second: of rollout and step those sampled, of the update those through the model, prompts included.
 - MFU, model FLOPs utilisation: 2 N floating-point operations a sampled token, 6 N a trained one, over the card's dense
-  bfloat16 peak. N counts the layers' matrices and the output layer, not the input embedding. Left out: attention's own
-  products, 3-5% more at this length; the rollout's pass over the prompts; and, by convention, what
-  --gradient_checkpointing computes again (the card then does 8 N).
+  bfloat16 peak. N: the layers' matrices and the output layer, not the embedding. Left out: attention's products (3-5%
+  more), the rollout's pass over prompts, by convention what --gradient_checkpointing computes again (8 N in all).
 - peak memory: of the whole card, other programs included; of the update what PyTorch had reserved, in parentheses how
   much of it tensors filled. Without a GPU: of the process, since it began.
 - trainer against sampler: difference of a token's two log-probabilities, and the effective sample size, 1 where there
@@ -26,6 +25,7 @@ import datetime
 import importlib.metadata
 import json
 import os
+import pathlib
 import re
 import resource
 import statistics
@@ -81,15 +81,14 @@ def random_model(name, directory, device):
 
     from nano_r1 import load_tokenizer, written_whole
 
+    os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, name)
     if os.path.isdir(path):
         return path
-    os.makedirs(directory, exist_ok=True)
     tokenizer = load_tokenizer("models/nano-base")
     config = Qwen2Config(
         **dict(zip(SIZES, SHAPES[name])), tie_word_embeddings=True, max_position_embeddings=32768, rms_norm_eps=1e-6,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-        bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.eos_token_id,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6}, eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
     torch.manual_seed(0)
     with device:
@@ -98,13 +97,11 @@ def random_model(name, directory, device):
         model.save_pretrained(hidden)
         tokenizer.save_pretrained(hidden)
         if config.vocab_size > TOKENS:  # as large as the real one's, by a last token far from the others
-            with open(os.path.join(hidden, "tokenizer.json"), "r+") as file:
-                content = json.load(file)
-                content["model"]["vocab"] |= {token["content"]: token["id"] for token in content["added_tokens"]}
-                content["model"]["vocab"]["<last>"] = TOKENS - 1
-                file.seek(0)
-                json.dump(content, file)
-                file.truncate()
+            file = pathlib.Path(hidden, "tokenizer.json")
+            content = json.loads(file.read_text())
+            added = {token["content"]: token["id"] for token in content["added_tokens"]}
+            content["model"]["vocab"] |= {**added, "<last>": TOKENS - 1}
+            file.write_text(json.dumps(content))
     del model
     torch.cuda.empty_cache()
     return path
@@ -130,12 +127,12 @@ def measure(name, args):
         m[part] = m.get(part, 0.0) + time.perf_counter() - start
 
     def in_use():
-        process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        free, total = torch.cuda.mem_get_info() if cuda else (0, process)
+        if not cuda:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        free, total = torch.cuda.mem_get_info()
         return total - free
 
-    try:
-        # As in nano_r1.py's main, but for the rewards.
+    try:  # as in nano_r1.py's main, but for the rewards
         path = random_model(name, args.dir, device)
         same = {key: value for key, value in vars(args).items() if hasattr(r1.Config, key)}
         config = r1.Config(model=path, prompt="chat", learning_rate=1e-6, steps=args.rounds + 1, **same)
@@ -171,10 +168,9 @@ def measure(name, args):
             with timed("sync"):
                 rollout.wake()
                 rollout.sync_weights(policy)
-            m |= {key.removeprefix("sampling/"): value for key, value in measured.items()}
-            m["step"] = m["rollout"] + m["update"] + m["sync"]
+            m |= {**measured, "step": m["rollout"] + m["update"] + m["sync"]}
             parts = ", ".join(f"{part} {m[part]:.2f} s" for part in ("rollout", "update", "sync"))
-            print(f"{name}, {f'round {step - 1}' if step > 1 else 'warm-up'}: {parts}", file=sys.stderr, flush=True)
+            print(f"{name}, {f'round {step - 1}' if step > 1 else 'warm-up'}: {parts}", file=sys.stderr)
             rounds.append(dict(m))
             m.clear()
     except (RuntimeError, ValueError, r1.UserError) as error:  # the ways in which torch, CUDA and vLLM say it
@@ -202,12 +198,11 @@ def rows(name, figures, peak):
     column = lambda key: [m[key] for m in figures["rounds"]]
     gib = lambda key: f"{max(column(key)) / 2**30:.1f}"
     spread = lambda v, form: f"{statistics.median(v):{form}} ({min(v):{form}} to {max(v):{form}})"
-    differences = statistics.median(column("logp_difference_mean")), max(column("logp_difference_max"))
-    agreement = "mean {:.1e}, max {:.1e}, sample size {:.4f}".format(*differences, min(column("ess")))
-    last_two = {
-        "rollout": [f"{gib('rollout_memory')} GiB", f"by {figures['sampler']}"],
-        "update": [f"{gib('update_memory')} GiB ({gib('update_filled')})", agreement],
-    }
+    mean, largest = (column(f"sampling/logp_difference_{which}") for which in ("mean", "max"))
+    agreement = f"mean {statistics.median(mean):.1e}, max {max(largest):.1e}"
+    agreement += f", sample size {min(column('sampling/ess')):.4f}"
+    last_two = {"rollout": [f"{gib('rollout_memory')} GiB", f"by {figures['sampler']}"]}
+    last_two["update"] = [f"{gib('update_memory')} GiB ({gib('update_filled')})", agreement]
     table = []
     for part, tokens in {"rollout": "sampled", "update": "tokens/update", "sync": None, "step": "sampled"}.items():
         speeds = [count / seconds for count, seconds in zip(column(tokens), column(part))] if tokens else []
@@ -242,11 +237,11 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)  # rows are seen as they come, into a file too
     machine = in_own_process("card")
     installed = {d.name: d.version for d in importlib.metadata.distributions()}
-    versions = ", ".join(f"{package} {installed.get(package, '-')}" for package in ("torch", "vllm", "deepspeed"))
+    versions = ", ".join(f"{name} {installed.get(name, '-')}" for name in ("torch", "vllm", "deepspeed"))
     print(f"{machine['card']}, {machine['memory'] / 2**30:.1f} GiB; {versions}; {datetime.date.today()}")
     print(", ".join(f"{k} {v}" for k, v in vars(args).items() if k not in ("models", "dir", "measure")) + "\n")
-    header = "model, part, seconds, tokens a second, MFU, peak memory, trainer against sampler".split(", ")
-    print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+    print("| model | part | seconds | tokens a second | MFU | peak memory | trainer against sampler |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name in args.models:
         for cells in rows(name, in_own_process(name), args.peak_tflops or peak_tflops(machine["card"])):
             print(f"| {' | '.join(cells)} |")

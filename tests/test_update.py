@@ -331,6 +331,22 @@ def test_without_dynamic_sampling_the_batch_is_what_was_sampled():
     assert r1.fill_batch(episodes, config(questions=2, completions=2), 0, 1) is episodes
 
 
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}], ids=["all weights", "lora"])
+def test_gradient_checkpointing_recomputes_and_changes_nothing(changes, tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    results, passes = [], []
+    for recompute in (False, True):
+        c = config(model=str(tmp_path), gradient_checkpointing=recompute, micro_batch_tokens=10_000, **changes)
+        model, count = r1.load_policy(c), []
+        next(m for m in model.modules() if type(m).__name__ == "Qwen2DecoderLayer").mlp.register_forward_pre_hook(
+            lambda *_: count.append(1)
+        )
+        results.append(updated(c, make_episodes(), model)[0])
+        passes.append(len(count))
+    assert passes == [1, 2]  # once more in the backward pass
+    assert_same(*results, tolerance=1e-6)
+
+
 def test_rewards_of_a_step_become_advantages_of_its_episodes():
     problem = {"nums": [1, 2, 4], "target": 7}
     texts = ["\n</think>\n<answer>1+2+4</answer>", "\n</think>\n<answer>1*2*4</answer>", "?", "?"]

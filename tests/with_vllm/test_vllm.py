@@ -139,7 +139,7 @@ def test_entries_that_only_pad_the_embedding_are_never_sampled(prompts, tokenize
     padded = r1.make_rollout(config, model, tokenizer, [tokenizer.eos_token_id], (), 400, 0, 1)
     ids = {i for group in padded.generate(prompts, 8, 1.0, 60, seeds(prompts, 3)) for c in group for i in c.token_ids}
     assert ids and max(ids) < size
-    padded.allowed_ids = None  # without that they are
+    padded.bias = None  # without that they are
     ids = {i for group in padded.generate(prompts, 8, 1.0, 60, seeds(prompts, 3)) for c in group for i in c.token_ids}
     assert max(ids) >= size
 
