@@ -330,7 +330,7 @@ def compute_entropy(logits):
     return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
 
 
-LOGITS_AT_ONCE = 2**25  # float32 numbers, 128 MiB: 220 tokens over Qwen's vocabulary of 151,936
+LOGITS_AT_ONCE = 2**27 if torch.cuda.is_available() else 2**25  # float32 numbers: 883 or 220 tokens of Qwen's
 
 
 @contextlib.contextmanager
@@ -595,8 +595,9 @@ def start_processes():
     import deepspeed
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # DeepSpeed would compile a shared-memory all-reduce at the first start on a CPU: a minute, and gloo does it too.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if not torch.cuda.is_available():
+        # DeepSpeed would compile a shared-memory all-reduce at the first start: a minute, and gloo does it too.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device, backend = torch.device("cpu"), "gloo"
     if torch.cuda.is_available():
@@ -612,10 +613,16 @@ def start_processes():
     return rank, world, device
 
 
+BEFORE_PARTING = []  # functions; vLLM wants to shut down while the processes are still joined
+
+
 def stop_processes():
     """Leave together: a process that ends while another still talks to it may abort."""
     dist.barrier()
-    dist.destroy_process_group()
+    for function in BEFORE_PARTING:
+        function()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def all_reduce(value, op=dist.ReduceOp.SUM):
@@ -991,7 +998,8 @@ class VLLMRollout:
         from vllm import LLM
 
         self.stop_ids, self.stop_texts, self.can_sleep = stop_ids, list(stop_texts), cuda
-        self.bias = {i: -100.0 for i in padding_ids} or None  # no token: never sampled
+        few = len(padding_ids) <= 1024  # vLLM's limit; Qwen2.5 has 271
+        self.bias = {i: -100.0 for i in padding_ids} if few else None  # no token: never sampled
         options = {"enforce_eager": True}
         if cuda:
             options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True}
@@ -1006,6 +1014,7 @@ class VLLMRollout:
             disable_log_stats=True,
             **options,
         )
+        BEFORE_PARTING.append(self.llm.llm_engine.engine_core.shutdown)
 
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         if not prompt_token_ids:  # this process has no share of a small evaluation
