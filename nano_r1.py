@@ -67,7 +67,11 @@ def setting(default, help, choices=None):
 class Config:
     """Everything a run depends on; saved as `config.json` in the run's directory."""
 
-    MAY_CHANGE = ("steps", "resume", "wandb", "out", "name")  # when a run is resumed
+    # What may differ when a run is resumed: how long, where, and what does not touch its numbers but for rounding.
+    MAY_CHANGE = (
+        "steps resume wandb out name micro_batch_tokens vllm_memory gradient_checkpointing check_sync save_every "
+        "keep_checkpoints eval_every max_bad_steps"
+    ).split()
 
     # what to learn, and from what
     task: str = setting("countdown", "the task: the module TASK_rewards.py beside this file")
@@ -146,7 +150,9 @@ class Config:
         2, "DeepSpeed ZeRO: 2 shards optimizer and gradients over the processes, 3 the weights too", [0, 1, 2, 3]
     )
     check_sync: bool = setting(
-        False, "after each step compare the sampler's log-probabilities with the trainer's, and stop where they differ"
+        False,
+        "prove that the sampler gets all weights: compare its log-probabilities with the trainer's, at the start with "
+        "weights moved visibly, then after each step; stop where they differ",
     )
     dtype: str = setting(
         "float32", "of the policy's weights [GPU: bfloat16, with float32 master weights]", ["float32", "bfloat16"]
@@ -187,7 +193,7 @@ DESCRIPTION = "Teach a base language model to reason with reinforcement learning
 
 
 def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DESCRIPTION, hidden=()):
-    """Command line -> Config. With --resume, the run's own config.json, in which only --steps may be changed."""
+    """Command line -> Config. With --resume it is the run's own, in which little may be changed."""
     parser = argparse.ArgumentParser(
         prog=prog,
         usage="%(prog)s [--setting value ...]",
@@ -218,7 +224,8 @@ def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DE
         config = config_class(**saved)
     except (OSError, ValueError, TypeError) as error:
         parser.error(f"--resume {given['resume']}: no readable config.json there ({error})")
-    changed = [k for k, v in given.items() if k not in ("resume", "steps", "wandb") and v != getattr(config, k)]
+    free = set(config.MAY_CHANGE) - {"out", "name"}
+    changed = [k for k, v in given.items() if k not in free and v != getattr(config, k)]
     if changed:
         parser.error(f"--resume goes on with the settings of {given['resume']}; drop --{' --'.join(changed)}")
     return check_config(dataclasses.replace(config, **given), parser.error)
@@ -243,6 +250,8 @@ def check_config(config, error):
         error("--completions 1 leaves nothing to compare with: use at least 2, or --loss no_baseline")
     if config.epochs * config.minibatches > 1 and config.loss not in ("grpo_clip", "gspo"):
         error("--epochs and --minibatches above 1 train on an older policy's samples: take --loss grpo_clip or gspo")
+    if config.sampling_rounds > 1 and config.loss == "no_baseline":
+        error("--sampling_rounds looks for groups whose rewards differ, which --loss no_baseline does not need")
     if config.credit == "vineppo" and config.loss == "no_baseline":
         error("--credit vineppo is a baseline: it needs another --loss than no_baseline")
     if config.cliprange_high is not None and not config.cliprange_high > 0:
@@ -270,7 +279,7 @@ import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint as recomputed
 from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -352,16 +361,18 @@ def get_response_log_probs(
 
     The logits of a batch, tokens x vocabulary, would be its largest tensor by far. So the model's output layer answers
     with two numbers for each token instead, and makes the logits of a chunk of tokens at a time, only where
-    `response_mask` (B, T; left out: everywhere) is 1. The backward pass makes a chunk's logits again.
+    `response_mask` (B, T; left out: everywhere) is 1. With several chunks the backward pass makes their logits again.
 
     Returns:
         dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T), without gradient unless asked for; both 0
         where the mask is.
     """
     mask = torch.ones_like(labels, dtype=torch.bool) if response_mask is None else response_mask.bool()
-    answers = []
+    scored = []
 
-    def two_numbers(to_logits, hidden, label):  # hidden states (C, H), labels (C,) -> (C, 2)
+    def score_chunk(
+        to_logits, hidden, label
+    ):  # hidden states (C, H), labels (C,) -> log-probability and entropy (C, 2)
         logits = to_logits(hidden).float() / temperature  # (C, V)
         # log softmax(x)[label] = x[label] - logsumexp(x), without a second tensor of size V per token
         log_probs = logits.gather(-1, label[:, None]).squeeze(-1) - torch.logsumexp(logits, dim=-1)
@@ -369,20 +380,25 @@ def get_response_log_probs(
             entropy = compute_entropy(logits) if return_token_entropy else torch.zeros_like(log_probs)
         return torch.stack([log_probs, entropy], dim=-1)
 
-    def in_chunks(to_logits, hidden):  # (B, T, H) -> (B, T, 2)
+    def score_all(to_logits, hidden):  # (B, T, H) -> (B, T, 2)
         size = max(1, LOGITS_AT_ONCE // vocabulary)
         chunks = [(to_logits, *c) for c in zip(hidden[mask].split(size), labels[mask].split(size))]
-        again = functools.partial(checkpoint, two_numbers, use_reentrant=False)
-        rows = torch.cat([again(*c) if len(chunks) > 1 else two_numbers(*c) for c in chunks])
-        answers.append(rows.new_zeros(*mask.shape, 2).masked_scatter(mask[..., None], rows))
-        return answers[-1]
+        if len(chunks) == 1:
+            rows = score_chunk(*chunks[0])
+        else:
+            rows = torch.cat([recomputed(score_chunk, *chunk, use_reentrant=False) for chunk in chunks])
+        # masked_scatter puts the rows, one after the other, where the mask is 1.
+        scored.append(rows.new_zeros(*mask.shape, 2).masked_scatter(mask[..., None], rows))
+        return scored[-1]
 
     # Within the model's own forward pass, so that ZeRO 3, which gathers weights layer by layer, sees nothing unusual.
-    with output_layer_doing(model, in_chunks) as vocabulary:
+    with output_layer_doing(model, score_all) as vocabulary:
         # Padding is on the right and attention is causal: no response token ever sees a padding token.
         out = model(input_ids=input_ids, use_cache=False).logits
-    unchanged = torch.allclose(out, answers[-1], rtol=0, atol=0, equal_nan=True)
-    assert unchanged, "this model changes its logits after the output layer (Gemma 2's cap?)"
+    if not torch.allclose(out, scored[-1], rtol=0, atol=0, equal_nan=True):
+        raise UserError(
+            "This model scales or caps its logits after the output layer (Gemma 2?): it cannot be trained here."
+        )
     log_probs, entropy = out.unbind(-1)
     if not return_token_entropy:
         return {"log_probs": log_probs}
@@ -621,7 +637,7 @@ def stop_processes():
     dist.barrier()
     for function in BEFORE_PARTING:
         function()
-    if dist.is_initialized():
+    if dist.is_initialized():  # vLLM's shutdown may have seen to it
         dist.destroy_process_group()
 
 
@@ -633,7 +649,7 @@ def all_reduce(value, op=dist.ReduceOp.SUM):
     return tensor.item()
 
 
-SIGNALS = []  # that asked this process to end, and when
+SIGNALS = []  # received so far: (number, time)
 
 
 def catch_signals():
@@ -798,14 +814,14 @@ def make_engine(model, config):
     return engine
 
 
-def gathered(model):
+def gathered(model, modify=False):
     """Whole weights inside this context (ZeRO 3 keeps shards; otherwise there is nothing to do)."""
     sharded = [p for p in model.parameters() if hasattr(p, "ds_id")]
     if not sharded:
         return contextlib.nullcontext()
     import deepspeed
 
-    return deepspeed.zero.GatheredParameters(sharded)
+    return deepspeed.zero.GatheredParameters(sharded, modifier_rank=0 if modify else None)
 
 
 def set_learning_rate(engine, config, step):
@@ -1106,6 +1122,7 @@ def remove(path):
 @contextlib.contextmanager
 def written_whole(path, flush=False):
     """A hidden path for a file or a directory that becomes `path` once it is complete; on the disk too with `flush`."""
+    path = os.path.normpath(path)
     hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
     with writing(path):
         remove(hidden)
@@ -1144,10 +1161,18 @@ def optimized(engine):
     return [p for group in engine.optimizer.param_groups for p in group["params"]]
 
 
+def alone_in_main_memory(tensor):
+    """The tensor itself where that is so, otherwise a copy: safetensors wants no two tensors in the same memory."""
+    if tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() == tensor.nbytes:
+        return tensor
+    return torch.empty_like(tensor, device="cpu").copy_(tensor)
+
+
 def save_checkpoint(engine, tokenizer, directory, step, config):
     """`directory`/step_000050/; deletes all but the newest `config.keep_checkpoints`. All processes call."""
     first = dist.get_rank() == 0
     path = os.path.join(directory, f"step_{step:06d}")
+    # The first process makes the hidden directory and renames it at the end, the others only write into it.
     with written_whole(path, flush=True) if first else writing(path) as hidden:
         (hidden,) = broadcast(hidden)
         os.makedirs(hidden, exist_ok=True)
@@ -1155,16 +1180,18 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
         tensors = {}
         for i, weight in enumerate(optimized(engine)):
             state = {"weight": weight, **engine.basic_optimizer.state[weight]}
-            # a copy each: safetensors wants no two tensors in the same memory
-            tensors |= {f"{i}.{k}": torch.empty_like(t, device="cpu").copy_(t.detach()) for k, t in state.items()}
+            tensors |= {f"{i}.{key}": alone_in_main_memory(t.detach()) for key, t in state.items()}
         save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
         dist.barrier()
         if first:
-            state = {"step": step, "settings": settings_of(config), "files": checksums(hidden)}
-            with open(os.path.join(hidden, "state.json"), "w") as file:
-                json.dump(state, file, indent=2)
+            with open(os.path.join(hidden, "settings.json"), "w") as file:
+                json.dump(settings_of(config), file, indent=2)
+            sums = checksums(hidden)
+            with open(os.path.join(hidden, "checksums.json"), "w") as file:
+                json.dump(sums, file, indent=2)
     if first:
-        for old in list_checkpoints(directory)[: -config.keep_checkpoints]:
+        until_now = [name for name in list_checkpoints(directory) if name <= os.path.basename(path)]
+        for old in until_now[: -config.keep_checkpoints]:
             half = os.path.join(directory, f".{old}.tmp")  # hidden first, so that none is ever seen half deleted
             remove(half)
             os.rename(os.path.join(directory, old), half)
@@ -1198,12 +1225,12 @@ def list_checkpoints(directory):
 def damage(path):
     """What is wrong with a checkpoint, in words; None if it is whole."""
     try:
-        with open(os.path.join(path, "state.json")) as file:
-            wanted = json.load(file)["files"]
+        with open(os.path.join(path, "checksums.json")) as file:
+            wanted = dict(json.load(file))
         found = checksums(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"its state.json cannot be read ({type(error).__name__})"
-    changed = [name for name, sums in wanted.items() if found.get(name) != sums]
+    except (OSError, ValueError, TypeError) as error:
+        return f"its checksums.json cannot be read ({type(error).__name__})"
+    changed = [name for name, sums in {"settings.json": None, **wanted}.items() if found.get(name) != sums]
     return f"{changed[0]} is missing, cut short or changed" if changed else None
 
 
@@ -1221,8 +1248,8 @@ def newest_checkpoint(directory, config):
     if problem:  # there are checkpoints, and none is whole
         raise UserError(f"No checkpoint in {directory} is whole; delete that directory to begin again at step 0.")
     if path:
-        with open(os.path.join(path, "state.json")) as file:
-            saved = json.load(file)["settings"]
+        with open(os.path.join(path, "settings.json")) as file:
+            saved = json.load(file)
         for name, mine in settings_of(config).items():
             if mine != saved.get(name):
                 raise UserError(f"{path} is of a run with another --{name}: {saved.get(name)} instead of {mine}.")
@@ -1376,7 +1403,7 @@ def count_signals(episodes, config):
     return all_reduce(sum(mine))
 
 
-def compare(episodes, config):
+def add_advantages(episodes, config):
     """Advantages, within each group."""
     verdicts = [e.reward for e in episodes]
     everyone = on_all_processes(verdicts)  # the standard deviation of a batch is that of all processes
@@ -1523,14 +1550,37 @@ def add_log_probs(model, episodes, name, config, device):
             setattr(episode, name, row[tokens].cpu())
 
 
-def counts(episode, config):
+def prove_sync(rollout, policy, check):
+    """Once, before training: move every weight visibly, hand over, check; and back. Later syncs go the same way."""
+    generator = torch.Generator().manual_seed(0)
+
+    def move(p):
+        noise = torch.randn(p.shape, generator=generator).to(p)
+        return p + (0.1 * p.abs().mean() + 0.02) * noise
+
+    trained = [p for p in policy.parameters() if p.requires_grad]
+    with torch.no_grad():
+        with gathered(policy, modify=True):
+            before = [p.detach().to("cpu", copy=True) for p in trained]
+            for p in trained:
+                p.copy_(move(p))
+        rollout.sync_weights(policy)
+        check()
+        with gathered(policy, modify=True):
+            for p, old in zip(trained, before):
+                p.copy_(old)
+    rollout.sync_weights(policy)
+    check()
+
+
+def is_trained_on(episode, config):
     return not (config.mask_truncated and episode.completion.finish_reason == "length")
 
 
-def teaching(episodes, config):
+def with_gradient(episodes, config):
     """Those with a gradient: a completion with advantage 0 has none (KL penalty and entropy aside), so the model need
     not be run over it. At least one, if need be a filler: the processes meet in each backward pass."""
-    kept = [e for e in episodes if counts(e, config)]
+    kept = [e for e in episodes if is_trained_on(e, config)]
     if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss != "no_baseline":
         kept = [e for e in kept if any(e.token_advantages or [e.advantage])]
     return kept or [dataclasses.replace(episodes[0], advantage=None)]
@@ -1542,7 +1592,8 @@ SYNC_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}  # nats a token, on average;
 def check_sync(rollout, engine, problems, task, tokenizer, config, device, rank, world):
     """Sample a little from what was just handed over, and compare: are these the trainer's weights, all of them?
 
-    Always the same prompts: a prefix cached with older weights would show.
+    Always the same prompts: a prefix cached with older weights would show. Weights that are only a few small updates
+    old differ by less than rounding; hence `prove_sync`.
     """
     short = dataclasses.replace(config, completions=2, max_tokens=min(64, config.max_tokens))
     few = [problems[i % len(problems)] for i in range(8 * world)]
@@ -1569,23 +1620,26 @@ def update_policy(engine, episodes, config, device, world):
     measured, tokens = Measurements(), 0
     optimizer_steps = config.epochs * config.minibatches
     if optimizer_steps > 1:  # with a single one the old policy is the policy
-        add_log_probs(engine, teaching(episodes, config), "old_log_probs", config, device)
+        add_log_probs(engine, with_gradient(episodes, config), "old_log_probs", config, device)
     groups = groups_of(episodes, config.completions)
     size = len(groups) // config.minibatches
     for step in range(optimizer_steps):
         first = step % config.minibatches * size
         part = [e for group in groups[first : first + size] for e in group]
-        counted = [e for e in part if counts(e, config)]
+        counted = [e for e in part if is_trained_on(e, config)]
         share = {
             "token_mean": sum(e.length for e in counted),
             "sequence_mean": len(part),
             "constant": len(part) * config.max_tokens,
         }[config.aggregate]
         denominator = max(1.0, all_reduce(share)) / world  # DeepSpeed averages gradients over the processes
-        tokens += optimizer_step(engine, teaching(part, config), denominator, config, device, measured, fresh=step == 0)
+        tokens += optimizer_step(
+            engine, with_gradient(part, config), denominator, config, device, measured, fresh=step == 0
+        )
     result = measured.reduce()
-    mean, mean_square = result["sampling/ratio_mean"], result.pop("sampling/ratio_mean_square")
-    return {**result, "sampling/ess": mean**2 / max(mean_square, 1e-12), "tokens/update": all_reduce(tokens)}
+    if "sampling/ratio_mean" in result:
+        result["sampling/ess"] = result["sampling/ratio_mean"] ** 2 / result.pop("sampling/ratio_mean_square")
+    return {**result, "tokens/update": all_reduce(tokens)}
 
 
 def optimizer_step(engine, episodes, denominator, config, device, measured, fresh):
@@ -1671,15 +1725,18 @@ class Measurements:
         self.sums[name] = (total + values.sum().item(), count + values.numel())
 
     def max(self, name, values):
-        largest = torch.as_tensor(values, dtype=torch.float64).amax().item() if len(values) else 0.0
-        self.maxima[name] = max(self.maxima.get(name, 0.0), largest)
+        largest = torch.as_tensor(values, dtype=torch.float64).amax().item() if len(values) else -math.inf
+        self.maxima[name] = max(self.maxima.get(name, -math.inf), largest)
 
     def reduce(self):
         """{name: value} over all processes; every process must have measured the same names in the same order."""
         result = {}
         for name, (total, count) in self.sums.items():
-            result[name] = all_reduce(total) / max(1.0, all_reduce(count))
-        return result | {name: all_reduce(value, dist.ReduceOp.MAX) for name, value in self.maxima.items()}
+            total, count = all_reduce(total), all_reduce(count)
+            if count:  # where no token was trained on there is no entropy, rather than one of 0
+                result[name] = total / count
+        maxima = {name: all_reduce(value, dist.ReduceOp.MAX) for name, value in self.maxima.items()}
+        return result | {name: value for name, value in maxima.items() if value > -math.inf}
 
 
 def measure_episodes(episodes, metadata):
@@ -1846,7 +1903,10 @@ class Run:
 
     def write(self, name, text):
         """A file of the run's directory, whole or not at all."""
-        with written_whole(os.path.join(self.path, name)) as hidden, open(hidden, "w") as file:
+        with (
+            written_whole(os.path.join(self.path, name), flush=name == "config.json") as hidden,
+            open(hidden, "w") as file,
+        ):
             file.write(text)
 
     def records(self):
@@ -1861,9 +1921,18 @@ class Run:
             return
         kept = [record for record in self.records() if step and record["step"] <= step]
         self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
-        done = {f"step_{s:06d}.jsonl" for s in range(1, step + 1)}
-        for name in set(os.listdir(os.path.join(self.path, "episodes"))) - done:
-            os.remove(os.path.join(self.path, "episodes", name))
+        done = {f"step_{s:06d}" for s in range(0 if step else 1, step + 1)}
+        later = [
+            n for n in list_checkpoints(self.checkpoints) if n not in done
+        ]  # damaged, or they would have been used
+        for path in [os.path.join(self.checkpoints, name) for name in later]:
+            remove(path)
+        for name in os.listdir(os.path.join(self.path, "episodes")):
+            if name.removesuffix(".jsonl") not in done:
+                os.remove(os.path.join(self.path, "episodes", name))
+        for name in os.listdir(self.path):
+            if name.startswith("bad_step_") and name.removeprefix("bad_").removesuffix(".jsonl") not in done:
+                os.remove(os.path.join(self.path, name))
         for directory in (self.path, self.checkpoints):  # what was being written when the run was cut off
             for name in os.listdir(directory) if os.path.isdir(directory) else ():
                 if name.startswith(".") and name.endswith(".tmp"):
@@ -1905,8 +1974,8 @@ class Run:
             f"step {m['step']:>4}/{self.config.steps}  reward {m['reward']:.2f}  correct {m['reward/answer']:.2f}  "
             f"format {m['reward/format']:.2f}  length {m['completions/mean_length']:.0f}  "
             f"cut off {m['completions/clipped_ratio']:.0%}  no signal {m['frac_reward_zero_std']:.0%}  "
-            f"entropy {m['entropy']:.2f}  grad {m['grad_norm']:.2f}  {m['time/step']:.1f} s  "
-            f"{seconds_left / 60:.0f} min left"
+            f"entropy {m.get('entropy', math.nan):.2f}  grad {m.get('grad_norm', math.nan):.2f}  "
+            f"{m['time/step']:.1f} s  {seconds_left / 60:.0f} min left"
         )
         for sentence in complaints(m, self.config):
             self.say(f"  WARNING: {sentence}")
@@ -1973,7 +2042,8 @@ class Run:
         for axis, (title, series) in zip(axes.flat, panels):
             for name, label in series:
                 points = [(r["step"], r[name]) for r in records if name in r]
-                axis.plot(*zip(*points), label=label, alpha=0.7, linewidth=1)
+                if points:
+                    axis.plot(*zip(*points), label=label, alpha=0.7, linewidth=1)
             axis.set(title=title, xlabel="step")
         x = [r["step"] for r in evals]
         axes[0, 0].plot(x, [r["eval/pass@1"] for r in evals], "o-", label="evaluation, pass@1")
@@ -1989,20 +2059,39 @@ class Run:
         plt.close(figure)
 
 
-LOWER_FIRST = {  # when memory runs out in a part of the step
+LOWER_FIRST = {  # when memory runs out in a part of the run
+    "start": [],
+    "evaluation": ["eval_problems", "vllm_memory", "max_tokens"],
     "rollout": ["vllm_memory", "max_tokens", "questions"],
     "vine": ["vine_samples", "vine_segments"],
     "update": ["micro_batch_tokens", "vllm_memory"],
     "sync": ["vllm_memory"],
 }
-INSTEAD = {"update": ", or take --gradient_checkpointing, --offload, or --zero_stage 3 on several GPUs"}
+INSTEAD = {
+    "start": "take --lora_rank 16 or --offload, or --zero_stage 3 on more GPUs",
+    "update": "take --gradient_checkpointing, --offload, or --zero_stage 3 on several GPUs",
+}
+
+
+@contextlib.contextmanager
+def enough_memory(part, config):
+    """Turns memory that runs out into one sentence: which setting to lower."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # torch has an error of its own for CUDA only
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in str(error):
+            raise
+        raise UserError(f"Out of memory in the {part}: {advice(part, config)}.") from None
+
+
+def advice(part, config):
+    names = LOWER_FIRST.get(part, ["questions"])
+    lower = " or ".join(f"--{name} (now {getattr(config, name)})" for name in names)
+    return ", or ".join(([f"lower {lower}"] if names else []) + ([INSTEAD[part]] if part in INSTEAD else []))
 
 
 class Clock:
-    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"].
-
-    Where memory runs out in a part, it says which setting to lower.
-    """
+    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"]."""
 
     def __init__(self, config):
         self.start, self.parts, self.config = time.perf_counter(), {}, config
@@ -2010,17 +2099,8 @@ class Clock:
     @contextlib.contextmanager
     def __call__(self, name):
         start = time.perf_counter()
-        try:
+        with enough_memory(name, self.config):
             yield
-        except (RuntimeError, MemoryError) as error:  # torch has an error of its own for CUDA only
-            if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in str(error):
-                raise
-            lower = [
-                f"--{option} (now {getattr(self.config, option)})" for option in LOWER_FIRST.get(name, ["questions"])
-            ]
-            raise UserError(
-                f"Out of memory in the {name}: lower {' or '.join(lower)}{INSTEAD.get(name, '')}."
-            ) from None
         self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
 
     @property
@@ -2042,16 +2122,19 @@ def memory_plan(policy, config, world, max_length, device):
         available = torch.cuda.get_device_properties(device).total_memory
     else:
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // world
+    kind = rollout_kind(config)
     always = {
         "weights": everything * size // (world if stage == 3 else 1),
         "reference": everything * size if config.kl_coef > 0 and not config.lora_rank else 0,
+        "sampler's copy": everything * size if stage == 3 and kind == "transformers" else 0,
         "gradients": trained * size // (world if stage >= 2 else 1),
         "AdamW": 0 if config.offload else trained * (master + 8) // (world if stage else 1),
     }
-    rows = min(TransformersRollout.MAX_ROWS, config.questions // world * config.completions)
+    rows = max(config.questions // world * config.completions, config.eval_problems // world)
+    rows = min(TransformersRollout.MAX_ROWS, rows)
     cache = rows * max_length * layers * 2 * heads * head_size * size
     in_turn = {
-        "KV cache": int(config.vllm_memory * available) if rollout_kind(config) == "vllm" else cache,
+        "KV cache": int(config.vllm_memory * available) if kind == "vllm" and device.type == "cuda" else cache,
         # Korthikanti et al. 2022 (arXiv:2205.05198), table 2: 34 bytes a layer and number in 16 bits, 2 if recomputed;
         # and four tensors of the size of a chunk of logits
         "activations and logits": tokens * layers * hidden * (2 if config.gradient_checkpointing else 34) * size // 2
@@ -2071,7 +2154,9 @@ def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, max_l
     needed = sum(always.values()) + max(in_turn.values())
     listed = lambda parts: ", ".join(f"{name} {value / 2**20:,.0f}" for name, value in parts.items())
     memory = f"{needed / 2**20:,.0f} of {available / 2**20:,.0f} MiB a process ({listed(always)}; {listed(in_turn)})"
-    too_much = "WARNING: that is more than there is: lower --micro_batch_tokens\n" if needed > available else ""
+    largest = {"KV cache": "rollout"}.get(max(in_turn, key=in_turn.get), "update")
+    part = "start" if sum(always.values()) > available else largest
+    too_much = f"WARNING: that is more than there is: {advice(part, config)}\n" if needed > available else ""
     run.say(
         f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
         + (f"LoRA: {trained / 1e6:.3f}M of them are trained\n" if trained < size else "")
@@ -2117,7 +2202,8 @@ def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
     }
     results = {}
     for name, settings in columns.items():
-        results[name], episodes = evaluate(rollout, problems, task, tokenizer, settings, rank, world)
+        with enough_memory("evaluation", config):
+            results[name], episodes = evaluate(rollout, problems, task, tokenizer, settings, rank, world)
         run.save_episodes(f"episodes/{name}", episodes)
     run.show_table(results)
     return run.path
@@ -2140,7 +2226,8 @@ def main(config):
     checkpoint, done = None, 0
     if config.resume:
         checkpoint, done = newest_checkpoint(os.path.join(config.resume, "checkpoints"), config)
-    policy = load_policy(config, checkpoint).to(device)
+    with enough_memory("start", config):
+        policy = load_policy(config, checkpoint).to(device)
     stop_ids = stop_token_ids(policy, tokenizer)
     stop_texts = task.PROMPTS[config.prompt].stop
     given = len(train_problems) + len(test_problems)
@@ -2160,7 +2247,8 @@ def main(config):
     reference = None
     if config.kl_coef > 0:  # with adapters the reference costs no memory: it is the policy with the adapters off
         reference = policy if config.lora_rank else load_model(config.model, config.dtype).to(device).eval()
-    engine = make_engine(policy, config)
+    with enough_memory("start", config):
+        engine = make_engine(policy, config)
     if checkpoint:
         restore_optimizer(engine, checkpoint)
     if config.resume:
@@ -2170,10 +2258,14 @@ def main(config):
 
     def evaluation(step):
         once = dataclasses.replace(config, completions=1)
-        metrics, episodes = evaluate(rollout, test_problems, task, tokenizer, once, rank, world)
+        with enough_memory("evaluation", config):
+            metrics, episodes = evaluate(rollout, test_problems, task, tokenizer, once, rank, world)
         run.show_evaluation(step, metrics, episodes)
         return metrics
 
+    check = functools.partial(check_sync, rollout, engine, test_problems, task, tokenizer, config, device, rank, world)
+    if config.check_sync:
+        prove_sync(rollout, policy, check)
     if done == 0:
         run.log({"step": 0, **evaluation(0)})
     pace, bad_steps = [], 0  # seconds of recent steps; steps in a row that could not be applied
@@ -2199,7 +2291,7 @@ def main(config):
                 break
 
         # 4. Advantages: better or worse than the rest of its group?
-        metadata = compare(sampled, config)
+        metadata = add_advantages(sampled, config)
         episodes = fill_batch(sampled, config, rank, world)
         vine = {}
         if config.credit == "vineppo":
@@ -2220,7 +2312,7 @@ def main(config):
             rollout.wake()
             rollout.sync_weights(policy)
             if config.check_sync:
-                check_sync(rollout, engine, test_problems, task, tokenizer, config, device, rank, world)
+                check()
 
         # 8. Log, evaluate, save.
         metrics = {"step": step, **measure_episodes(sampled, metadata), "sampling/rounds": attempt + 1}

@@ -250,7 +250,10 @@ def tune(config):
         clock = r1.Clock(config)
         lr = r1.set_learning_rate(engine, config, step)
         batches = tune_batches(rows, tokenizer, step, config, rank, world)
-        metrics = {"step": step, **train_step(engine, batches, device, world), "lr": lr, **clock.seconds}
+        with r1.enough_memory("update", config):
+            metrics = {"step": step, **train_step(engine, batches, device, world), "lr": lr, **clock.seconds}
+        if not math.isfinite(metrics["grad_norm"]):
+            run.say("  WARNING: loss or gradient not finite: the weights stay as they were")
         pace = [*pace[-9:], metrics["time/step"]]
         left = (config.steps - step) * sum(pace) / len(pace) / 60
         run.say(
@@ -546,7 +549,7 @@ def base_rows(config, tokenizer, problems, word_problems, step):
 def make_base(config):
     """Train the base model from scratch in one process, or go on with it, and save it."""
     _, world, device = r1.start_processes()
-    work = f"{config.out}.work"
+    work = f"{os.path.normpath(config.out)}.work"
     checkpoint, start = r1.newest_checkpoint(work, config)
     tokenizer = make_tokenizer()
     model = r1.load_policy(config, checkpoint) if checkpoint else make_model(config, tokenizer)

@@ -49,7 +49,7 @@ def sample(questions, path):
     problems = task.load_problems("train", None, 0)[:questions]
     episodes = r1.sample_completions(rollout, problems, task, tokenizer, config, "benchmark")
     r1.score(episodes, task, config)
-    r1.compare(episodes, config)
+    r1.add_advantages(episodes, config)
     rows = [(e.prompt_ids, e.completion.token_ids, e.completion.logprobs, e.advantage) for e in episodes]
     with open(path, "w") as file:
         json.dump(rows, file)

@@ -127,7 +127,7 @@ def vine(rollout, tokenizer):
     problems = task.generate_problems("test", 3, 0)
     episodes = r1.sample_completions(rollout, problems, task, tokenizer, config, "test")
     r1.score(episodes, task, config)
-    r1.compare(episodes, config)
+    r1.add_advantages(episodes, config)
     metrics = r1.vine_advantages(rollout, episodes, task, tokenizer, config, 1, 0, 1)
     return episodes, config, metrics
 

@@ -100,10 +100,11 @@ def flip(path):
         file.write(bytes([byte[0] ^ 1]))
 
 
-FILES = ["optimizer_000.safetensors", "policy/model.safetensors", "policy/config.json", "state.json"]
+FILES = ["optimizer_000.safetensors", "policy/model.safetensors", "policy/config.json", "settings.json"]
 
 
-HARMS = [(harm, file) for harm in (cut, flip, os.remove) for file in FILES if (harm, file) != (flip, "state.json")]
+HARMS = [(harm, file) for harm in (cut, flip, os.remove) for file in FILES]
+HARMS += [(cut, "checksums.json"), (os.remove, "checksums.json")]
 
 
 @pytest.mark.parametrize(["harm", "file"], HARMS, ids=lambda value: getattr(value, "__name__", value))
@@ -117,7 +118,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(checkpoints, h
 def test_without_any_whole_checkpoint_the_run_stops_rather_than_begin_again(checkpoints):
     directory, c = checkpoints
     for name in ("step_000001", "step_000002"):
-        cut(directory / name / "state.json")
+        cut(directory / name / "checksums.json")
     with pytest.raises(r1.UserError, match="is whole"):
         r1.newest_checkpoint(str(directory), c)
 
@@ -164,6 +165,39 @@ def test_old_checkpoints_are_deleted_and_leftovers_too(checkpoints, tokenizer):
     (directory / ".step_000003.tmp" / "policy").mkdir(parents=True)
     r1.save_checkpoint(engine, tokenizer, str(directory), 3, config(keep_checkpoints=1))
     assert os.listdir(directory) == ["step_000003"]
+
+
+def test_after_a_damaged_checkpoint_was_passed_over_the_good_ones_are_kept(tmp_path):
+    """Checkpoint 4 is damaged, the run goes on from 2 and saves 3: neither may be thrown away for the sake of 4."""
+    options = [*SMALL, "--save_every", 2, "--keep_checkpoints", 1, "--eval_problems", 2]
+    done = nano_r1("--out", tmp_path, "--name", "d", "--steps", 2, *options)
+    assert done.returncode == 0, done.stderr
+    os.rename(tmp_path / "d" / "checkpoints" / "step_000002", tmp_path / "2")
+    done = nano_r1("--resume", tmp_path / "d", "--steps", 4)  # no checkpoint: from the beginning
+    assert done.returncode == 0, done.stderr
+    os.rename(tmp_path / "2", tmp_path / "d" / "checkpoints" / "step_000002")
+    cut(tmp_path / "d" / "checkpoints" / "step_000004" / "optimizer_000.safetensors")
+    done = nano_r1("--resume", tmp_path / "d", "--steps", 3, "--save_every", 1, "--micro_batch_tokens", 4096)
+    assert done.returncode == 0, done.stderr
+    assert "step_000004 is passed over: optimizer_000.safetensors is missing, cut short or changed" in done.stdout
+    assert os.listdir(tmp_path / "d" / "checkpoints") == ["step_000003"]
+    assert [row["step"] for row in records(tmp_path / "d")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["model", "model/"])
+def test_a_directory_is_replaced_whole_or_left_alone(name, tmp_path):
+    path = str(tmp_path / name)
+    for content in ("old", "new"):
+        with r1.written_whole(path) as hidden:
+            os.makedirs(hidden)
+            with open(os.path.join(hidden, "file"), "w") as file:
+                file.write(content)
+        assert (tmp_path / "model" / "file").read_text() == content
+    with pytest.raises(r1.UserError, match="could not be written"):
+        with r1.written_whole(path) as hidden:
+            os.makedirs(hidden)
+            raise OSError("no room")
+    assert (tmp_path / "model" / "file").read_text() == "new" and os.listdir(tmp_path) == ["model"]
 
 
 def start(*args, **options):
@@ -267,9 +301,10 @@ def test_memory_that_runs_out_says_what_to_lower():
     with pytest.raises(r1.UserError, match=r"Out of memory in the update: lower --micro_batch_tokens \(now 77\)"):
         with r1.Clock(config(micro_batch_tokens=77))("update"):
             torch.empty(2**58)  # more than any machine has: torch's CPU allocator refuses
-    with pytest.raises(r1.UserError, match="--vllm_memory"):
-        with r1.Clock(config())("rollout"):
-            raise torch.OutOfMemoryError("CUDA out of memory")
+    for part, says in (("rollout", "lower --vllm_memory"), ("start", "take --lora_rank 16"), ("reward", "--questions")):
+        with pytest.raises(r1.UserError, match=says):
+            with r1.enough_memory(part, config()):
+                raise torch.OutOfMemoryError("CUDA out of memory")
     with pytest.raises(RuntimeError, match="shape"):
         with r1.Clock(config())("update"):
             torch.empty(2) @ torch.empty(3, 3)
@@ -280,11 +315,12 @@ def test_the_memory_plan_counts_weights_gradients_and_adamw():
     count = sum(p.numel() for p in model.parameters())
     always, in_turn, available = r1.memory_plan(model, config(), 1, 100, DEVICE)
     assert always == {"weights": 4 * count, "gradients": 4 * count, "AdamW": 12 * count} and available > 2**28
-    # 256 completions of 100 tokens, 2 layers, keys and values of 1 head of 8; 60 tokens of 2 layers x 16 and 50 logits
-    assert in_turn == {"KV cache": 256 * 100 * 2 * 2 * 8 * 4, "activations and logits": 60 * 32 * 68 + 16 * 60 * 50}
+    # 512 completions of 100 tokens, 2 layers, keys and values of 1 head of 8; 60 tokens of 2 layers x 16 and 50 logits
+    assert in_turn == {"KV cache": 512 * 100 * 2 * 2 * 8 * 4, "activations and logits": 60 * 32 * 68 + 16 * 60 * 50}
     sharded = config(dtype="bfloat16", zero_stage=3, kl_coef=0.1)
     always, _, _ = r1.memory_plan(model, sharded, 2, 100, DEVICE)
-    assert always == {"weights": count, "reference": 2 * count, "gradients": count, "AdamW": 6 * count}
+    parts = {"weights": count, "reference": 2 * count, "sampler's copy": 2 * count, "gradients": count}
+    assert always == {**parts, "AdamW": 6 * count}
     assert "AdamW" not in r1.memory_plan(model, config(offload=True), 1, 100, DEVICE)[0]
 
 
@@ -304,3 +340,23 @@ def test_check_sync_stops_a_run_whose_sampler_has_other_weights(tokenizer):
         check()
     rollout.sync_weights(policy)
     check()
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_the_proof_of_the_sync_moves_the_weights_and_puts_them_back(stage, tokenizer):
+    """A sync that is skipped fails it whatever the learning rate; one that works leaves no trace."""
+    import countdown_rewards as task
+
+    c = r1.Config(max_tokens=20, zero_stage=stage)
+    policy = r1.load_model(c.model, "float32")
+    sampler = r1.TransformersRollout(r1.load_model(c.model, "float32"), [0], 0, tokenizer)
+    engine = r1.make_engine(policy, c)
+    before = weights(engine)
+    problems = task.generate_problems("test", 3, 0)
+    check = lambda: r1.check_sync(sampler, engine, problems, task, tokenizer, c, DEVICE, 0, 1)
+    r1.prove_sync(sampler, policy, check)
+    for p, q in zip(before, weights(engine)):
+        assert torch.equal(p, q)
+    sampler.sync_weights = lambda policy: None
+    with pytest.raises(r1.UserError, match="does not have the trainer's weights"):
+        r1.prove_sync(sampler, policy, check)

@@ -202,6 +202,7 @@ def test_a_step_without_signal_changes_nothing_from_a_fresh_optimizer():
     weights, measured = updated(config(), episodes)
     assert_same(weights, dict(tiny_model().named_parameters()), tolerance=0)
     assert measured["loss"] == 0 and measured["grad_norm"] == 0
+    assert not {"entropy", "sampling/ess", "sampling/logp_difference_max"} & set(measured)  # of no token
 
 
 def test_the_stop_token_gets_gradient():
@@ -352,7 +353,7 @@ def test_rewards_of_a_step_become_advantages_of_its_episodes():
     texts = ["\n</think>\n<answer>1+2+4</answer>", "\n</think>\n<answer>1*2*4</answer>", "?", "?"]
     episodes = [r1.Episode(problem, [1], r1.Completion([1], [0.0], "stop"), text) for text in texts]
     r1.score(episodes, task, config(completions=4))
-    r1.compare(episodes, config(completions=4))
+    r1.add_advantages(episodes, config(completions=4))
     rewards = torch.tensor([2.0, 1.0, 0.0, 0.0])
     expected = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
     assert [e.advantage for e in episodes] == pytest.approx(expected.tolist(), rel=1e-5)

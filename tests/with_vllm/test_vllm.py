@@ -185,7 +185,7 @@ def test_the_stop_token_is_part_of_a_finished_completion(rollout, policy, prompt
 
 def test_a_training_run_with_vllm_stays_in_step_with_the_trainer(tmp_path):
     command = [sys.executable, "nano_r1.py", "--rollout", "vllm", "--out", tmp_path, "--name", "v", "--steps", 3]
-    command += ["--questions", 4, "--max_tokens", 100, "--eval_problems", 16, "--warmup_steps", 0]
+    command += ["--questions", 4, "--max_tokens", 100, "--eval_problems", 16, "--warmup_steps", 0, "--check_sync"]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
     with open(tmp_path / "v" / "metrics.jsonl") as file:
