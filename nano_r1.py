@@ -1382,6 +1382,7 @@ def verdict(episode, task, config):
 
 
 def score(episodes, task, config):
+    """The task's verdict on each episode."""
     for episode in episodes:
         episode.reward = verdict(episode, task, config)
 
@@ -1404,7 +1405,7 @@ def count_signals(episodes, config):
 
 
 def add_advantages(episodes, config):
-    """Advantages, within each group."""
+    """Each episode's advantage, within its group; returns what is worth logging about the rewards."""
     verdicts = [e.reward for e in episodes]
     everyone = on_all_processes(verdicts)  # the standard deviation of a batch is that of all processes
     everything = [result for part in everyone for result in part]
@@ -1425,9 +1426,9 @@ def add_advantages(episodes, config):
 
 
 def fill_batch(episodes, config, rank, world):
-    """This process's share of m groups out of all that were sampled, those with a signal first (dynamic sampling).
+    """This process's share of m groups: those with a signal first, others where there are too few (dynamic sampling).
 
-    Whoever sampled a group, the same groups are trained on: the processes exchange all and share anew.
+    Whichever process sampled a group, the same groups are trained on: the processes exchange all and share anew.
     """
     if len(episodes) * world == config.questions * config.completions:
         return episodes
