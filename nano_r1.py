@@ -609,7 +609,9 @@ def start_processes():
             libc.mallopt(-4, 0)  # M_MMAP_MAX
             libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
     import deepspeed
+    import transformers
 
+    transformers.utils.logging.disable_progress_bar()
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     if not torch.cuda.is_available():
         # DeepSpeed would compile a shared-memory all-reduce at the first start: a minute, and gloo does it too.
@@ -693,7 +695,6 @@ def load_model(path, dtype):
     """A causal language model from a local directory or the hub, its weights in safetensors, no remote code."""
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()
     with loading(path):
         dtype = getattr(torch, dtype)
         return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True)

@@ -277,7 +277,7 @@ def test_the_base_is_made_in_two_stages_and_resumes(tmp_path):
     killed.kill()
     killed.wait()
     other = nano_sft_run("base", *sizes, "--seed", 1)
-    assert other.returncode == 2 and "made with other settings" in other.stderr
+    assert other.returncode == 2 and "is of a run with another --seed: 0 instead of 1" in other.stderr
     done = nano_sft_run("base", *sizes)
     assert done.returncode == 0 and "step 20/20  attempts" in done.stdout and not work.exists()
     model = r1.load_model(str(tmp_path / "base"), "float32")
