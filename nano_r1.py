@@ -69,8 +69,8 @@ class Config:
 
     # What may differ when a run is resumed: how long, where, and what does not touch its numbers but for rounding.
     MAY_CHANGE = (
-        "steps resume wandb out name micro_batch_tokens vllm_memory gradient_checkpointing check_sync save_every "
-        "keep_checkpoints eval_every max_bad_steps"
+        "steps resume wandb out name micro_batch_tokens vllm_memory gradient_checkpointing check_sync lora_merge "
+        "save_every keep_checkpoints eval_every max_bad_steps"
     ).split()
 
     # what to learn, and from what

@@ -169,15 +169,11 @@ def test_old_checkpoints_are_deleted_and_leftovers_too(checkpoints, tokenizer):
 
 def test_after_a_damaged_checkpoint_was_passed_over_the_good_ones_are_kept(tmp_path):
     """Checkpoint 4 is damaged, the run goes on from 2 and saves 3: neither may be thrown away for the sake of 4."""
-    options = [*SMALL, "--save_every", 2, "--keep_checkpoints", 1, "--eval_problems", 2]
-    done = nano_r1("--out", tmp_path, "--name", "d", "--steps", 2, *options)
+    done = nano_r1("--out", tmp_path, "--name", "d", "--steps", 4, *SMALL, "--eval_problems", 2)
     assert done.returncode == 0, done.stderr
-    os.rename(tmp_path / "d" / "checkpoints" / "step_000002", tmp_path / "2")
-    done = nano_r1("--resume", tmp_path / "d", "--steps", 4)  # no checkpoint: from the beginning
-    assert done.returncode == 0, done.stderr
-    os.rename(tmp_path / "2", tmp_path / "d" / "checkpoints" / "step_000002")
     cut(tmp_path / "d" / "checkpoints" / "step_000004" / "optimizer_000.safetensors")
-    done = nano_r1("--resume", tmp_path / "d", "--steps", 3, "--save_every", 1, "--micro_batch_tokens", 4096)
+    less = ["--micro_batch_tokens", 4096, "--save_every", 1, "--keep_checkpoints", 1]
+    done = nano_r1("--resume", tmp_path / "d", "--steps", 3, *less)
     assert done.returncode == 0, done.stderr
     assert "step_000004 is passed over: optimizer_000.safetensors is missing, cut short or changed" in done.stdout
     assert os.listdir(tmp_path / "d" / "checkpoints") == ["step_000003"]
@@ -212,10 +208,28 @@ def wait_for(process, text):
     raise AssertionError(process.stderr.read())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_step_and_saves(number, tmp_path):
+def listening_addresses(pid):
+    """Local addresses in state LISTEN that belong to the process, as /proc/net/tcp writes them."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            pass
+    found = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+        found += [row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+    return found
+
+
+def test_a_signal_ends_the_step_and_saves(tmp_path):
+    """And a single process cannot be reached from another machine: gloo listens, but on 127.0.0.1 alone."""
+    number = signal.SIGTERM
     process = start("--out", tmp_path, "--name", "s", "--steps", 200, *SMALL, "--save_every", 0, "--keep_checkpoints", 1)
     wait_for(process, "step    2/200")
+    assert set(listening_addresses(process.pid)) <= {"0100007F", "00000000000000000000000001000000"}
     process.send_signal(number)
     out, error = process.communicate(timeout=60)
     assert process.returncode == 128 + number and error == ""
@@ -247,9 +261,8 @@ def test_a_disk_without_room_gets_one_sentence_and_the_last_checkpoint_is_kept(t
     assert done.returncode == 0 and [row["step"] for row in records(tmp_path / "f")] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("out", ["/dev/full/x", "/sys/nano_r1"])
-def test_a_directory_that_cannot_be_written_gets_one_sentence(out):
-    done = nano_r1("--out", out, *SMALL)
+def test_a_directory_that_cannot_be_written_gets_one_sentence():
+    done = nano_r1("--out", "/sys/nano_r1", *SMALL)
     assert done.returncode == 2 and "could not be written" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
@@ -269,32 +282,6 @@ def test_a_run_whose_updates_are_not_finite_stops_and_keeps_the_batch(tmp_path):
     assert len(batches) == 2 and f"{tmp_path}/n/{batches[-1]}" in done.stderr
     rows = [json.loads(line) for line in (tmp_path / "n" / batches[0]).read_text().splitlines()]
     assert len(rows) == 16 and all(len(row["token_ids"]) == row["length"] and row["prompt_ids"] for row in rows)
-
-
-def listening_addresses(pid):
-    """Local addresses in state LISTEN that belong to the process, as /proc/net/tcp writes them."""
-    inodes = set()
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
-        except OSError:
-            pass
-    found = []
-    for table in ("tcp", "tcp6"):
-        with open(f"/proc/{pid}/net/{table}") as file:
-            rows = [line.split() for line in file.readlines()[1:]]
-        found += [row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
-    return found
-
-
-def test_a_single_process_cannot_be_reached_from_another_machine(tmp_path):
-    """gloo listens in any case, but on 127.0.0.1 alone, whatever the host's name resolves to."""
-    process = start("--out", tmp_path, "--name", "p", "--steps", 200, *SMALL)
-    wait_for(process, "step    1/200")
-    addresses = listening_addresses(process.pid)
-    process.kill()
-    process.communicate()
-    assert set(addresses) <= {"0100007F", "00000000000000000000000001000000"}
 
 
 def test_memory_that_runs_out_says_what_to_lower():

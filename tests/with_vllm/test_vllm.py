@@ -103,11 +103,14 @@ def test_check_sync_catches_a_skipped_sync(policy, check):
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_check_sync_catches_a_half_sync(rollout, policy, check, monkeypatch, half):
+    """Every other weight is handed over as it was before the update."""
+    old = {name: weight.clone() for name, weight in r1.merged_weights(policy).items()}
     moved(policy)
-    whole = r1.merged_weights
-    monkeypatch.setattr(r1, "merged_weights", lambda model: dict(list(whole(model).items())[half::2]))
+    new = r1.merged_weights(policy)
+    mixed = {name: old[name] if i % 2 == half else new[name] for i, name in enumerate(new)}
+    monkeypatch.setattr(r1, "merged_weights", lambda model: mixed)
+    rollout.sync_weights(policy)
     with pytest.raises(r1.UserError, match="does not have the trainer's weights"):
-        rollout.sync_weights(policy)
         check()
 
 
