@@ -339,7 +339,8 @@ def compute_entropy(logits):
     return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
 
 
-LOGITS_AT_ONCE = 2**27 if torch.cuda.is_available() else 2**25  # float32 numbers: 883 or 220 tokens of Qwen's
+# float32 numbers: 0.5 GiB or 128 MiB, 883 or 220 tokens of Qwen's vocabulary of 151,936
+LOGITS_AT_ONCE = 2**27 if torch.cuda.is_available() else 2**25
 
 
 @contextlib.contextmanager
@@ -370,9 +371,7 @@ def get_response_log_probs(
     mask = torch.ones_like(labels, dtype=torch.bool) if response_mask is None else response_mask.bool()
     scored = []
 
-    def score_chunk(
-        to_logits, hidden, label
-    ):  # hidden states (C, H), labels (C,) -> log-probability and entropy (C, 2)
+    def score_chunk(to_logits, hidden, label):  # (C, H), (C,) -> log-probability and entropy (C, 2)
         logits = to_logits(hidden).float() / temperature  # (C, V)
         # log softmax(x)[label] = x[label] - logsumexp(x), without a second tensor of size V per token
         log_probs = logits.gather(-1, label[:, None]).squeeze(-1) - torch.logsumexp(logits, dim=-1)
@@ -1399,10 +1398,14 @@ def on_all_processes(values):
     return everyone
 
 
+def has_signal(group):
+    """Whether its rewards differ: only then is there something to learn from it."""
+    return len({e.reward["reward"] for e in group}) > 1
+
+
 def count_signals(episodes, config):
-    """How many groups, over all processes, have unequal rewards: only from these is there something to learn."""
-    mine = [len({e.reward["reward"] for e in group}) > 1 for group in groups_of(episodes, config.completions)]
-    return all_reduce(sum(mine))
+    """How many groups have a signal, over all processes."""
+    return all_reduce(sum(map(has_signal, groups_of(episodes, config.completions))))
 
 
 def add_advantages(episodes, config):
@@ -1435,8 +1438,7 @@ def fill_batch(episodes, config, rank, world):
         return episodes
     parts = [groups_of(part, config.completions) for part in on_all_processes(episodes)]
     in_order = [group for same_place in zip(*parts) for group in same_place]  # as one process would have sampled them
-    without_signal = lambda group: len({e.reward["reward"] for e in group}) == 1
-    chosen = sorted(in_order, key=without_signal)[: config.questions]
+    chosen = sorted(in_order, key=has_signal, reverse=True)[: config.questions]  # otherwise the order stays
     return [e for group in chosen[rank::world] for e in group]
 
 
@@ -2156,7 +2158,7 @@ def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, max_l
     needed = sum(always.values()) + max(in_turn.values())
     listed = lambda parts: ", ".join(f"{name} {value / 2**20:,.0f}" for name, value in parts.items())
     memory = f"{needed / 2**20:,.0f} of {available / 2**20:,.0f} MiB a process ({listed(always)}; {listed(in_turn)})"
-    largest = {"KV cache": "rollout"}.get(max(in_turn, key=in_turn.get), "update")
+    largest = "rollout" if max(in_turn, key=in_turn.get) == "KV cache" else "update"
     part = "start" if sum(always.values()) > available else largest
     too_much = f"WARNING: that is more than there is: {advice(part, config)}\n" if needed > available else ""
     run.say(
