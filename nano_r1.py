@@ -34,22 +34,18 @@ import argparse
 import collections
 import contextlib
 import copy
-import ctypes
 import dataclasses
 import functools
 import importlib.util
 import json
-import logging
 import math
 import os
 import random
-import shutil
-import signal
 import sys
-import time
 import warnings
-import zlib
 from dataclasses import dataclass, field
+
+from plumbing.settings import UserError
 
 # %% [markdown]
 # ## 1. Settings
@@ -178,10 +174,6 @@ class Config:
     wandb: str = setting("off", "also log to Weights & Biases; offline needs no account", ["off", "online", "offline"])
 
 
-class UserError(Exception):
-    """Something the user can mend; the message is one sentence that says what to do. Ends the program with code 2."""
-
-
 GROUPS = {  # the headings of --help, each above its first setting
     "task": "what to learn, and from what",
     "questions": "the rollout",
@@ -277,11 +269,50 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distribu
 import numpy as np
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch.utils.checkpoint import checkpoint as recomputed
-from tqdm import tqdm
-from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from plumbing.checkpoints import (  # noqa: F401
+    alone_in_main_memory,
+    checksums,
+    damage,
+    list_checkpoints,
+    newest_checkpoint,
+    optimized,
+    remove,
+    restore_optimizer,
+    save_checkpoint,
+    save_policy,
+    settings_of,
+    writing,
+    written_whole,
+)
+from plumbing.evaluation import Measurements, confidence_interval, majority_vote, measure_episodes, pass_at_k  # noqa: F401
+from plumbing.memory import INSTEAD, LOWER_FIRST, advice, enough_memory  # noqa: F401
+from plumbing.models import (  # noqa: F401
+    add_lora,
+    gathered,
+    load_model,
+    load_policy,
+    load_tokenizer,
+    loading,
+    merged_weights,
+    stop_token_ids,
+    vocabulary_size,
+)
+from plumbing.processes import (  # noqa: F401
+    BEFORE_PARTING,
+    SIGNALS,
+    all_reduce,
+    asked_to_leave,
+    broadcast,
+    catch_signals,
+    derive_seed,
+    on_all_processes,
+    start_processes,
+    stop_processes,
+)
+from plumbing.record import PANELS, Clock, Run, complaints, conclude, quoted  # noqa: F401
+from plumbing.sampler import Completion, RoomyLayer, TransformersRollout  # noqa: F401
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -594,177 +625,6 @@ def grpo_microbatch_train_step(
 
 
 # %%
-def derive_seed(*parts):
-    """A 31-bit seed from (seed, step, rank, what-for): no random choice depends on how far a run had got before."""
-    return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
-
-
-def start_processes():
-    """Join the processes that torchrun started, or be the only one. Returns (rank, number of processes, device)."""
-    if sys.platform == "linux":
-        # Keep freed memory instead of returning it to the kernel after each tensor: page faults slow a CPU step.
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "mallopt"):
-            libc.mallopt(-4, 0)  # M_MMAP_MAX
-            libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
-    import deepspeed
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    if not torch.cuda.is_available():
-        # DeepSpeed would compile a shared-memory all-reduce at the first start: a minute, and gloo does it too.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    device, backend = torch.device("cpu"), "gloo"
-    if torch.cuda.is_available():
-        device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "nccl"
-        torch.cuda.set_device(device)
-    if not dist.is_initialized():
-        if world == 1:  # no port, no rendezvous
-            os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-            if sys.platform == "linux":  # gloo listens even so: then on the loopback interface alone
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-        deepspeed.init_distributed(backend, verbose=False)
-    return rank, world, device
-
-
-BEFORE_PARTING = []  # functions; vLLM wants to shut down while the processes are still joined
-
-
-def stop_processes():
-    """Leave together: a process that ends while another still talks to it may abort."""
-    dist.barrier()
-    for function in BEFORE_PARTING:
-        function()
-    if dist.is_initialized():  # vLLM's shutdown may have seen to it
-        dist.destroy_process_group()
-
-
-def all_reduce(value, op=dist.ReduceOp.SUM):
-    """Sum (or maximum) of a number over all processes."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tensor = torch.tensor(float(value), dtype=torch.float64, device=device)
-    dist.all_reduce(tensor, op)
-    return tensor.item()
-
-
-SIGNALS = []  # received so far: (number, time)
-
-
-def catch_signals():
-    """From now on Ctrl-C and SIGTERM (a job scheduler's) let the step end and the checkpoint be written."""
-
-    def on_signal(number, _):
-        # torchrun passes on what the terminal has sent to everybody: a repetition within a second is no impatience.
-        if SIGNALS and number == signal.SIGINT and time.monotonic() - SIGNALS[0][1] > 1:
-            raise KeyboardInterrupt
-        if not SIGNALS and dist.get_rank() == 0:
-            print("\nEnding with this step, then saving; Ctrl-C again leaves at once.", flush=True)
-        SIGNALS.append((number, time.monotonic()))
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-
-
-def asked_to_leave():
-    """Whether any process has been asked to end."""
-    return all_reduce(len(SIGNALS)) > 0
-
-
-def broadcast(*values):
-    """The first process's values, on all of them."""
-    values = list(values)
-    dist.broadcast_object_list(values)
-    return values
-
-
-@contextlib.contextmanager
-def loading(path):
-    """Turns what goes wrong while reading a model into one sentence."""
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"The model {path} could not be read from a local directory or the hub: {reason}") from None
-
-
-def load_model(path, dtype):
-    """A causal language model from a local directory or the hub, its weights in safetensors, no remote code."""
-    import transformers
-
-    with loading(path):
-        dtype = getattr(torch, dtype)
-        return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True)
-
-
-def load_policy(config, checkpoint=None):
-    """The model to train: --model, with adapters if asked for, or all that as a checkpoint has it."""
-    saved = checkpoint and os.path.join(checkpoint, "policy")
-    if not config.lora_rank:
-        return load_model(saved or config.model, config.dtype)
-    import peft
-
-    model = load_model(config.model, config.dtype)
-    if saved:
-        with loading(saved):
-            return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
-    return add_lora(model, config)
-
-
-def add_lora(model, config):
-    """The model with trainable low-rank adapters; its own weights stay as they are (LoRA, arXiv:2106.09685)."""
-    import peft
-
-    targets = config.lora_targets if config.lora_targets == "all-linear" else config.lora_targets.split(",")
-    torch.manual_seed(derive_seed(config.seed, "lora"))
-    lora = peft.LoraConfig(
-        r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, task_type="CAUSAL_LM"
-    )
-    try:
-        return peft.get_peft_model(model, lora)
-    except ValueError as error:
-        raise UserError(f"--lora_targets {config.lora_targets}: {str(error).splitlines()[0]}") from None
-
-
-def merged_weights(model):
-    """name -> weight, adapters added in: W + alpha / rank * B A. Without adapters the plain state dict.
-
-    state_dict and not named_parameters: it lists a tied output embedding too, of which vLLM may hold a copy.
-    """
-    if not hasattr(model, "peft_config"):
-        return model.state_dict()
-    base = model.get_base_model()
-    layers, weights = dict(base.named_modules()), {}
-    for name, weight in base.state_dict().items():
-        if name.endswith(".base_layer.weight"):
-            delta = layers[name.removesuffix(".base_layer.weight")].get_delta_weight("default")
-            weight = (weight.float() + delta.float()).to(weight.dtype)
-        if ".lora_" not in name:
-            weights[name.replace(".base_layer.", ".")] = weight
-    return weights
-
-
-def load_tokenizer(path):
-    from transformers import AutoTokenizer
-
-    with loading(path):
-        tokenizer = AutoTokenizer.from_pretrained(path)
-    if tokenizer.eos_token_id is None:
-        raise UserError(f"The tokenizer of {path} has no end-of-sequence token, so no completion could ever end.")
-    return tokenizer
-
-
-def vocabulary_size(tokenizer):
-    return max(tokenizer.get_vocab().values()) + 1
-
-
-def stop_token_ids(model, tokenizer):
-    """Every token that ends a completion: the tokenizer's and all that the model's generation config lists."""
-    listed = model.generation_config.eos_token_id
-    listed = listed if isinstance(listed, list) else [listed]
-    return sorted({tokenizer.eos_token_id, *(i for i in listed if i is not None)})
 
 
 def make_engine(model, config):
@@ -814,16 +674,6 @@ def make_engine(model, config):
     return engine
 
 
-def gathered(model, modify=False):
-    """Whole weights inside this context (ZeRO 3 keeps shards; otherwise there is nothing to do)."""
-    sharded = [p for p in model.parameters() if hasattr(p, "ds_id")]
-    if not sharded:
-        return contextlib.nullcontext()
-    import deepspeed
-
-    return deepspeed.zero.GatheredParameters(sharded, modifier_rank=0 if modify else None)
-
-
 def set_learning_rate(engine, config, step):
     """Linear warm-up, then constant or decaying: the last steps' noise stays in the final model, so make them small."""
     lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
@@ -846,164 +696,6 @@ def set_learning_rate(engine, config, step):
 
 
 # %%
-@dataclass
-class Completion:
-    token_ids: list  # the end-of-sequence token included, when the model produced it
-    logprobs: list  # log-probability of each token under the distribution it was sampled from
-    finish_reason: str  # "stop": the model ended it; "length": cut off at max_tokens
-
-
-class RoomyLayer(DynamicLayer):
-    """One layer's keys and values, with room for more tokens; transformers' own layer copies all at each token."""
-
-    ROOM = 64  # tokens
-    space = None  # [keys, values], (R, heads, tokens + room, head size); `keys` and `values` are views of its used part
-
-    def update(self, key_states, value_states, *args, **kwargs):
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        start = self.get_seq_length()
-        end = start + key_states.shape[-2]
-        if self.space is None or self.space[0].shape[-2] < end:
-            grown = [s.new_empty(*s.shape[:2], end + self.ROOM, s.shape[-1]) for s in (key_states, value_states)]
-            if start:
-                grown[0][:, :, :start], grown[1][:, :, :start] = self.keys, self.values
-            self.space = grown
-        self.space[0][:, :, start:end], self.space[1][:, :, start:end] = key_states, value_states
-        self.keys, self.values = (s[:, :, :end] for s in self.space)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices):
-        super().batch_select_indices(indices)
-        self.space = None  # they are copies now, without room
-
-    def batch_repeat_interleave(self, repeats):
-        super().batch_repeat_interleave(repeats)
-        self.space = None
-
-
-class TransformersRollout:
-    """Samples from the very weights that are trained: nothing to synchronize, nothing to put to sleep.
-
-    (With ZeRO 3 from a copy: there every forward pass of the trained model is a meeting of all processes, and they do
-    not need equally many.)
-    """
-
-    MAX_ROWS = 512  # completions decoded at once
-
-    def __init__(self, model, stop_ids, pad_id, tokenizer=None, stop_texts=()):
-        self.model, self.stop_ids, self.pad_id = model, stop_ids, pad_id
-        self.tokenizer, self.stop_texts = tokenizer, stop_texts
-        self.vocabulary = tokenizer and vocabulary_size(tokenizer)
-
-    def sync_weights(self, policy):
-        if self.model is not policy:
-            with gathered(policy):
-                self.model.load_state_dict(policy.state_dict())
-
-    def sleep(self):
-        pass
-
-    def wake(self):
-        pass
-
-    @torch.no_grad()
-    def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
-        """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
-
-        `max_tokens` is a number, or a list with one for each prompt. Each prompt has its own seed: what is sampled for
-        it does not depend on its neighbours, nor on which of several processes it falls to (up to the rounding of the
-        logits, which decides where two tokens are all but tied).
-        """
-        was_training = self.model.training
-        self.model.eval()
-        per_batch = max(1, self.MAX_ROWS // n)
-        limits = max_tokens if isinstance(max_tokens, list) else [max_tokens] * len(prompt_token_ids)
-        starts = range(0, len(prompt_token_ids), per_batch)
-        results = []
-        for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
-            batch = slice(start, start + per_batch)
-            results += self._generate_batch(prompt_token_ids[batch], n, temperature, limits[batch], seeds[batch])
-        self.model.train(was_training)
-        return results
-
-    def _generate_batch(self, prompts, n, temperature, limits, seeds):
-        device, max_tokens = self.model.device, max(limits)
-        # Prefill: one forward pass over each prompt, padded on the left so that all end in the same column.
-        width = max(map(len, prompts))
-        input_ids = torch.tensor([[self.pad_id] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)  # (P, W)
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        cache = DynamicCache(config=self.model.config)
-        cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-        out = self.model(
-            input_ids=input_ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
-            logits_to_keep=1,
-        )  # fmt: skip
-        # From here on a row is a completion: n rows share the keys and values of one prompt.
-        cache.batch_repeat_interleave(n)
-        logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V), R = P * n
-        mask = mask.repeat_interleave(n, dim=0)
-        position = positions[:, -1:].repeat_interleave(n, dim=0)
-        rows = torch.arange(len(logits), device=device)  # which completion each row of the batch belongs to
-        live = torch.ones(len(rows), dtype=torch.bool, device=device)
-        tokens = torch.full((len(rows), max_tokens), -1, device=device)
-        logprobs = torch.zeros((len(rows), max_tokens), device=device)
-        ended = torch.zeros(len(rows), dtype=torch.bool, device=device)
-        limits = torch.tensor(limits, device=device).repeat_interleave(n)
-        stop_ids = torch.tensor(self.stop_ids, device=device)
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        # (R, max_tokens); drawn token by token, so that a completion does not depend on the limit either.
-        dice = torch.cat([torch.rand(max_tokens, n, dtype=torch.float64, generator=g).T for g in generators]).to(device)
-
-        for t in range(max_tokens):
-            # Sample from softmax(logits / T), in float32, and remember how likely the choice was.
-            logits = logits[:, : self.vocabulary]  # without the entries that only pad the embedding to a round size
-            distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)  # (R, V)
-            if temperature:
-                # Where a uniform number falls among the cumulated probabilities: torch.multinomial, but faster on CPU.
-                cumulated = distribution.double().exp().cumsum(dim=-1)
-                token = torch.searchsorted(cumulated, dice[rows, t, None] * cumulated[:, -1:], right=True)  # (R, 1)
-                token = token.clamp(max=distribution.shape[-1] - 1)  # where rounding left the dice at the very end
-            else:
-                token = distribution.argmax(dim=-1, keepdim=True)
-            tokens[rows[live], t] = token[live, 0]
-            logprobs[rows[live], t] = distribution.gather(-1, token)[live, 0]
-            ended[rows[live]] = torch.isin(token[live, 0], stop_ids)
-            if self.stop_texts:
-                for row, last in zip(rows[live].tolist(), token[live, 0].tolist()):
-                    ended[row] |= self._may_end_stop_text(last) and self._ends_with_stop_text(tokens[row, : t + 1])
-            live &= ~ended[rows] & (t + 1 < limits[rows])
-            alive = int(live.sum())
-            if alive == 0 or t + 1 == max_tokens:
-                break
-            # Finished rows are dropped from the cache, an eighth at a time, since each dropping copies the cache.
-            if alive <= 0.875 * len(rows):
-                keep = live.nonzero()[:, 0]
-                cache.batch_select_indices(keep)
-                rows, live, mask, position, token = rows[keep], live[keep], mask[keep], position[keep], token[keep]
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            position = position + 1
-            logits = self.model(
-                input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True
-            ).logits[:, -1]
-
-        completions = []
-        for ids, scores, stopped in zip(tokens.tolist(), logprobs.tolist(), ended.tolist()):
-            length = ids.index(-1) if -1 in ids else max_tokens
-            completions.append(Completion(ids[:length], scores[:length], "stop" if stopped else "length"))
-        return [completions[i : i + n] for i in range(0, len(completions), n)]
-
-    @functools.cache
-    def _may_end_stop_text(self, token_id):
-        return any(stop[-1] in self.tokenizer.decode([token_id]) for stop in self.stop_texts)
-
-    def _ends_with_stop_text(self, ids):
-        """Stop texts are tags: each of their characters takes at most one token."""
-        end = self.tokenizer.decode(ids[-max(map(len, self.stop_texts)) :])
-        return any(stop in end for stop in self.stop_texts)
-
-
 class VLLMRollout:
     """vLLM in this process: paged KV cache, continuous batching, prefix caching; on a GPU it sleeps while we train."""
 
@@ -1103,174 +795,6 @@ def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, ran
 
 
 # %%
-@contextlib.contextmanager
-def writing(path):
-    """Turns what goes wrong while writing into one sentence."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} could not be written: {getattr(error, 'strerror', None) or error}.") from None
-
-
-def remove(path):
-    if os.path.isdir(path):
-        shutil.rmtree(path)
-    elif os.path.exists(path):
-        os.remove(path)
-
-
-@contextlib.contextmanager
-def written_whole(path, flush=False):
-    """A hidden path for a file or a directory that becomes `path` once it is complete; on the disk too with `flush`."""
-    path = os.path.normpath(path)
-    hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
-    with writing(path):
-        remove(hidden)
-        try:
-            yield hidden
-            if flush:
-                os.sync()
-            if os.path.isdir(path):  # a directory cannot be replaced in one go
-                remove(path)
-            os.replace(hidden, path)
-        finally:
-            remove(hidden)
-
-
-def save_policy(model, tokenizer, path, merge=False):
-    """Write model and tokenizer in Hugging Face format. All processes call, the first writes.
-
-    Of a model with adapters only these are written, unless they are merged.
-    """
-    with gathered(model):
-        if dist.get_rank() == 0:
-            with written_whole(path, flush=True) as hidden:
-                if merge and hasattr(model, "peft_config"):
-                    model.get_base_model().save_pretrained(hidden, state_dict=merged_weights(model))
-                else:
-                    model.save_pretrained(hidden)
-                tokenizer.save_pretrained(hidden)
-    dist.barrier()
-
-
-def optimized(engine):
-    """The float32 tensors that AdamW steps: ZeRO's flat shares of them, or the weights themselves."""
-    for name in ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat"):  # ZeRO 1 and 2, ZeRO 3
-        if hasattr(engine.optimizer, name):
-            return getattr(engine.optimizer, name)
-    return [p for group in engine.optimizer.param_groups for p in group["params"]]
-
-
-def alone_in_main_memory(tensor):
-    """The tensor itself where that is so, otherwise a copy: safetensors wants no two tensors in the same memory."""
-    if tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() == tensor.nbytes:
-        return tensor
-    return torch.empty_like(tensor, device="cpu").copy_(tensor)
-
-
-def save_checkpoint(engine, tokenizer, directory, step, config):
-    """`directory`/step_000050/; deletes all but the newest `config.keep_checkpoints`. All processes call."""
-    first = dist.get_rank() == 0
-    path = os.path.join(directory, f"step_{step:06d}")
-    # The first process makes the hidden directory and renames it at the end, the others only write into it.
-    with written_whole(path, flush=True) if first else writing(path) as hidden:
-        (hidden,) = broadcast(hidden)
-        os.makedirs(hidden, exist_ok=True)
-        save_policy(engine.module, tokenizer, os.path.join(hidden, "policy"))
-        tensors = {}
-        for i, weight in enumerate(optimized(engine)):
-            state = {"weight": weight, **engine.basic_optimizer.state[weight]}
-            tensors |= {f"{i}.{key}": alone_in_main_memory(t.detach()) for key, t in state.items()}
-        save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
-        dist.barrier()
-        if first:
-            with open(os.path.join(hidden, "settings.json"), "w") as file:
-                json.dump(settings_of(config), file, indent=2)
-            sums = checksums(hidden)
-            with open(os.path.join(hidden, "checksums.json"), "w") as file:
-                json.dump(sums, file, indent=2)
-    if first:
-        until_now = [name for name in list_checkpoints(directory) if name <= os.path.basename(path)]
-        for old in until_now[: -config.keep_checkpoints]:
-            half = os.path.join(directory, f".{old}.tmp")  # hidden first, so that none is ever seen half deleted
-            remove(half)
-            os.rename(os.path.join(directory, old), half)
-            remove(half)
-    dist.barrier()
-
-
-def settings_of(config):
-    """What must not change between a run and its resumption."""
-    return {name: value for name, value in dataclasses.asdict(config).items() if name not in config.MAY_CHANGE}
-
-
-def checksums(directory):
-    """{file: [bytes, CRC-32]} for every file below the directory."""
-    result = {}
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            path, crc = os.path.join(folder, name), 0
-            with open(path, "rb") as file:
-                while block := file.read(2**24):
-                    crc = zlib.crc32(block, crc)
-            result[os.path.relpath(path, directory)] = [os.path.getsize(path), crc]
-    return result
-
-
-def list_checkpoints(directory):
-    """Names of the checkpoints, oldest first."""
-    return sorted(n for n in os.listdir(directory) if n.startswith("step_")) if os.path.isdir(directory) else []
-
-
-def damage(path):
-    """What is wrong with a checkpoint, in words; None if it is whole."""
-    try:
-        with open(os.path.join(path, "checksums.json")) as file:
-            wanted = dict(json.load(file))
-        found = checksums(path)
-    except (OSError, ValueError, TypeError) as error:
-        return f"its checksums.json cannot be read ({type(error).__name__})"
-    changed = [name for name, sums in {"settings.json": None, **wanted}.items() if found.get(name) != sums]
-    return f"{changed[0]} is missing, cut short or changed" if changed else None
-
-
-def newest_checkpoint(directory, config):
-    """(path, step) of the newest checkpoint that is whole; (None, 0) where there is none yet. The same everywhere."""
-    found, problem = (None, 0), None
-    for name in reversed(list_checkpoints(directory) if dist.get_rank() == 0 else []):
-        path = os.path.join(directory, name)
-        problem = damage(path)
-        if problem is None:
-            found = (path, int(name.removeprefix("step_")))
-            break
-        print(f"WARNING: {path} is passed over: {problem}.", flush=True)
-    (path, step), problem = broadcast(found, problem)
-    if problem:  # there are checkpoints, and none is whole
-        raise UserError(f"No checkpoint in {directory} is whole; delete that directory to begin again at step 0.")
-    if path:
-        with open(os.path.join(path, "settings.json")) as file:
-            saved = json.load(file)
-        for name, mine in settings_of(config).items():
-            if mine != saved.get(name):
-                raise UserError(f"{path} is of a run with another --{name}: {saved.get(name)} instead of {mine}.")
-    return path, step
-
-
-def restore_optimizer(engine, path):
-    """AdamW's weights and moments from a checkpoint; the policy's weights are those of its `policy/` already."""
-    name = os.path.join(path, f"optimizer_{dist.get_rank():03d}.safetensors")
-    saved = load_file(name) if os.path.exists(name) else {}
-    weights = optimized(engine)
-    shapes = {f"{i}.weight": w.shape for i, w in enumerate(weights)}
-    if shapes != {key: t.shape for key, t in saved.items() if key.endswith(".weight")}:
-        raise UserError(f"{path} was written by another number of processes than {dist.get_world_size()}.")
-    for i, weight in enumerate(weights):
-        weight.data.copy_(saved.pop(f"{i}.weight"))
-        state = {key.split(".")[1]: t for key, t in saved.items() if key.startswith(f"{i}.")}
-        on = lambda key: "cpu" if key == "step" and not engine.basic_optimizer.defaults["fused"] else weight.device
-        engine.basic_optimizer.state[weight] = {key: t.to(on(key)) for key, t in state.items()}
-
-
 # %% [markdown]
 # ## 6. The steps of the algorithm
 #
@@ -1389,13 +913,6 @@ def score(episodes, task, config):
 
 def groups_of(episodes, n):
     return [episodes[start : start + n] for start in range(0, len(episodes), n)]
-
-
-def on_all_processes(values):
-    """Every process's `values`, as a list of lists."""
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, values)
-    return everyone
 
 
 def has_signal(group):
@@ -1717,97 +1234,6 @@ def optimizer_step(engine, episodes, denominator, config, device, measured, fres
 
 
 # %%
-class Measurements:
-    """Means and maxima over tokens or episodes, gathered bit by bit, then over all processes."""
-
-    def __init__(self):
-        self.sums, self.maxima = {}, {}
-
-    def mean(self, name, values):
-        values = torch.as_tensor(values, dtype=torch.float64)
-        total, count = self.sums.get(name, (0.0, 0))
-        self.sums[name] = (total + values.sum().item(), count + values.numel())
-
-    def max(self, name, values):
-        largest = torch.as_tensor(values, dtype=torch.float64).amax().item() if len(values) else -math.inf
-        self.maxima[name] = max(self.maxima.get(name, -math.inf), largest)
-
-    def reduce(self):
-        """{name: value} over all processes; every process must have measured the same names in the same order."""
-        result = {}
-        for name, (total, count) in self.sums.items():
-            total, count = all_reduce(total), all_reduce(count)
-            if count:  # where no token was trained on there is no entropy, rather than one of 0
-                result[name] = total / count
-        maxima = {name: all_reduce(value, dist.ReduceOp.MAX) for name, value in self.maxima.items()}
-        return result | {name: value for name, value in maxima.items() if value > -math.inf}
-
-
-def measure_episodes(episodes, metadata):
-    """The metrics of one step's completions and rewards."""
-    m = Measurements()
-    m.mean("reward", [e.reward["reward"] for e in episodes])
-    m.mean("reward_std", [metadata["reward_std"]])
-    m.mean("reward/format", [e.reward["format_reward"] for e in episodes])
-    m.mean("reward/answer", [e.reward["answer_reward"] for e in episodes])
-    m.mean("frac_reward_zero_std", [metadata["frac_reward_zero_std"]])
-    m.mean("completions/mean_length", [e.length for e in episodes])
-    m.mean("completions/clipped_ratio", [e.completion.finish_reason == "length" for e in episodes])
-    return m.reduce() | {"tokens/rollout": all_reduce(sum(e.length for e in episodes))}
-
-
-def complaints(metrics, config):
-    """The silent failures of RL runs, in words."""
-    if metrics["completions/clipped_ratio"] == 1:
-        yield (
-            f"no completion ended by itself within --max_tokens {config.max_tokens}: does this prompt make the model "
-            "stop at one of the stop tokens shown at the start?"
-        )
-    elif metrics["completions/clipped_ratio"] > 0.5:
-        yield "more than half of the completions were cut off and could not answer: raise --max_tokens"
-    if metrics["frac_reward_zero_std"] == 1:
-        yield (
-            "no signal: within each group all completions got the same reward, so every advantage is 0. If this goes "
-            "on, the task is too hard or too easy for the model, or the prompt does not fit it; try more --completions"
-        )
-    if metrics["bad_updates"]:
-        yield "loss or gradient not finite: the weights stay as they were; bad_step_*.jsonl has the batch"
-    if metrics.get("sampling/logp_difference_mean", 0) > 0.1:
-        yield (
-            f"sampler and trainer disagree by {metrics['sampling/logp_difference_mean']:.2f} nats a token: "
-            "the sampler has other weights, or computes in another precision"
-        )
-
-
-def confidence_interval(values):
-    """95% interval of the mean of values from 0 to 1, one for each problem.
-
-    For right or wrong it is Wilson's (1927), which unlike mean +- 2 sigma stays within [0, 1] and has a width at 0 of
-    n; for shares of several samples the normal approximation over problems.
-    """
-    n, z = len(values), 1.96
-    mean = math.fsum(values) / n
-    if not set(values) <= {0, 1}:
-        half = z * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 1.0
-        return max(0.0, mean - half), min(1.0, mean + half)
-    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def pass_at_k(n, correct, k):
-    """Chance that one of k samples is right, estimated without bias from n >= k samples (arXiv:2107.03374, eq. 1)."""
-    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
-
-
-def majority_vote(votes, answers):
-    """maj@n: 1.0 if the most frequent vote is right (arXiv:2203.11171); a tie counts in proportion; None abstains."""
-    counts = collections.Counter(vote for vote in votes if vote is not None)
-    winners = [vote for vote, count in counts.items() if count == max(counts.values())]
-    right = {vote for vote, answer in zip(votes, answers) if answer == 1}
-    return sum(vote in right for vote in winners) / max(1, len(winners))
-
-
 def evaluate(rollout, problems, task, tokenizer, config, rank, world):
     """`config.completions` completions of each problem at `config.temperature`, every process on its share.
 
@@ -1860,256 +1286,6 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
 
 
 # %%
-PANELS = [  # of curves.png: title, and (metric, label) of each curve
-    ("accuracy", [("reward/answer", "training batch")]),
-    ("reward", [("reward", "total"), ("reward/format", "format")]),
-    ("completion length (tokens)", [("completions/mean_length", "mean")]),
-    ("entropy (nats a token)", [("entropy", None)]),
-    ("gradient norm", [("grad_norm", None)]),
-    ("shares", [("frac_reward_zero_std", "groups without signal"), ("completions/clipped_ratio", "cut off")]),
-]
-
-
-def quoted(text):
-    """Prompts and completions on the console: a bar before each line tells them from what the program says."""
-    return "\n".join(f"  | {line}" for line in text.splitlines())
-
-
-class Run:
-    """The run's directory and the console. Only the first process writes."""
-
-    def __init__(self, config, first):
-        now = time.strftime("%Y%m%d-%H%M%S")  # the clocks of two processes may differ by a second
-        (name,) = broadcast(config.name or f"{'eval-' * config.eval_only}{config.task}-{now}")
-        self.path = config.resume or os.path.join(config.out, name)
-        self.first, self.config, self.wandb = first, config, None
-        self.metrics_file = os.path.join(self.path, "metrics.jsonl")
-        self.checkpoints = os.path.join(self.path, "checkpoints")
-        if not first:
-            return
-        if os.path.exists(os.path.join(self.path, "config.json")) and not config.resume:
-            raise UserError(f"{self.path} exists: --resume {self.path} goes on with it, another --name starts afresh.")
-        if config.wandb != "off":
-            self.start_wandb(name)
-        with writing(self.path):
-            os.makedirs(os.path.join(self.path, "episodes"), exist_ok=True)
-        self.write("config.json", json.dumps(dataclasses.asdict(dataclasses.replace(config, resume=None)), indent=2))
-
-    def start_wandb(self, name):
-        import wandb
-
-        os.environ.setdefault("WANDB_SILENT", "true")
-        if self.config.wandb == "online" and not wandb.login(prompt=False):
-            raise UserError("--wandb online needs an account: run `wandb login` first, or take --wandb offline.")
-        os.makedirs(self.path, exist_ok=True)
-        settings = {"mode": self.config.wandb, "dir": self.path, "config": dataclasses.asdict(self.config)}
-        self.wandb = wandb.init(project="nano_r1", name=name, **settings)
-
-    def write(self, name, text):
-        """A file of the run's directory, whole or not at all."""
-        with (
-            written_whole(os.path.join(self.path, name), flush=name == "config.json") as hidden,
-            open(hidden, "w") as file,
-        ):
-            file.write(text)
-
-    def records(self):
-        if not os.path.exists(self.metrics_file):
-            return []
-        with open(self.metrics_file) as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]  # the last may have been cut short
-
-    def rewind(self, step):
-        """Forget what was recorded after `step`: those steps will be done again. At 0 the first evaluation as well."""
-        if not self.first:
-            return
-        kept = [record for record in self.records() if step and record["step"] <= step]
-        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
-        done = {f"step_{s:06d}" for s in range(0 if step else 1, step + 1)}
-        later = [
-            n for n in list_checkpoints(self.checkpoints) if n not in done
-        ]  # damaged, or they would have been used
-        for path in [os.path.join(self.checkpoints, name) for name in later]:
-            remove(path)
-        for name in os.listdir(os.path.join(self.path, "episodes")):
-            if name.removesuffix(".jsonl") not in done:
-                os.remove(os.path.join(self.path, "episodes", name))
-        for name in os.listdir(self.path):
-            if name.startswith("bad_step_") and name.removeprefix("bad_").removesuffix(".jsonl") not in done:
-                os.remove(os.path.join(self.path, name))
-        for directory in (self.path, self.checkpoints):  # what was being written when the run was cut off
-            for name in os.listdir(directory) if os.path.isdir(directory) else ():
-                if name.startswith(".") and name.endswith(".tmp"):
-                    remove(os.path.join(directory, name))
-
-    def say(self, text=""):
-        if self.first:
-            print(text, flush=True)
-
-    def log(self, metrics):
-        if self.first:
-            with writing(self.metrics_file), open(self.metrics_file, "a") as file:
-                file.write(json.dumps(metrics) + "\n")
-            if self.wandb:
-                self.wandb.log(metrics, step=metrics["step"])
-
-    def save_episodes(self, name, episodes, token_ids=False):
-        """Every process's episodes, in one file of the run's directory."""
-        rows = [
-            {
-                "problem": e.problem,
-                "completion": e.text,
-                **e.reward,
-                "advantage": e.advantage,
-                "length": e.length,
-                "prompt_length": len(e.prompt_ids),
-                "finish_reason": e.completion.finish_reason,
-                **({"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)} if token_ids else {}),
-            }
-            for e in episodes
-        ]
-        everyone = [None] * dist.get_world_size() if self.first else None
-        dist.gather_object(rows, everyone)
-        if self.first:
-            self.write(f"{name}.jsonl", "".join(json.dumps(row) + "\n" for rows in everyone for row in rows))
-
-    def show_step(self, m, seconds_left):
-        self.say(
-            f"step {m['step']:>4}/{self.config.steps}  reward {m['reward']:.2f}  correct {m['reward/answer']:.2f}  "
-            f"format {m['reward/format']:.2f}  length {m['completions/mean_length']:.0f}  "
-            f"cut off {m['completions/clipped_ratio']:.0%}  no signal {m['frac_reward_zero_std']:.0%}  "
-            f"entropy {m.get('entropy', math.nan):.2f}  grad {m.get('grad_norm', math.nan):.2f}  "
-            f"{m['time/step']:.1f} s  {seconds_left / 60:.0f} min left"
-        )
-        for sentence in complaints(m, self.config):
-            self.say(f"  WARNING: {sentence}")
-
-    def show_evaluation(self, step, m, episodes):
-        self.say(
-            f"\nevaluation after step {step}: pass@1 {m['eval/pass@1']:.3f} "
-            f"[{m['eval/pass@1_low']:.3f}, {m['eval/pass@1_high']:.3f}] on {m['eval/problems']} problems\n"
-            f"  right and in form {m['eval/strict']:.3f}  right wherever it stands {m['eval/lenient']:.3f}  "
-            f"in form {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}"
-        )
-        subgroups = sorted(name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith("/problems"))
-        self.say("  " + "  ".join(f"{s} {m[f'eval/{s}/pass@1']:.3f}" for s in subgroups))
-        right = [e for e in episodes if e.reward["answer_reward"] == 1]
-        wrong = [e for e in episodes if e.reward["answer_reward"] != 1]
-        for e in right[:1] + wrong[:1]:
-            self.say(f"  --- {e.problem}: {e.reward['why']}")
-            text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
-            self.say(quoted(text.strip()))
-        self.say()
-
-    def show_table(self, results):
-        """Evaluations side by side, {name: metrics}, on the console and in evaluation.json."""
-        if not self.first:
-            return
-        self.write("evaluation.json", json.dumps(results, indent=2))
-        labels = {
-            "strict": "right and in form",
-            "lenient": "right wherever it stands",
-            "format_only": "in form, not right",
-            "neither": "neither right nor in form",
-            "format": "in form",
-            "mean_length": "mean length (tokens)",
-            "clipped_ratio": "cut off",
-        }
-        keys = [k.removeprefix("eval/") for m in results.values() for k in m if not k.endswith(("_low", "_high"))]
-        overall = [k for k in dict.fromkeys(keys) if "/" not in k and k != "problems"]
-        subgroups = [k for k in dict.fromkeys(keys) if k.endswith("/pass@1")]
-        overall.sort(key=lambda k: [*labels].index(k) if k in labels else -1)  # the accuracies first
-        self.say(f"\n{'':28}" + "".join(f"{name:24}" for name in results))
-        for key in [*overall, *subgroups]:
-            line = f"{labels.get(key, key.replace('/pass@1', ': pass@1')):28}"
-            for m in results.values():
-                value = f"{m[f'eval/{key}']:.3f}" if f"eval/{key}" in m else ""
-                if f"eval/{key}_low" in m:
-                    value += f" [{m[f'eval/{key}_low']:.3f}, {m[f'eval/{key}_high']:.3f}]"
-                line += f"{value:24}"
-            self.say(line)
-        problems = next(iter(results.values()))["eval/problems"]
-        self.say(f"{problems} problems; 95% intervals; completions with verdicts: {self.path}/episodes")
-
-    def plot(self, panels=PANELS):
-        """curves.png: what one looks at to see whether a run learns; the evaluations go into the first panel."""
-        if not self.first:
-            return
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-
-        records = self.records()
-        evals = [r for r in records if "eval/pass@1" in r]
-        figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), constrained_layout=True)
-        for axis, (title, series) in zip(axes.flat, panels):
-            for name, label in series:
-                points = [(r["step"], r[name]) for r in records if name in r]
-                if points:
-                    axis.plot(*zip(*points), label=label, alpha=0.7, linewidth=1)
-            axis.set(title=title, xlabel="step")
-        x = [r["step"] for r in evals]
-        axes[0, 0].plot(x, [r["eval/pass@1"] for r in evals], "o-", label="evaluation, pass@1")
-        low, high = ([r[f"eval/pass@1_{end}"] for r in evals] for end in ("low", "high"))
-        axes[0, 0].fill_between(x, low, high, alpha=0.2, color="C1", label="95% interval")
-        for axis in axes.flat:
-            axis.grid(alpha=0.3)
-            if axis.get_legend_handles_labels()[0]:
-                axis.legend(fontsize=8)
-        figure.suptitle(f"{os.path.basename(self.path)}: {self.config.model} on {self.config.task}")
-        with written_whole(os.path.join(self.path, "curves.png")) as hidden:
-            figure.savefig(hidden, dpi=110, format="png")
-        plt.close(figure)
-
-
-LOWER_FIRST = {  # when memory runs out in a part of the run
-    "start": [],
-    "evaluation": ["eval_problems", "vllm_memory", "max_tokens"],
-    "rollout": ["vllm_memory", "max_tokens", "questions"],
-    "vine": ["vine_samples", "vine_segments"],
-    "update": ["micro_batch_tokens", "vllm_memory"],
-    "sync": ["vllm_memory"],
-}
-INSTEAD = {
-    "start": "take --lora_rank 16 or --offload, or --zero_stage 3 on more GPUs",
-    "update": "take --gradient_checkpointing, --offload, or --zero_stage 3 on several GPUs",
-}
-
-
-@contextlib.contextmanager
-def enough_memory(part, config):
-    """Turns memory that runs out into one sentence: which setting to lower."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:  # torch has an error of its own for CUDA only
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in str(error):
-            raise
-        raise UserError(f"Out of memory in the {part}: {advice(part, config)}.") from None
-
-
-def advice(part, config):
-    names = LOWER_FIRST.get(part, ["questions"])
-    lower = " or ".join(f"--{name} (now {getattr(config, name)})" for name in names)
-    return ", or ".join(([f"lower {lower}"] if names else []) + ([INSTEAD[part]] if part in INSTEAD else []))
-
-
-class Clock:
-    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"]."""
-
-    def __init__(self, config):
-        self.start, self.parts, self.config = time.perf_counter(), {}, config
-
-    @contextlib.contextmanager
-    def __call__(self, name):
-        start = time.perf_counter()
-        with enough_memory(name, self.config):
-            yield
-        self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
-
-    @property
-    def seconds(self):
-        return {**self.parts, "time/step": time.perf_counter() - self.start}
 
 
 def memory_plan(policy, config, world, max_length, device):
@@ -2173,28 +1349,6 @@ def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, max_l
         f"the first prompt, as the model sees it:"
     )
     run.say(quoted(prompt))
-
-
-def conclude(run):
-    """The result in a line, and where everything is."""
-    if not run.first:
-        return
-    records = run.records()
-    evals = [r for r in records if "eval/pass@1" in r]
-    a, b = evals[0], evals[-1]
-    interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
-    trained = sum(r.get("time/step", 0.0) for r in records) / 60
-    share = lambda part: sum(r.get(f"time/{part}", 0.0) for r in records) / 60 / trained
-    parts = [f"{part} {share(part):.1%}" for part in ("rollout", "reward", "vine", "update", "sync") if share(part)]
-    run.say(
-        f"pass@1 on {b['eval/problems']} held-out problems: "
-        f"{interval(a)} before, {interval(b)} after {b['step']} steps\n"
-        f"{trained:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
-        f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
-        f"curves    {run.path}/curves.png\n"
-        f"episodes  {run.path}/episodes     completions with their rewards and advantages\n"
-        f"metrics   {run.path}/metrics.jsonl"
-    )
 
 
 def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
