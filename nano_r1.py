@@ -2,9 +2,9 @@
 # # nano_r1: teach a base language model to reason, in one file
 #
 # Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero: ask the model a question whose
-# answer a small program can check, let it try several times, and make the tries that did better than average more
-# likely. Nobody shows it how to reason. Everything between `python nano_r1.py` and the trained model is on this page;
-# only the task (prompt, problems, reward) lives in a file of its own, `countdown_rewards.py`.
+# answer a small program can check, sample several completions, and make those that did better than average more likely.
+# No example of reasoning is shown to it. The whole algorithm is on this page. Not on it: the task (prompt, problems,
+# reward) in `countdown_rewards.py`, and `plumbing/`, in which there is no equation and no step of the algorithm.
 #
 #     python nano_r1.py --task countdown                     # 2 CPU cores, ten minutes, no account, no download
 #     python nano_r1.py --task countdown --resume out/NAME   # go on after an interruption
@@ -15,426 +15,170 @@
 #
 # One step of GRPO (Shao et al. 2024, arXiv:2402.03300; DeepSeek-AI 2025, arXiv:2501.12948), numbered as in `main`:
 #
-#  1. sample m questions
-#  2. sample n completions of each from the current policy (vLLM, or the loop of section 4)
-#  3. reward each completion with the task's verifier
-#  4. advantage = (reward - mean of its group) / standard deviation of its group: the group replaces PPO's critic
-#  5. log-probabilities under the frozen reference model (only when the KL penalty is on)
-#  6. loss: -advantage * log-probability, per token
-#  7. one optimizer step (DeepSpeed), and the new weights go to the sampler
-#  8. log, and every so often evaluate and save a checkpoint
+#  1. Draw m prompts.
+#  2. Sample a group of n completions o_1 .. o_n of each from the current policy.
+#  3. Reward each completion with the task's verifier: r_i.
+#  4. Compare it with its group, which replaces PPO's critic:  A_i = (r_i - mean(r)) / (std(r) + eps)
+#  5. Log-probs of the same tokens under the reference model, a frozen copy of the base.
+#  6. The loss of each token t, with the ratio  rho = pi(o_it) / pi_old(o_it)  and  d = log pi_ref(o_it) - log pi(o_it):
 #
-# Said aloud, what is simpler here than in the paper: one optimizer step per batch, so the importance ratio is 1 and the
-# clip never acts (`--loss grpo_clip --epochs 2` brings both back); the loss is averaged over all tokens of the step
-# (DAPO, arXiv:2503.14476), not over each completion first; the KL penalty is off by default (`--kl_coef 0.001` is the
-# setting of the original nano-aha-moment); no value network, no reward model, no process supervision.
+#         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)     PPO's clip, the k3 penalty
+#
+#     Its mean over each completion's tokens, then over all completions.
+#  7. One AdamW step (DeepSpeed).
+#  8. The sampler gets the new weights.
+#  9. Log; every N steps evaluate and save a checkpoint.
+#
+# What is simpler here than in the paper: one optimizer step for each batch by default, so that rho is 1 when its
+# gradient is taken and the clip does not act (`--epochs 2 --minibatches 4` makes it act); the reference stays the base
+# model; no value network, no reward model, no process supervision.
 
 # %%
-import argparse
-import collections
-import contextlib
-import copy
-import dataclasses
-import functools
-import importlib.util
-import json
-import math
-import os
-import random
-import sys
-import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
-from plumbing.settings import UserError
+from plumbing.settings import Engine, Evaluation, EvaluationOnly, Record, UserError, check_run_settings, require
+from plumbing.settings import parse_or_exit
 
 # %% [markdown]
 # ## 1. Settings
 #
-# Each setting stands beside its default, which is right for the embedded 1M-parameter model on two cores, and its help,
-# which says what a 0.5B-3B model wants instead. `Config(steps=20)` in a notebook is `--steps 20` on the command line.
+# The defaults are right for the embedded 1M-parameter model on two cores; [brackets] say what a 0.5B-3B model wants.
+# `Config(steps=20)` in a notebook is `--steps 20` on the command line. Settings of the engine, of evaluation and of the
+# record of a run are in `plumbing/settings.py`.
 
 
 # %%
-def setting(default, help, choices=None):
-    return field(default=default, metadata={"help": help, "choices": choices})
+@dataclass
+class Problems:
+    """what to learn, and from what"""
+
+    task: str = "countdown"  # the task: the module TASK_rewards.py beside this file
+    model: str = "models/nano-base"  # a local directory or a hub id [Qwen/Qwen2.5-1.5B]
+    data: str | None = None  # problems: a jsonl/json/csv/parquet file, or `hub`; left out: the built-in generator
+    prompt: str = "short"  # one of the task's prompts: short, chat, plain; countdown also reasoning, steps [chat]
 
 
 @dataclass
-class Config:
-    """Everything a run depends on; saved as `config.json` in the run's directory."""
+class Rollout:
+    """the rollout, steps 1 to 3"""
 
-    # What may differ when a run is resumed: how long, where, and what does not touch its numbers but for rounding.
-    MAY_CHANGE = (
-        "steps resume wandb out name micro_batch_tokens vllm_memory gradient_checkpointing check_sync lora_merge "
-        "save_every keep_checkpoints eval_every max_bad_steps"
-    ).split()
-
-    # what to learn, and from what
-    task: str = setting("countdown", "the task: the module TASK_rewards.py beside this file")
-    model: str = setting("models/nano-base", "a local directory or a hub id [0.5B-3B: Qwen/Qwen2.5-1.5B]")
-    data: str = setting(None, "problems: a jsonl/json/csv/parquet file, or `hub`; left out: the built-in generator")
-    eval_data: str = setting(None, "evaluate on every row of this file instead of the held-out problems")
-    prompt: str = setting(
-        "short", "which of the task's prompts: short, chat, plain; countdown also reasoning, steps [0.5B-3B: chat]"
-    )
-    # the rollout
-    questions: int = setting(32, "m, questions per step [0.5B-3B: 16 in nano-aha-moment, 128 if you can]")
-    completions: int = setting(8, "n, completions per question, the group [0.5B-3B: 4 in nano-aha-moment, 8 is better]")
-    sampling_rounds: int = setting(
-        1, "sample further questions, at most so many times, until m groups have a signal (DAPO's dynamic sampling) [3]"
-    )
-    max_tokens: int = setting(320, "completions longer than this are cut off [0.5B-3B: 1024]")
-    temperature: float = setting(1.0, "of sampling; the loss scores the same distribution, so no top-p, no top-k")
-    rollout: str = setting(
-        "auto", "who samples; auto: vllm on a GPU where it is installed", ["auto", "transformers", "vllm"]
-    )
-    vllm_memory: float = setting(0.3, "share of the GPU for vLLM; raise it if rollouts wait for room in the KV cache")
-    # the objective
-    loss: str = setting(
-        "reinforce_with_baseline",
-        "no_baseline: raw rewards; reinforce_with_baseline: advantages; grpo_clip: advantages and PPO's clip on each "
-        "token's ratio; gspo: the same with one ratio for the whole completion",
-        ["no_baseline", "reinforce_with_baseline", "grpo_clip", "gspo"],
-    )
-    baseline: str = setting(
-        "group_mean",
-        "what a reward is compared with; leave_one_out: the mean of the others (RLOO)",
-        ["group_mean", "leave_one_out"],
-    )
-    normalize_by_std: bool = setting(True, "divide advantages by a standard deviation (no: Dr. GRPO, RLOO)")
-    std_of: str = setting(
-        "group", "which: of the group, unbiased or biased, or of the whole batch", ["group", "group_biased", "batch"]
-    )
-    advantage_eps: float = setting(1e-4, "added to that standard deviation")
-    credit: str = setting(
-        "completion",
-        "completion: all tokens of a completion share its advantage; vineppo: each segment gets the change of value "
-        "that it brought, estimated by sampling on from its two ends (costs several times the rollout)",
-        ["completion", "vineppo"],
-    )
-    vine_segments: int = setting(4, "segments of a completion with vineppo")
-    vine_samples: int = setting(4, "K, continuations sampled from the end of each segment [VinePPO: 9]")
-    aggregate: str = setting(
-        "token_mean",
-        "of the per-token losses: token_mean over the step (DAPO), sequence_mean of each completion's mean (GRPO), "
-        "constant: their sum over completions x max_tokens (Dr. GRPO)",
-        ["token_mean", "sequence_mean", "constant"],
-    )
-    cliprange: float = setting(0.2, "epsilon of the clip [gspo: 3e-4]")
-    cliprange_high: float = setting(None, "its upper end, where it differs [DAPO's clip-higher: 0.28]")
-    epochs: int = setting(1, "passes over each rollout batch; above 1 use grpo_clip or gspo")
-    minibatches: int = setting(1, "optimizer steps per pass; above 1 use grpo_clip or gspo")
-    kl_coef: float = setting(0.0, "weight of the KL penalty; above 0 a frozen reference is loaded [nano-aha: 0.001]")
-    kl_estimator: str = setting("k3", "which estimate the penalty uses; k1 is a poor loss: try it", ["k3", "k2", "k1"])
-    entropy_coef: float = setting(0.0, "weight of an entropy bonus, against collapse")
-    mask_truncated: bool = setting(False, "no gradient from completions that were cut off (DAPO's overlong filtering)")
-    overlong_buffer: int = setting(0, "over the last so many of max_tokens the reward falls by up to 1 (DAPO)")
-    importance_cap: float = setting(
-        0.0, "above 0: weight tokens by trainer / sampler probability, at most this (truncated importance sampling) [2]"
-    )
-    # the update
-    steps: int = setting(60, "GRPO steps [0.5B-3B: 200-1000]")
-    learning_rate: float = setting(1.5e-4, "peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]")
-    warmup_steps: int = setting(10, "linear warm-up; Adam's first steps are its least certain ones")
-    schedule: str = setting(
-        "linear", "after the warm-up: linear decay, to 0 after the last step, or constant", ["linear", "constant"]
-    )
-    max_grad_norm: float = setting(1.0, "gradients are scaled down to this norm")
-    weight_decay: float = setting(0.0, "AdamW's")
-    micro_batch_tokens: int = setting(8192, "tokens, padding included, per forward pass: lower it first on a full GPU")
-    zero_stage: int = setting(
-        2, "DeepSpeed ZeRO: 2 shards optimizer and gradients over the processes, 3 the weights too", [0, 1, 2, 3]
-    )
-    check_sync: bool = setting(
-        False,
-        "prove that the sampler gets all weights: compare its log-probabilities with the trainer's, at the start with "
-        "weights moved visibly, then after each step; stop where they differ",
-    )
-    dtype: str = setting(
-        "float32", "of the policy's weights [GPU: bfloat16, with float32 master weights]", ["float32", "bfloat16"]
-    )
-    offload: bool = setting(False, "keep AdamW's states in main memory, and step there: slower, 12 bytes a weight less")
-    max_bad_steps: int = setting(3, "stop after so many updates in a row whose loss or gradient was not finite")
-    lora_rank: int = setting(0, "above 0: train low-rank adapters of this rank instead of all weights (peft) [16]")
-    lora_alpha: int = setting(32, "scale of the adapters: alpha / rank")
-    lora_targets: str = setting("all-linear", "layers that get adapters: all-linear, or names, e.g. q_proj,v_proj")
-    lora_merge: bool = setting(False, "save the final model with the adapters added to its weights, not apart")
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass [3B on 80 GB: yes]")
-    # evaluation, records, checkpoints
-    eval_every: int = setting(20, "evaluate, draw curves, show samples every so many steps (0: first and last only)")
-    eval_problems: int = setting(512, "at most so many evaluation problems; 512 give an interval of about +-0.04")
-    eval_only: bool = setting(False, "no training: evaluate --model, greedy and sampled, and write what it answered")
-    eval_samples: int = setting(8, "completions of each problem with --eval_only, at --temperature: pass@k, maj@k")
-    save_every: int = setting(50, "checkpoint every so many steps (0: never); the final model is always saved")
-    keep_checkpoints: int = setting(2, "older checkpoints are deleted")
-    name: str = setting(None, "name of the run's directory; left out: task, date and time")
-    out: str = setting("out", "where run directories go")
-    resume: str = setting(None, "a run's directory: go on from its last checkpoint, with its settings")
-    seed: int = setting(0, "every random choice derives from it")
-    wandb: str = setting("off", "also log to Weights & Biases; offline needs no account", ["off", "online", "offline"])
+    prompts_per_step: int = 32  # m [16 in nano-aha-moment, 128 if you can]
+    group_size: int = 8  # n, completions of each prompt [4 in nano-aha-moment, 8 is better]
+    max_tokens: int = 320  # completions longer than this are cut off [1024]
+    temperature: float = 1.0  # the loss scores the distribution that is sampled, so no top-p and no top-k
+    max_num_gen_batches: int = 1  # sample up to this many batches until m groups have a nonzero std (DAPO) [3]
+    overlong_buffer: int = 0  # over the last N of max_tokens the reward falls by up to 1 (DAPO)
 
 
-GROUPS = {  # the headings of --help, each above its first setting
-    "task": "what to learn, and from what",
-    "questions": "the rollout",
-    "loss": "the objective",
-    "steps": "the update",
-    "eval_every": "evaluation, records, checkpoints",
-}
+@dataclass
+class Objective:
+    """the objective, steps 4 to 6"""
+
+    # what a reward is compared with; leave_one_out: the mean of the group's other completions (RLOO)
+    baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
+    # divide advantages by a standard deviation: of the group (n - 1), the same biased (n), of the batch, or by none
+    # (Dr. GRPO)
+    scale_rewards: Literal["group", "group_biased", "batch", "none"] = "group"
+    advantage_eps: float = 1e-4  # added to that standard deviation
+    # completion: all its tokens share one advantage; vineppo: a segment's advantage is the change of value over it,
+    # estimated by sampling from both of its ends (costs several times the rollout)
+    credit: Literal["completion", "vineppo"] = "completion"
+    vine_segments: int = 4  # segments of a completion with vineppo
+    vine_samples: int = 4  # K, continuations sampled from the end of each segment [VinePPO: 9]
+    # no_baseline: raw rewards; reinforce_with_baseline: advantages, no ratio; grpo_clip: PPO's clip on each token's
+    # ratio; gspo: the same with one ratio for the whole completion
+    loss_type: Literal["no_baseline", "reinforce_with_baseline", "grpo_clip", "gspo"] = "grpo_clip"
+    # of the per-token losses: the mean of each completion's mean (GRPO), the mean over all tokens (DAPO), or their sum
+    # over completions x max_tokens (Dr. GRPO)
+    loss_agg_mode: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum-norm"] = "seq-mean-token-mean"
+    cliprange: float = 0.2  # eps of the clip [gspo: 3e-4]
+    cliprange_high: float | None = None  # its upper end, where it differs [DAPO's clip-higher: 0.28]
+    # beta, weight of the KL penalty; 0 saves the reference model, its forward pass and the update of completions whose
+    # advantage is 0: about a fifth of a step's time
+    kl_coef: float = 0.001
+    kl_estimator: Literal["k3", "k2", "k1"] = "k3"  # which estimate of the KL; k1 is a poor loss: try it
+    entropy_coef: float = 0.0  # weight of an entropy bonus, against collapse
+    mask_truncated_completions: bool = False  # no gradient from completions that were cut off (DAPO)
+    tis_cap: float = 0.0  # truncated importance sampling: weigh tokens by pi_old / pi_sampler, at most this [2]
+
+
+@dataclass
+class Update:
+    """the update, step 7"""
+
+    steps: int = 60  # GRPO steps [200-1000]
+    epochs: int = 1  # passes over each batch of completions
+    minibatches: int = 1  # optimizer steps per pass
+    learning_rate: float = 1.5e-4  # peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]
+    warmup_steps: int = 10  # linear warm-up: Adam's first steps rest on few gradients
+    lr_scheduler_type: Literal["linear", "constant"] = "linear"  # after the warm-up: decay towards 0, or none
+    max_grad_norm: float = 1.0  # gradients are scaled down to this norm
+    weight_decay: float = 0.0  # AdamW's
+
+
+@dataclass
+class Config(Record, EvaluationOnly, Evaluation, Engine, Update, Objective, Rollout, Problems):
+    """Everything a run depends on; saved as `config.json` in the run's directory. Raises UserError."""
+
+    def __post_init__(self):
+        check_run_settings(self)
+        require(self, "at least 1", "prompts_per_step group_size max_tokens max_num_gen_batches vine_segments")
+        require(self, "at least 1", "vine_samples steps epochs minibatches eval_samples")
+        require(self, "not negative", "kl_coef entropy_coef overlong_buffer tis_cap weight_decay warmup_steps")
+        require(self, "above 0", "temperature learning_rate max_grad_norm cliprange cliprange_high advantage_eps")
+        if self.group_size < 2 and self.loss_type != "no_baseline":
+            raise UserError("--group_size 1 leaves nothing to compare with: take 2, or --loss_type no_baseline.")
+        if self.epochs * self.minibatches > 1 and self.loss_type not in ("grpo_clip", "gspo"):
+            raise UserError("--epochs and --minibatches above 1 train on older samples: take --loss_type grpo_clip.")
+        if self.loss_type == "no_baseline" and (self.credit == "vineppo" or self.max_num_gen_batches > 1):
+            raise UserError("--loss_type no_baseline ignores advantages: no vineppo, no --max_num_gen_batches with it.")
+        if self.overlong_buffer > self.max_tokens:
+            raise UserError("--overlong_buffer must not exceed --max_tokens.")
+
+    @property
+    def label(self):  # the name of the run's directory begins with it
+        return f"eval-{self.task}" if self.eval_only else self.task
+
+
 DESCRIPTION = "Teach a base language model to reason with reinforcement learning from verifiable rewards (GRPO)."
-
-
-def parse_args(argv=None, config_class=Config, prog="nano_r1.py", description=DESCRIPTION, hidden=()):
-    """Command line -> Config. With --resume it is the run's own, in which little may be changed."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        usage="%(prog)s [--setting value ...]",
-        description=description,
-        epilog="Settings in [brackets] are what a 0.5B-3B model or a GPU wants instead of the default; see runs/.",
-        argument_default=argparse.SUPPRESS,  # so that we know which flags were given
-    )
-    group = parser
-    for f in dataclasses.fields(config_class):
-        group = parser.add_argument_group(GROUPS[f.name]) if f.name in GROUPS else group
-        if f.name in hidden:
-            continue
-        options = {"help": f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")}
-        if f.type is bool:
-            options["action"] = argparse.BooleanOptionalAction
-        else:
-            options |= {"type": f.type, "choices": f.metadata["choices"]}
-            options["metavar"] = None if f.metadata["choices"] else f.name.upper()
-        group.add_argument(f"--{f.name}", **options)
-    parser.add_argument("--local_rank", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # of the deepspeed launcher
-    given = vars(parser.parse_args(argv))
-    given.pop("local_rank", None)
-    if "resume" not in given:
-        return check_config(config_class(**given), parser.error)
-    try:
-        with open(os.path.join(given["resume"], "config.json")) as file:
-            saved = json.load(file)
-        config = config_class(**saved)
-    except (OSError, ValueError, TypeError) as error:
-        parser.error(f"--resume {given['resume']}: no readable config.json there ({error})")
-    free = set(config.MAY_CHANGE) - {"out", "name"}
-    changed = [k for k, v in given.items() if k not in free and v != getattr(config, k)]
-    if changed:
-        parser.error(f"--resume goes on with the settings of {given['resume']}; drop --{' --'.join(changed)}")
-    return check_config(dataclasses.replace(config, **given), parser.error)
-
-
-def check_config(config, error):
-    at_least_one = (
-        "questions completions sampling_rounds max_tokens epochs minibatches steps micro_batch_tokens max_bad_steps "
-        "vine_segments vine_samples eval_problems eval_samples keep_checkpoints"
-    )
-    for name in at_least_one.split():
-        if getattr(config, name) < 1:
-            error(f"--{name} must be at least 1")
-    not_negative = "kl_coef entropy_coef overlong_buffer importance_cap weight_decay lora_rank eval_every save_every"
-    for name in (*not_negative.split(), "warmup_steps"):
-        if getattr(config, name) < 0:
-            error(f"--{name} must not be negative")
-    for name in ("temperature", "learning_rate", "max_grad_norm", "cliprange", "advantage_eps"):
-        if not getattr(config, name) > 0:
-            error(f"--{name} must be above 0")
-    if config.loss != "no_baseline" and config.completions < 2:
-        error("--completions 1 leaves nothing to compare with: use at least 2, or --loss no_baseline")
-    if config.epochs * config.minibatches > 1 and config.loss not in ("grpo_clip", "gspo"):
-        error("--epochs and --minibatches above 1 train on an older policy's samples: take --loss grpo_clip or gspo")
-    if config.sampling_rounds > 1 and config.loss == "no_baseline":
-        error("--sampling_rounds looks for groups whose rewards differ, which --loss no_baseline does not need")
-    if config.credit == "vineppo" and config.loss == "no_baseline":
-        error("--credit vineppo is a baseline: it needs another --loss than no_baseline")
-    if config.cliprange_high is not None and not config.cliprange_high > 0:
-        error("--cliprange_high must be above 0")
-    if config.offload and config.zero_stage == 0:
-        error("--offload needs --zero_stage 1, 2 or 3")
-    if config.overlong_buffer > config.max_tokens:
-        error("--overlong_buffer must not exceed --max_tokens")
-    return config
-
-
-AS_SCRIPT = __name__ == "__main__" and "__file__" in globals()  # false in a notebook cell, and when imported
-CONFIG = parse_args() if AS_SCRIPT else None  # before the slow imports: --help and wrong flags answer at once
+if __name__ == "__main__" and "__file__" in globals():  # as a script; not in a notebook, where __name__ is the same
+    CONFIG = parse_or_exit(Config, "nano_r1.py", DESCRIPTION)  # before torch is imported: --help answers at once
 
 # %%
-# The libraries greet at length; what matters to a reader of this file is said by this file.
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # in this process, so that weights can be handed over
-warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+import dataclasses
+import functools
+import os
+import random
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.checkpoint import checkpoint as recomputed
 
-from plumbing.checkpoints import (  # noqa: F401
-    alone_in_main_memory,
-    checksums,
-    damage,
-    list_checkpoints,
-    newest_checkpoint,
-    optimized,
-    remove,
-    restore_optimizer,
-    save_checkpoint,
-    save_policy,
-    settings_of,
-    writing,
-    written_whole,
-)
-from plumbing.evaluation import Measurements, confidence_interval, majority_vote, measure_episodes, pass_at_k  # noqa: F401
-from plumbing.memory import INSTEAD, LOWER_FIRST, advice, enough_memory  # noqa: F401
-from plumbing.models import (  # noqa: F401
-    add_lora,
-    gathered,
-    load_model,
-    load_policy,
-    load_tokenizer,
-    loading,
-    merged_weights,
-    stop_token_ids,
-    vocabulary_size,
-)
-from plumbing.processes import (  # noqa: F401
-    BEFORE_PARTING,
-    SIGNALS,
-    all_reduce,
-    asked_to_leave,
-    broadcast,
-    catch_signals,
-    derive_seed,
-    on_all_processes,
-    start_processes,
-    stop_processes,
-)
-from plumbing.record import PANELS, Clock, Run, complaints, conclude, quoted  # noqa: F401
-from plumbing.sampler import Completion, RoomyLayer, TransformersRollout  # noqa: F401
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+from plumbing.batching import equalize_micro_batches, split_by_tokens
+from plumbing.checkpoints import restore_optimizer, resume_point, save_checkpoint, save_policy
+from plumbing.chunked_logits import can_chunk, score_in_chunks
+from plumbing.evaluation import UpdateMeters, measure_episodes, measure_evaluation
+from plumbing.models import find, gathered, initialize_deepspeed, load_policy, load_reference
+from plumbing.models import load_tokenizer, merged_weights, stop_token_ids, vocabulary_size
+from plumbing.oom import oom_advice, vllm_advice
+from plumbing.processes import all_gather_object, all_reduce, derive_seed, init_distributed, shutdown_hooks
+from plumbing.processes import catch_signals, release_signals, stop_requested
+from plumbing.record import RunLog, Timer
+from plumbing.sampler import Completion, TransformersSampler, sampler_kind
+from plumbing.settings import run_script
+from plumbing.sync_check import check_sync, prove_sync
+from plumbing.tasks import Reward, encode_prompt, load_data, load_task
 
 # %% [markdown]
-# ## 2. The primitives
+# ## 2. The objective
 #
-# Log-probabilities, masks, advantages, losses: the dozen small functions every policy-gradient trainer for language
-# models consists of, under their usual names. Shapes: B completions, T positions, V vocabulary entries. `labels[b, t]`
-# is the token that should follow `input_ids[b, t]`; `response_mask` is 1 where that token was written by the model, its
-# end-of-sequence token included (a model that gets no gradient there never learns to stop).
+# The small functions that every policy-gradient trainer for language models has, under their usual names.
+# Shapes: B completions, T positions, V vocabulary entries. `labels[b, t]` is the token that follows `input_ids[b, t]`;
+# `response_mask` is 1 where the model wrote that token, its end-of-sequence token included (a model that gets no
+# gradient there never learns to stop).
 
 
 # %%
-def pad_prompts_and_outputs(prompt_ids, output_ids, pad_id):
-    """Token lists -> the tensors of `tokenize_prompt_and_output`, padded on the right."""
-    rows = [p + o for p, o in zip(prompt_ids, output_ids)]
-    width = max(map(len, rows))
-    tokens = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows])  # (B, T+1)
-    position = torch.arange(1, width)  # of each label in its row
-    starts = torch.tensor([len(p) for p in prompt_ids])[:, None]
-    ends = torch.tensor([len(row) for row in rows])[:, None]
-    response_mask = (starts <= position) & (position < ends)  # (B, T)
-    return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:], "response_mask": response_mask}
-
-
-def encode_prompt(text, tokenizer):
-    """Token ids; a chat template has written the beginning-of-sequence token already, a plain prompt has not."""
-    bos = getattr(tokenizer, "bos_token", None)
-    return tokenizer.encode(text, add_special_tokens=bool(bos) and not text.startswith(bos))
-
-
-def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
-    """Tokenize prompts and outputs separately, join them, and mark the response.
-
-    For text (supervised fine-tuning). The RL loop has token ids already and calls `pad_prompts_and_outputs` itself:
-    decoding and tokenizing again may split the text differently from how the model wrote it.
-
-    Returns:
-        dict of `input_ids`, `labels` (B, T), int64, and `response_mask` (B, T), bool; T = longest row - 1.
-    """
-    prompts = [encode_prompt(s, tokenizer) for s in prompt_strs]
-    outputs = [tokenizer.encode(s, add_special_tokens=False) for s in output_strs]
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    return pad_prompts_and_outputs(prompts, outputs, pad_id)
-
-
-def compute_entropy(logits):
-    """Entropy in nats of each next-token distribution: (B, T, V) -> (B, T).
-
-    H = log Z - sum_v p_v logit_v, with log Z the logsumexp of the logits: no overflow, no log of zero.
-    """
-    logits = logits.float()
-    log_z = torch.logsumexp(logits, dim=-1)
-    return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
-
-
-# float32 numbers: 0.5 GiB or 128 MiB, 883 or 220 tokens of Qwen's vocabulary of 151,936
-LOGITS_AT_ONCE = 2**27 if torch.cuda.is_available() else 2**25
-
-
-@contextlib.contextmanager
-def output_layer_doing(model, function):
-    """Inside, the model's output layer returns function(its own forward, hidden states) in place of logits."""
-    layer = model.get_output_embeddings()
-    forward = layer.forward
-    layer.forward = functools.partial(function, forward)
-    try:
-        yield layer.out_features
-    finally:
-        layer.forward = forward
-
-
-def get_response_log_probs(
-    model, input_ids, labels, return_token_entropy=False, temperature=1.0, entropy_gradient=False, response_mask=None
-):
-    """log pi(label | everything before it) for each position, in float32 whatever the model's dtype.
-
-    The logits of a batch, tokens x vocabulary, would be its largest tensor by far. So the model's output layer answers
-    with two numbers for each token instead, and makes the logits of a chunk of tokens at a time, only where
-    `response_mask` (B, T; left out: everywhere) is 1. With several chunks the backward pass makes their logits again.
-
-    Returns:
-        dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T), without gradient unless asked for; both 0
-        where the mask is.
-    """
-    mask = torch.ones_like(labels, dtype=torch.bool) if response_mask is None else response_mask.bool()
-    scored = []
-
-    def score_chunk(to_logits, hidden, label):  # (C, H), (C,) -> log-probability and entropy (C, 2)
-        logits = to_logits(hidden).float() / temperature  # (C, V)
-        # log softmax(x)[label] = x[label] - logsumexp(x), without a second tensor of size V per token
-        log_probs = logits.gather(-1, label[:, None]).squeeze(-1) - torch.logsumexp(logits, dim=-1)
-        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            entropy = compute_entropy(logits) if return_token_entropy else torch.zeros_like(log_probs)
-        return torch.stack([log_probs, entropy], dim=-1)
-
-    def score_all(to_logits, hidden):  # (B, T, H) -> (B, T, 2)
-        size = max(1, LOGITS_AT_ONCE // vocabulary)
-        chunks = [(to_logits, *c) for c in zip(hidden[mask].split(size), labels[mask].split(size))]
-        if len(chunks) == 1:
-            rows = score_chunk(*chunks[0])
-        else:
-            rows = torch.cat([recomputed(score_chunk, *chunk, use_reentrant=False) for chunk in chunks])
-        # masked_scatter puts the rows, one after the other, where the mask is 1.
-        scored.append(rows.new_zeros(*mask.shape, 2).masked_scatter(mask[..., None], rows))
-        return scored[-1]
-
-    # Within the model's own forward pass, so that ZeRO 3, which gathers weights layer by layer, sees nothing unusual.
-    with output_layer_doing(model, score_all) as vocabulary:
-        # Padding is on the right and attention is causal: no response token ever sees a padding token.
-        out = model(input_ids=input_ids, use_cache=False).logits
-    if not torch.allclose(out, scored[-1], rtol=0, atol=0, equal_nan=True):
-        raise UserError(
-            "This model scales or caps its logits after the output layer (Gemma 2?): it cannot be trained here."
-        )
-    log_probs, entropy = out.unbind(-1)
-    if not return_token_entropy:
-        return {"log_probs": log_probs}
-    return {"log_probs": log_probs, "token_entropy": entropy if entropy_gradient else entropy.detach()}
-
-
 def masked_mean(tensor, mask, dim=None):
     """Mean of the entries where mask is 1, along `dim` or over all; NaN where there is none."""
     mask = mask.to(tensor.dtype)
@@ -449,95 +193,166 @@ def masked_normalize(tensor, mask, normalize_constant, dim=None):
     return (masked.sum() if dim is None else masked.sum(dim)) / normalize_constant
 
 
-def compute_group_normalized_rewards(
-    reward_fn,
-    rollout_responses,
-    repeated_ground_truths,
-    group_size,
-    advantage_eps,
-    normalize_by_std,
-    baseline="group_mean",
-    std_of="group",
+def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
+    """Tokenize prompts and outputs separately, join them, and mark the response.
+
+    The loop below has token ids already: decoding them and tokenizing again may split the text differently.
+
+    Returns:
+        dict of `input_ids`, `labels` (B, T), int64, and `response_mask` (B, T), bool; T = longest row - 1.
+    """
+    assert len(prompt_strs) == len(output_strs), f"{len(prompt_strs)} prompts, but {len(output_strs)} outputs"
+    prompts = [encode_prompt(s, tokenizer) for s in prompt_strs]
+    outputs = [tokenizer.encode(s, add_special_tokens=False) for s in output_strs]
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    return pad_prompts_and_outputs(prompts, outputs, pad_id)
+
+
+def pad_prompts_and_outputs(prompt_ids, output_ids, pad_id):
+    """Lists of token ids -> the tensors of `tokenize_prompt_and_output`, padded on the right."""
+    rows = [prompt + output for prompt, output in zip(prompt_ids, output_ids)]
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows])  # (B, T+1)
+    position = torch.arange(1, width)  # (T,), of each label in its row
+    starts = torch.tensor([len(prompt) for prompt in prompt_ids])[:, None]  # (B, 1)
+    ends = torch.tensor([len(row) for row in rows])[:, None]  # (B, 1)
+    response_mask = (starts <= position) & (position < ends)  # (B, T)
+    return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:], "response_mask": response_mask}
+
+
+def compute_entropy(logits):
+    """Entropy in nats of each next-token distribution: (..., V) -> (...)."""
+    logits = logits.float()
+    # H = -sum_v p_v log p_v = log Z - sum_v p_v logit_v, which needs no log of a probability that has underflowed to 0
+    log_z = torch.logsumexp(logits, dim=-1)
+    return log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
+
+
+def score_tokens(logits, labels, temperature=1.0, with_entropy=False, entropy_gradient=False):
+    """Log-prob of each label and, if asked for, entropy of its distribution: (..., V), (...) -> twice (...)."""
+    logits = logits.float() / temperature  # the distribution that was sampled from
+    # log pi(y) = log softmax(logits / T)_y
+    log_probs = torch.log_softmax(logits, dim=-1).gather(-1, labels[..., None]).squeeze(-1)
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):  # a gradient costs memory
+        entropy = compute_entropy(logits) if with_entropy else torch.zeros_like(log_probs)
+    return log_probs, entropy
+
+
+def get_response_log_probs(
+    model, input_ids, labels, return_token_entropy=False, temperature=1.0, response_mask=None, entropy_gradient=False
 ):
-    """Reward every response and compare it with its group (GRPO, arXiv:2402.03300, section 4.1.2).
-
-        A_i = (r_i - mean(r_1..r_n)) / (std(r_1..r_n) + eps)      std unbiased, eps outside
-
-    A group whose rewards are all equal gets A = 0: nothing to learn from it.
+    """log pi(label | everything before it) at each position, in float32 whatever the model's dtype.
 
     Args:
-        reward_fn: (response, ground truth) -> dict with "reward", "format_reward", "answer_reward".
-        rollout_responses, repeated_ground_truths: lists of the same length, groups one after the other.
-        baseline: "group_mean", or "leave_one_out": the mean of the n-1 others (RLOO, arXiv:2402.14740).
-        std_of: "group"; "group_biased", which divides by n as nano-aha-moment does; or "batch", of all rewards.
+        model: any module whose output has `.logits` (B, T, V).
+        input_ids, labels: (B, T). Padding is on the right and attention is causal: no response token sees padding.
+        response_mask: (B, T). Where it is 0, log-prob and entropy may be left out, as 0: that saves time and memory.
     Returns:
-        advantages (N,), raw rewards (N,), and a dict: mean and std of the rewards, the share of groups with no signal,
-        and under "results" what reward_fn said of each response.
+        dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T).
     """
-    results = [reward_fn(r, truth) for r, truth in zip(rollout_responses, repeated_ground_truths)]
-    raw_rewards = torch.tensor([float(result["reward"]) for result in results])
-    groups = raw_rewards.view(-1, group_size)  # (questions, n)
-    equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)
-    advantages = (groups - groups.mean(dim=1, keepdim=True)).masked_fill(equal, 0.0)  # exactly, whatever the rounding
+    options = {"with_entropy": return_token_entropy, "entropy_gradient": entropy_gradient}
+    score = functools.partial(score_tokens, temperature=temperature, **options)
+    if response_mask is None or not can_chunk(model):
+        log_probs, entropy = score(model(input_ids).logits, labels)  # (B, T) each
+    else:  # the same numbers, without all logits in memory at once
+        log_probs, entropy = score_in_chunks(model, input_ids, labels, response_mask, score)  # (B, T) each
+    return {"log_probs": log_probs, "token_entropy": entropy} if return_token_entropy else {"log_probs": log_probs}
+
+
+def normalize_group_rewards(raw_rewards, group_size, advantage_eps, baseline="group_mean", scale_rewards="group"):
+    """Advantages within each group (GRPO, arXiv:2402.03300, section 4.1.2).
+
+    Args:
+        raw_rewards: (N,), groups one after the other.
+        baseline: "group_mean", or "leave_one_out": the mean of the n-1 others (RLOO, arXiv:2402.14740).
+        scale_rewards: the standard deviation to divide by: "group" (unbiased), "group_biased" (divided by n, as in
+            nano-aha-moment), "batch" (of all rewards), or "none" (Dr. GRPO, arXiv:2503.20783).
+    Returns:
+        advantages (N,), and a dict: mean and std of the rewards, the share of groups whose rewards are all equal.
+    """
+    assert baseline in ("group_mean", "leave_one_out"), f"unknown baseline {baseline}"
+    assert scale_rewards in ("group", "group_biased", "batch", "none"), f"unknown scale_rewards {scale_rewards}"
+    groups = raw_rewards.view(-1, group_size)  # (m, n)
+    # A_i = (r_i - mean(r_1..r_n)) / (std(r_1..r_n) + eps)
+    advantages = groups - groups.mean(dim=1, keepdim=True)
+    # A group whose rewards are all equal gives no gradient: exactly 0, whatever the rounding of its mean.
+    equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)  # (m, 1)
+    advantages = advantages.masked_fill(equal, 0.0)
     if baseline == "leave_one_out":  # r_i - mean of the others = n / (n-1) (r_i - mean of all)
         advantages = advantages * group_size / (group_size - 1)
-    std = torch.zeros_like(groups[:, :1])
-    if group_size > 1:
-        correction = 0 if std_of == "group_biased" else 1
-        std = raw_rewards.std() if std_of == "batch" else groups.std(dim=1, keepdim=True, correction=correction)
-    if normalize_by_std:
+    std = torch.zeros_like(groups[:, :1])  # (m, 1)
+    if scale_rewards == "batch":
+        std = raw_rewards.std()
+    elif group_size > 1:
+        std = groups.std(dim=1, keepdim=True, correction=0 if scale_rewards == "group_biased" else 1)
+    if scale_rewards != "none":
         advantages = advantages / (std + advantage_eps)
-    metadata = {
-        "reward_mean": raw_rewards.mean().item(),
-        "reward_std": std.mean().item(),
-        "frac_reward_zero_std": equal.float().mean().item(),
-        "results": results,
-    }
-    return advantages.flatten(), raw_rewards, metadata
+    stats = {"reward_mean": raw_rewards.mean().item(), "reward_std": std.mean().item()}
+    return advantages.flatten(), {**stats, "frac_reward_zero_std": equal.float().mean().item()}
+
+
+def compute_group_normalized_rewards(
+    reward_fn, rollout_responses, repeated_ground_truths, group_size, advantage_eps, normalize_by_std, **options
+):
+    """Steps 3 and 4 in the form of the course's assignment: reward every response and normalize within its group.
+
+    `reward_fn`: (response, ground truth) -> dict with "reward". The two lists of length N hold one group after the
+    other. `options`: `baseline` and `scale_rewards`. Returns advantages (N,), raw rewards (N,), a dict of statistics.
+    """
+    count = len(rollout_responses)
+    assert count == len(repeated_ground_truths), f"{count} responses, but {len(repeated_ground_truths)} ground truths"
+    assert count % group_size == 0, f"{count} responses cannot be cut into groups of {group_size}"
+    results = [reward_fn(response, truth) for response, truth in zip(rollout_responses, repeated_ground_truths)]
+    raw_rewards = torch.tensor([float(result["reward"]) for result in results])  # (N,)
+    if not normalize_by_std:
+        options["scale_rewards"] = "none"
+    advantages, stats = normalize_group_rewards(raw_rewards, group_size, advantage_eps, **options)
+    return advantages, raw_rewards, stats
 
 
 def compute_naive_policy_gradient_loss(raw_rewards_or_advantages, policy_log_probs):
-    """REINFORCE, per token: -A log pi. (B, 1) and (B, T) -> (B, T).
+    """REINFORCE, per token: (B, 1) or (B, T), and (B, T) -> (B, T).
 
     Minimizing it raises the probability of every token of a completion with A > 0 and lowers it where A < 0.
     """
+    assert_per_completion_or_token(raw_rewards_or_advantages, policy_log_probs)
+    # L = -A log pi
     return -raw_rewards_or_advantages * policy_log_probs
 
 
 def compute_grpo_clip_loss(
     advantages, policy_log_probs, old_log_probs, cliprange, cliprange_high=None, response_mask=None
 ):
-    """PPO's clipped objective (arXiv:1707.06347, eq. 7), per token: -min(ratio A, clip(ratio, 1-eps, 1+eps) A).
+    """PPO's clipped objective (arXiv:1707.06347, eq. 7), per token: (B, 1) or (B, T), and (B, T) twice -> (B, T).
 
     With `cliprange_high` the upper end is 1 + cliprange_high (DAPO, arXiv:2503.14476, section 3.1). With
     `response_mask` every token of a completion gets the same ratio, the geometric mean of its tokens' (GSPO,
     arXiv:2507.18071).
 
     Returns:
-        loss (B, T), and the masks of the tokens that the clip froze: `clip_low` (A < 0, ratio below 1-eps) and
-        `clip_high` (A > 0, ratio above 1+eps). A frozen token has gradient 0.
+        loss (B, T), and the masks of the tokens that the clip froze: `clip_ratio/low` (A < 0, ratio below 1 - eps) and
+        `clip_ratio/high` (A > 0, ratio above 1 + eps). A frozen token has gradient 0.
     """
-    log_ratio = policy_log_probs - old_log_probs
+    assert_per_completion_or_token(advantages, policy_log_probs)
+    log_ratio = policy_log_probs - old_log_probs  # (B, T)
     if response_mask is not None:
-        length = response_mask.sum(dim=1, keepdim=True).clamp(min=1)
+        length = response_mask.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
         log_ratio = ((log_ratio * response_mask).sum(dim=1, keepdim=True) / length).expand_as(log_ratio)
-    ratio = torch.exp(log_ratio)
+    ratio = torch.exp(log_ratio)  # rho = pi / pi_old, (B, T)
     low, high = 1 - cliprange, 1 + (cliprange if cliprange_high is None else cliprange_high)
-    loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
-    return loss, {"clip_low": (ratio < low) & (advantages < 0), "clip_high": (ratio > high) & (advantages > 0)}
+    # L = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)
+    loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)  # (B, T)
+    stats = {"clip_ratio/low": (ratio < low) & (advantages < 0), "clip_ratio/high": (ratio > high) & (advantages > 0)}
+    return loss, stats
 
 
 def compute_policy_gradient_loss(
-    policy_log_probs,
-    loss_type,
-    raw_rewards=None,
-    advantages=None,
-    old_log_probs=None,
-    cliprange=None,
-    cliprange_high=None,
-    response_mask=None,
+    policy_log_probs, loss_type, raw_rewards=None, advantages=None, old_log_probs=None, cliprange=None, **options
 ):
-    """The per-token loss (B, T) that `loss_type` names, and what is worth logging about it."""
+    """The per-token loss (B, T) that `loss_type` names, and what is worth logging about it.
+
+    `options`: `cliprange_high` and `response_mask` (for gspo) of `compute_grpo_clip_loss`.
+    """
     if loss_type == "no_baseline":
         assert raw_rewards is not None, "no_baseline needs raw_rewards"
         return compute_naive_policy_gradient_loss(raw_rewards, policy_log_probs), {}
@@ -546,138 +361,116 @@ def compute_policy_gradient_loss(
         return compute_naive_policy_gradient_loss(advantages, policy_log_probs), {}
     assert loss_type in ("grpo_clip", "gspo"), f"unknown loss_type {loss_type}"
     assert old_log_probs is not None and cliprange is not None, f"{loss_type} needs old_log_probs and cliprange"
-    assert loss_type == "grpo_clip" or response_mask is not None, "gspo needs response_mask"
-    whole_completion = response_mask if loss_type == "gspo" else None
-    return compute_grpo_clip_loss(
-        advantages, policy_log_probs, old_log_probs, cliprange, cliprange_high, whole_completion
-    )
+    if loss_type == "gspo":
+        assert options.get("response_mask") is not None, "gspo needs response_mask"
+    else:
+        options.pop("response_mask", None)  # one ratio for each token
+    return compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, cliprange, **options)
+
+
+def assert_per_completion_or_token(values, log_probs):
+    rows = len(log_probs)
+    expected = ((rows, 1), tuple(log_probs.shape))
+    assert tuple(values.shape) in expected, f"advantages or rewards of shape {tuple(values.shape)}, not {expected}"
 
 
 def compute_kl(policy_log_probs, ref_log_probs):
-    """Schulman's three estimates of KL(policy || reference) per sampled token (joschu.net/blog/kl-approx.html).
+    """Schulman's three estimates of KL(policy || reference) for each sampled token, each (B, T), by name.
 
-    With d = ref - policy: k1 = -d, unbiased, often negative; k2 = d^2 / 2, biased, its gradient is that of the KL;
-    k3 = exp(d) - 1 - d, unbiased and never negative, the penalty of GRPO's eq. 4.
+    k1 is unbiased and often negative; k2 is biased, its gradient is that of the KL; k3 is unbiased and never negative,
+    the penalty of GRPO (eq. 4). See joschu.net/blog/kl-approx.html.
     """
-    d = ref_log_probs - policy_log_probs
+    d = ref_log_probs - policy_log_probs  # log(pi_ref / pi), (B, T)
+    # k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d
     return {"k1": -d, "k2": d * d / 2, "k3": torch.expm1(d) - d}
 
 
-def grpo_microbatch_train_step(
-    policy_log_probs,
-    response_mask,
-    gradient_accumulation_steps,
-    loss_type,
-    raw_rewards=None,
-    advantages=None,
-    old_log_probs=None,
-    cliprange=None,
-    ref_log_probs=None,
-    kl_coef=0.0,
-    normalize_constant=None,
-    sequence_mean=False,
-    cliprange_high=None,
-    importance_weights=None,
-    kl_estimator="k3",
-    token_entropy=None,
-    entropy_coef=0.0,
-    backward=torch.Tensor.backward,
-):
-    """Loss of one micro-batch and its backward pass; gradients add up until the optimizer steps.
+def grpo_loss(policy_log_probs, token_entropy, batch, denominator, config):
+    """Step 6: a micro-batch's part of the loss; the parts of all micro-batches and processes sum to the step's loss.
 
-    Without `normalize_constant` the loss is the GRPO paper's: mean over each response, then over the batch. With it,
-    the sum over response tokens (`sequence_mean`: over the responses' means) divided by it: give the count of tokens
-    (of responses) of the whole step, and any split into micro-batches has the same gradient. Either is divided by
-    `gradient_accumulation_steps`.
-
+    Args:
+        policy_log_probs, token_entropy: (B, T), of the policy that is trained.
+        batch: tensors by name: `response_mask`, `old_log_probs`, `ref_log_probs` and `sampler_log_probs` (B, T),
+            `raw_rewards` and `advantages` (B, 1), or `advantages` (B, T). What the config does not need may be missing.
+        denominator: counted over the whole step; see `loss_denominator`.
     Returns:
-        the scaled scalar loss, and a dict of per-token tensors (`k1`, `k2`, `k3`, `clip_low`, `clip_high`) where they
-        exist.
+        the loss, a scalar, and a dict of tensors (B, T) to log: `kl`, `kl/k1`, `kl/k2`, `clip_ratio/low` and `/high`.
     """
-    per_token_loss, metadata = compute_policy_gradient_loss(
-        policy_log_probs, loss_type, raw_rewards, advantages, old_log_probs, cliprange, cliprange_high, response_mask
-    )  # (B, T)
-    if importance_weights is not None:  # (B, T), of what was sampled from a slightly different policy
-        per_token_loss = per_token_loss * importance_weights
-    if ref_log_probs is not None:
-        estimates = compute_kl(policy_log_probs, ref_log_probs)
-        per_token_loss = per_token_loss + kl_coef * estimates[kl_estimator]
-        metadata |= estimates
-    if entropy_coef:
-        per_token_loss = per_token_loss - entropy_coef * token_entropy
-    if normalize_constant is None:
-        loss = masked_mean(per_token_loss, response_mask, dim=1).mean()
-    elif sequence_mean:
-        lengths = response_mask.sum(dim=1).clamp(min=1)  # a filler has none
-        loss = (masked_normalize(per_token_loss, response_mask, 1.0, dim=1) / lengths).sum() / normalize_constant
-    else:
-        loss = masked_normalize(per_token_loss, response_mask, normalize_constant)
-    loss = loss / gradient_accumulation_steps
-    backward(loss)
-    return loss.detach(), {name: value.detach() for name, value in metadata.items()}
+    mask, old_log_probs = batch["response_mask"], batch.get("old_log_probs")
+    loss, stats = compute_policy_gradient_loss(
+        policy_log_probs, config.loss_type, batch.get("raw_rewards"), batch.get("advantages"), old_log_probs,
+        config.cliprange, cliprange_high=config.cliprange_high, response_mask=mask,
+    )  # fmt: skip
+    if config.tis_cap:  # L = min(pi_old / pi_sampler, cap) L: the sampler may compute in another precision
+        loss = loss * torch.exp(old_log_probs - batch["sampler_log_probs"]).clamp(max=config.tis_cap)  # (B, T)
+    if batch.get("ref_log_probs") is not None:  # L = L + beta k3
+        kl = compute_kl(policy_log_probs, batch["ref_log_probs"])
+        loss = loss + config.kl_coef * kl[config.kl_estimator]  # (B, T)
+        stats |= {"kl": kl["k3"], "kl/k1": kl["k1"], "kl/k2": kl["k2"]}
+    if config.entropy_coef:  # L = L - coef H
+        assert token_entropy is not None, "entropy_coef needs token_entropy"
+        loss = loss - config.entropy_coef * token_entropy  # (B, T)
+    stats = {name: values.detach() for name, values in stats.items()}
+    if config.loss_agg_mode == "seq-mean-token-mean":  # sum_i 1/|o_i| sum_t L_it / denominator
+        lengths = mask.sum(dim=1).clamp(min=1)  # (B,); a completion that does not count has none
+        return (masked_normalize(loss, mask, 1.0, dim=1) / lengths).sum() / denominator, stats
+    # sum_i sum_t L_it / denominator: the denominator makes it the mean over all tokens, or Dr. GRPO's sum
+    return masked_normalize(loss, mask, denominator), stats
+
+
+def grpo_microbatch_train_step(
+    policy_log_probs, response_mask, gradient_accumulation_steps, loss_type, raw_rewards=None, advantages=None,
+    old_log_probs=None, cliprange=0.2, ref_log_probs=None, token_entropy=None, **settings,
+):  # fmt: skip
+    """Loss and backward pass of one micro-batch in the course's form; gradients add up until the optimizer steps.
+
+    The mean over the rows, divided by `gradient_accumulation_steps`; `main` has batches of any size and counts the
+    whole step instead. `settings`: those of `Config`. Returns the scaled scalar loss, and the dict of `grpo_loss`.
+    """
+    batch = {"response_mask": response_mask, "raw_rewards": raw_rewards, "advantages": advantages}
+    batch |= {"old_log_probs": old_log_probs, "ref_log_probs": ref_log_probs}
+    config = Config(loss_type=loss_type, cliprange=cliprange, **settings)
+    denominator = gradient_accumulation_steps * len(policy_log_probs)
+    loss, stats = grpo_loss(policy_log_probs, token_entropy, batch, denominator, config)
+    loss.backward()
+    return loss.detach(), stats
 
 
 # %% [markdown]
-# ## 3. Processes, model, optimizer
+# ## 3. The optimizer
 #
-# One process per GPU; `torchrun` starts them. Each samples its own share of the questions and trains on its own
-# completions; the gradients meet in DeepSpeed. Besides that, processes exchange a few sums.
+# DeepSpeed holds the weights, their gradients and AdamW's states, on one process or many; ZeRO shards them. Call
+# `engine.backward(loss)` any number of times, then `engine.step()` once.
 
 
 # %%
-
-
 def make_engine(model, config):
-    """The DeepSpeed engine that owns the weights, their gradients and AdamW's state, at the chosen ZeRO stage."""
-    import deepspeed
-
+    """The DeepSpeed engine around the policy: `engine(...)` is its forward pass."""
     if config.gradient_checkpointing:
-        model.train()  # from_pretrained returns a model in evaluation mode, in which its layers would not recompute
+        model.train()  # from_pretrained returns a model in eval mode, in which checkpointing is off
         model.gradient_checkpointing_enable()
         model.enable_input_require_grads()
-    # Plain float32 without ZeRO is the one form in which DeepSpeed clips the gradient but tells nobody its norm.
-    clip_here = config.zero_stage == 0 and config.dtype == "float32"
-    engine, *_ = deepspeed.initialize(
-        model=model,
-        model_parameters=[p for p in model.parameters() if p.requires_grad],
-        config={
-            "train_micro_batch_size_per_gpu": 1,  # DeepSpeed wants a number; our micro-batches vary in size
-            "managed_gradient_accumulation": False,  # any number of backward passes, then one step
-            "gradient_clipping": 0.0 if clip_here else config.max_grad_norm,
-            "bf16": {"enabled": config.dtype == "bfloat16"},  # keeps float32 master weights
-            "zero_optimization": {
-                "stage": config.zero_stage,
-                **({"offload_optimizer": {"device": "cpu"}} if config.offload else {}),
-            },
-            "zero_force_ds_cpu_optimizer": False,  # which would have to be compiled
-            "optimizer": {
-                "type": "AdamW",
-                "params": {
-                    "lr": config.learning_rate,
-                    "betas": [0.9, 0.95],
-                    "weight_decay": config.weight_decay,
-                    "torch_adam": True,  # torch's AdamW: nothing to compile
-                    "fused": torch.cuda.is_available() and not config.offload,
-                },
-            },
-        },
-    )
-    if clip_here:
-
-        def clip(*_):
-            norm = torch.nn.utils.clip_grad_norm_(engine.module.parameters(), config.max_grad_norm)
-            engine._global_grad_norm = norm
-            if not norm.isfinite():
-                engine.module.zero_grad()  # a weight without gradient is not updated
-
-        engine.optimizer.register_step_pre_hook(clip)
-    return engine
+    adamw = {"lr": config.learning_rate, "betas": [0.9, 0.95], "weight_decay": config.weight_decay}
+    settings = {
+        "train_micro_batch_size_per_gpu": 1,  # DeepSpeed wants a number; our micro-batches vary in size
+        "managed_gradient_accumulation": False,  # any number of backward passes, then one step
+        "gradient_clipping": config.max_grad_norm,
+        "bf16": {"enabled": config.dtype == "bfloat16"},  # keeps float32 master weights
+        "zero_optimization": {"stage": config.zero_stage},
+        "zero_force_ds_cpu_optimizer": False,  # it would have to be compiled; torch's AdamW does not
+        "optimizer": {"type": "AdamW", "params": {**adamw, "torch_adam": True}},
+    }
+    if config.offload:
+        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    elif torch.cuda.is_available():
+        settings["optimizer"]["params"]["fused"] = True
+    return initialize_deepspeed(model, settings, config)
 
 
 def set_learning_rate(engine, config, step):
-    """Linear warm-up, then constant or decaying: the last steps' noise stays in the final model, so make them small."""
+    """Linear warm-up, then constant or linear decay: small last steps leave less noise in the final model."""
     lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
-    if config.schedule == "linear":
+    if config.lr_scheduler_type == "linear":
         lr *= 1 - (step - 1) / config.steps
     for group in engine.optimizer.param_groups:
         group["lr"] = lr
@@ -685,21 +478,18 @@ def set_learning_rate(engine, config, step):
 
 
 # %% [markdown]
-# ## 4. The rollout
+# ## 4. The sampler
 #
-# Sampling is most of an RL step. Two engines with the same three methods (`generate`, `sync_weights`, `sleep`/`wake`):
-#
-# - `TransformersRollout`, a sampling loop over the Hugging Face model in a page of code. It shares three ideas with
-#   real inference engines: the prompt is computed once per group, not once per completion; a completion that has ended
-#   leaves the batch, so that the long ones do not pay for the short ones; keys and values have room to grow in place.
-# - `VLLMRollout`, vLLM in the same process, for models worth a GPU.
+# Sampling takes most of an RL step. Two samplers have the same methods: vLLM in this process, for models on a GPU, and
+# a loop over the Hugging Face model for machines without one (`plumbing/sampler.py`). Both return each token's
+# log-prob under the distribution that it was sampled from; if the trainer's differ, the sampler has other weights.
 
 
 # %%
-class VLLMRollout:
-    """vLLM in this process: paged KV cache, continuous batching, prefix caching; on a GPU it sleeps while we train."""
+class VLLMSampler:
+    """vLLM: paged KV cache, continuous batching, prefix caching; on a GPU it sleeps while we train."""
 
-    def __init__(self, model_path, stop_ids, stop_texts, max_length, config, rank, world, padding_ids=()):
+    def __init__(self, config, stop_ids, stop_texts, max_length, padding_ids=()):
         cuda = torch.cuda.is_available()
         if not cuda:
             os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; without it vLLM takes a share of all memory
@@ -707,46 +497,48 @@ class VLLMRollout:
 
         self.stop_ids, self.stop_texts, self.can_sleep = stop_ids, list(stop_texts), cuda
         few = len(padding_ids) <= 1024  # vLLM's limit; Qwen2.5 has 271
-        self.bias = {i: -100.0 for i in padding_ids} if few else None  # no token: never sampled
+        self.bias = {i: -100.0 for i in padding_ids} if few else None  # embedding rows without a token: never sampled
         options = {"enforce_eager": True}
         if cuda:
-            options = {"gpu_memory_utilization": config.vllm_memory, "enable_sleep_mode": True}
-        if world > 1:
-            options["distributed_executor_backend"] = "external_launcher"  # one engine in each of torchrun's processes
+            options = {"gpu_memory_utilization": config.vllm_gpu_memory_utilization, "enable_sleep_mode": True}
+        if dist.get_world_size() > 1:
+            options["distributed_executor_backend"] = "external_launcher"  # one vLLM in each of torchrun's processes
         self.llm = LLM(
-            model=model_path,
+            model=find(config.model),
             dtype=config.dtype,
             max_model_len=max_length,
             logprobs_mode="processed_logprobs",  # of the distribution sampled from: temperature included
-            seed=derive_seed(config.seed, rank, "vllm"),
+            seed=derive_seed(config.seed, dist.get_rank(), "vllm"),
             disable_log_stats=True,
             **options,
         )
-        BEFORE_PARTING.append(self.llm.llm_engine.engine_core.shutdown)
+        shutdown_hooks.append(self.llm.llm_engine.engine_core.shutdown)
 
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
+        """n completions of each prompt, as lists of `Completion`; `max_tokens` and `seeds` have one for each prompt."""
         if not prompt_token_ids:  # this process has no share of a small evaluation
             return []
         from vllm import SamplingParams
 
-        limits = max_tokens if isinstance(max_tokens, list) else [max_tokens] * len(prompt_token_ids)
         params = [
             SamplingParams(
                 n=n, temperature=temperature, max_tokens=limit, seed=seed, logprobs=0,
                 stop_token_ids=self.stop_ids, stop=self.stop_texts, include_stop_str_in_output=True,
                 detokenize=bool(self.stop_texts), logit_bias=self.bias,
             )
-            for seed, limit in zip(seeds, limits)
+            for seed, limit in zip(seeds, max_tokens)
         ]  # fmt: skip
         prompts = [{"prompt_token_ids": ids} for ids in prompt_token_ids]
-        outputs = self.llm.generate(prompts, params, use_tqdm=False)
-        completion = lambda o: Completion(
-            list(o.token_ids), [entry[i].logprob for i, entry in zip(o.token_ids, o.logprobs)], o.finish_reason
-        )
-        return [[completion(o) for o in output.outputs] for output in outputs]
+        results = []
+        for prompt in self.llm.generate(prompts, params, use_tqdm=False):
+            results.append([])
+            for out in prompt.outputs:
+                logprobs = [entry[token].logprob for token, entry in zip(out.token_ids, out.logprobs)]
+                results[-1].append(Completion(list(out.token_ids), logprobs, out.finish_reason))
+        return results
 
     def sync_weights(self, policy):
-        """Hand the trained weights to vLLM, and drop every cached prefix computed with the old ones."""
+        """Load the trained weights into vLLM, and drop every prefix cached with the old ones."""
         with gathered(policy):
             weights = iter(merged_weights(policy).items())
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
@@ -762,753 +554,344 @@ class VLLMRollout:
             self.llm.wake_up()
 
 
-def rollout_kind(config):
-    """The engine that `--rollout` names; `auto` takes vLLM on a GPU where it is installed."""
-    if config.rollout != "auto":
-        return config.rollout
-    return "vllm" if torch.cuda.is_available() and importlib.util.find_spec("vllm") else "transformers"
-
-
-def make_rollout(config, model, tokenizer, stop_ids, stop_texts, max_length, rank, world):
-    if rollout_kind(config) == "vllm":
-        # The embedding may have more rows than there are tokens, to pad it to a round size.
-        padding_ids = range(vocabulary_size(tokenizer), model.get_input_embeddings().num_embeddings)
-        try:
-            return VLLMRollout(config.model, stop_ids, stop_texts, max_length, config, rank, world, padding_ids)
-        except ImportError as error:
-            raise UserError(f"vLLM could not be imported ({error}): see requirements-gpu.txt.") from None
-        except ValueError as error:  # as a rule about memory
-            raise UserError(f"vLLM could not start with --vllm_memory {config.vllm_memory}: {error}") from None
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
-    if config.zero_stage == 3 and not config.eval_only:
-        model = copy.deepcopy(model)
-    return TransformersRollout(model, stop_ids, pad_id, tokenizer, stop_texts)
+def make_sampler(config, policy, task, max_length):
+    """The sampler that `--rollout` names."""
+    stop_ids = stop_token_ids(policy, task.tokenizer)
+    if sampler_kind(config) == "transformers":
+        return TransformersSampler(policy, task.tokenizer, stop_ids, task.stop_texts, own_copy=config.zero_stage == 3)
+    padding_ids = range(vocabulary_size(task.tokenizer), policy.get_input_embeddings().num_embeddings)
+    with vllm_advice(config):
+        return VLLMSampler(config, stop_ids, task.stop_texts, max_length, padding_ids)
 
 
 # %% [markdown]
-# ## 5. Saving
+# ## 5. The steps of the algorithm
 #
-# A checkpoint, `step_000050/`, is the model in Hugging Face format (`policy/`, loads anywhere) beside AdamW's float32
-# weights and moments, all in safetensors: reading one runs no code, as unpickling would. It is written under a hidden
-# name, flushed to the disk and renamed: it exists whole or not at all. No random state is stored, since every random
-# choice derives from the seed and the step: a resumed run is the same run.
-
-
-# %%
-# %% [markdown]
-# ## 6. The steps of the algorithm
-#
-# `main` calls these in order. An episode is one completion with everything the step learns about it.
+# `main` calls these in order. An episode is one completion with its reward, advantage and log-probs.
 
 
 # %%
 @dataclass
 class Episode:
-    problem: dict
-    prompt_ids: list
-    completion: Completion
-    text: str
-    reward: dict = None  # "reward", "format_reward", "answer_reward", "why"
-    advantage: float = 0.0  # None: a filler, of which no token counts
+    problem: dict  # a row of the data set
+    prompt_ids: list  # token ids
+    completion: Completion  # token ids, the sampler's log-prob of each, why it ended
+    text: str  # of the completion, for the verifier
+    reward: Reward = None  # step 3: total, format, answer, why
+    advantage: float = 0.0  # step 4
     token_advantages: list = None  # with vineppo one for each token, instead of `advantage` for all
-    ref_log_probs: torch.Tensor = None  # (len(completion),), under the reference model
-    old_log_probs: torch.Tensor = None  # (len(completion),), under the policy before this step's updates
+    ref_log_probs: torch.Tensor = None  # step 5: (length,), under the reference model
+    old_log_probs: torch.Tensor = None  # step 5: (length,), under the policy before this step's updates
+    dummy: bool = False  # padding for a process with fewer micro-batches than others; no token of it counts
 
     @property
     def length(self):
         return len(self.completion.token_ids)
 
 
-def load_task(name):
-    """The module `NAME_rewards`: its prompt, problems and reward."""
-    try:
-        return importlib.import_module(f"{name}_rewards")
-    except ModuleNotFoundError as error:
-        if error.name != f"{name}_rewards":  # the task is there, something that it imports is not
-            raise UserError(f"{name}_rewards.py needs the package {error.name}: see requirements.txt.") from None
-        here = os.path.dirname(os.path.abspath(globals().get("__file__", "nano_r1.py")))
-        tasks = sorted(f.removesuffix("_rewards.py") for f in os.listdir(here) if f.endswith("_rewards.py"))
-        raise UserError(f"No task {name!r}: there is no {name}_rewards.py. Tasks here: {', '.join(tasks)}.") from None
+def draw_prompts(problems, config, label):
+    """Step 1: m different problems."""
+    return random.Random(derive_seed(config.seed, label, "questions")).sample(problems, config.prompts_per_step)
 
 
-def load_all_problems(task, config):
-    """(training problems, evaluation problems), or a UserError that says what is wrong with the file."""
-    if config.prompt not in task.PROMPTS:
-        raise UserError(f"--prompt {config.prompt} is not one of the task's prompts: {', '.join(task.PROMPTS)}.")
-    try:
-        train = [] if config.eval_only else task.load_problems("train", config.data, config.seed)
-        if config.eval_data:
-            test = task.load_problems("all", config.eval_data, config.seed)
-        else:
-            test = task.load_problems("test", config.data, config.seed)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    return train, test[: config.eval_problems]
-
-
-MAX_PROMPT = 2048  # tokens; it bounds what vLLM has to have room for
-
-
-def fit_into_context(problems, task, tokenizer, policy, config):
-    """(the problems whose prompt leaves room for --max_tokens, tokens of the longest sequence that can occur)."""
-    context = getattr(policy.config.get_text_config(), "max_position_embeddings", MAX_PROMPT + config.max_tokens)
-    room = min(context - config.max_tokens, MAX_PROMPT)
-
-    def fits(problem):
-        prompt = task.format_prompt(problem, tokenizer, config.prompt)
-        # A token is at least a byte: most prompts need no tokenizing.
-        return len(prompt.encode()) < room or len(encode_prompt(prompt, tokenizer)) <= room
-
-    fitting = [p for p in problems if fits(p)]
-    if problems and not fitting:
-        need = f"No prompt leaves room for --max_tokens {config.max_tokens}"
-        raise UserError(f"{need} in the model's context of {context} tokens.")
-    return fitting, room + config.max_tokens
-
-
-def sample_questions(problems, label, config):
-    """m different questions."""
-    return random.Random(derive_seed(config.seed, label, "questions")).sample(problems, config.questions)
-
-
-def sample_completions(rollout, questions, task, tokenizer, config, seed_label, rank=0, world=1):
-    """n completions of each question, as episodes; a group's episodes stand one after the other.
-
-    Each process samples its own share of the questions. A question's seed derives from its place in the list and from
-    `seed_label`, so that the completions are the same for any number of processes.
-    """
-    seeds = [derive_seed(config.seed, seed_label, place) for place in range(len(questions))][rank::world]
-    questions = questions[rank::world]
-    stop_texts = task.PROMPTS[config.prompt].stop
-    prompts = [encode_prompt(task.format_prompt(q, tokenizer, config.prompt), tokenizer) for q in questions]
-    groups = rollout.generate(prompts, config.completions, config.temperature, config.max_tokens, seeds)
+def sample_completions(sampler, problems, task, config, label, n, temperature):
+    """Step 2: n completions of each problem, as episodes; those of a group are adjacent."""
+    # A problem's seed derives from `label` and its place in the list: the completions are the same for any number of
+    # processes, each of which samples its share.
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    seeds = [derive_seed(config.seed, label, place) for place in range(len(problems))][rank::world_size]
+    problems = problems[rank::world_size]
+    prompts = [task.prompt_ids(problem) for problem in problems]
+    groups = sampler.generate(prompts, n, temperature, [config.max_tokens] * len(prompts), seeds)
     return [
-        Episode(question, prompt, c, decode(c.token_ids, tokenizer, stop_texts))
-        for question, prompt, group in zip(questions, prompts, groups)
-        for c in group
+        Episode(problem, prompt, completion, task.text(completion.token_ids))
+        for problem, prompt, group in zip(problems, prompts, groups)
+        for completion in group
     ]
 
 
-def decode(token_ids, tokenizer, stop_texts):
-    """The text up to the end of its first stop text: the last token may hold a character or two more."""
-    text = tokenizer.decode(token_ids, skip_special_tokens=True)
-    ends = [text.find(stop) + len(stop) for stop in stop_texts if stop in text]
-    return text[: min(ends)] if ends else text
+def compute_rewards(episodes, task, overlong_buffer=0, max_tokens=0):
+    """Step 3: the verifier's `Reward` of each episode."""
+    rewards = task.rewards([e.text for e in episodes], [e.problem for e in episodes])
+    for e, reward in zip(episodes, rewards):
+        if overlong_buffer:  # DAPO, arXiv:2503.14476, eq. 13: falls by 0 to 1 over the last tokens
+            late = (e.length - (max_tokens - overlong_buffer)) / overlong_buffer
+            reward = reward._replace(total=reward.total - min(1.0, max(0.0, late)))
+        e.reward = reward
 
 
-def verdict(episode, task, config):
-    """The task's verdict as a dict: "reward", "format_reward", "answer_reward", "why"."""
-    result = task.reward(episode.text, episode.problem, config.prompt)
-    late = episode.length - (config.max_tokens - config.overlong_buffer)  # DAPO, arXiv:2503.14476, section 3.4
-    penalty = min(1.0, max(0.0, late / config.overlong_buffer)) if config.overlong_buffer else 0.0
-    rewards = {"reward": result.total - penalty, "format_reward": result.format, "answer_reward": result.answer}
-    return {**rewards, "why": result.why}
+def compute_advantages(episodes, config):
+    """Step 4: each episode's advantage within its group. Returns statistics of the rewards to log."""
+    # Over all processes, for the standard deviation of a batch; each then keeps the advantages of its own episodes.
+    rewards = all_gather_object([e.reward.total for e in episodes])
+    advantages, stats = normalize_group_rewards(
+        torch.tensor(sum(rewards, []), dtype=torch.float32),  # (N,), of all processes
+        config.group_size, config.advantage_eps, config.baseline, config.scale_rewards,
+    )  # fmt: skip
+    first = sum(map(len, rewards[: dist.get_rank()]))
+    for e, advantage in zip(episodes, advantages[first:].tolist()):
+        e.advantage = advantage  # one number for all tokens of the completion
+    return stats
 
 
-def score(episodes, task, config):
-    """The task's verdict on each episode."""
-    for episode in episodes:
-        episode.reward = verdict(episode, task, config)
-
-
-def groups_of(episodes, n):
-    return [episodes[start : start + n] for start in range(0, len(episodes), n)]
+def groups_of(episodes, config):
+    return [episodes[i : i + config.group_size] for i in range(0, len(episodes), config.group_size)]
 
 
 def has_signal(group):
-    """Whether its rewards differ: only then is there something to learn from it."""
-    return len({e.reward["reward"] for e in group}) > 1
+    return len({e.reward.total for e in group}) > 1  # with equal rewards every advantage is 0
 
 
-def count_signals(episodes, config):
-    """How many groups have a signal, over all processes."""
-    return all_reduce(sum(map(has_signal, groups_of(episodes, config.completions))))
-
-
-def add_advantages(episodes, config):
-    """Each episode's advantage, within its group; returns what is worth logging about the rewards."""
-    verdicts = [e.reward for e in episodes]
-    everyone = on_all_processes(verdicts)  # the standard deviation of a batch is that of all processes
-    everything = [result for part in everyone for result in part]
-    advantages, _, metadata = compute_group_normalized_rewards(
-        lambda result, _: result,
-        everything,
-        everything,
-        config.completions,
-        config.advantage_eps,
-        config.normalize_by_std,
-        config.baseline,
-        config.std_of,
-    )
-    first = sum(map(len, everyone[: dist.get_rank()]))
-    for episode, advantage in zip(episodes, advantages[first:].tolist()):
-        episode.advantage = advantage
-    return metadata
-
-
-def fill_batch(episodes, config, rank, world):
-    """This process's share of m groups: those with a signal first, others where there are too few (dynamic sampling).
-
-    Whichever process sampled a group, the same groups are trained on: the processes exchange all and share anew.
-    """
-    if len(episodes) * world == config.questions * config.completions:
-        return episodes
-    parts = [groups_of(part, config.completions) for part in on_all_processes(episodes)]
+def select_groups(episodes, config):
+    """DAPO's dynamic sampling (arXiv:2503.14476, section 3.2): m of all groups, those with a nonzero std first."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if len(episodes) * world_size == config.prompts_per_step * config.group_size:
+        return episodes  # the default: as many were sampled as are trained on
+    # All groups are gathered and dealt out again, so that the choice does not depend on the number of processes.
+    parts = [groups_of(part, config) for part in all_gather_object(episodes)]
     in_order = [group for same_place in zip(*parts) for group in same_place]  # as one process would have sampled them
-    chosen = sorted(in_order, key=has_signal, reverse=True)[: config.questions]  # otherwise the order stays
-    return [e for group in chosen[rank::world] for e in group]
+    chosen = sorted(in_order, key=has_signal, reverse=True)[: config.prompts_per_step]  # otherwise the order stays
+    return [e for group in chosen[rank::world_size] for e in group]
 
 
-def vine_advantages(rollout, episodes, task, tokenizer, config, step, rank, world):
+def vine_advantages(sampler, episodes, task, config, step):
     """VinePPO (arXiv:2410.01679): credit for each segment of a completion, in `token_advantages`.
 
     A completion is cut into segments of equal length. The value of a cut is the mean reward of K continuations of the
-    very tokens before it, each within what is left of --max_tokens; the value of the beginning is the mean reward of
-    the group's other completions, that of the end the completion's own reward. A segment's advantage is the value at
-    its end minus that at its beginning, so that a completion's segments sum to its reward minus the first value.
+    very tokens before it; that of the beginning the mean reward of the group's other completions; that of the end the
+    completion's own reward. A segment's advantage is the value at its end minus the value at its beginning.
 
     Returns:
         metrics: the tokens that the continuations cost.
     """
-    n, k = config.completions, config.vine_samples
-    cuts = [
-        sorted({e.length * s // config.vine_segments for s in range(1, config.vine_segments)} - {0}) for e in episodes
-    ]
-    starts, budgets, seeds = [], [], []
-    for place, (e, positions) in enumerate(zip(episodes, cuts)):
-        question = rank + place // n * world  # the same number however many processes share the step
-        for cut in positions:
+    n, k, tokens = config.group_size, config.vine_samples, 0
+    cuts, starts, limits, seeds = [], [], [], []
+    for place, e in enumerate(episodes):
+        cuts.append(sorted({e.length * s // config.vine_segments for s in range(1, config.vine_segments)} - {0}))
+        prompt = dist.get_rank() + place // n * dist.get_world_size()  # the same, however many processes there are
+        for cut in cuts[-1]:
             starts.append(e.prompt_ids + e.completion.token_ids[:cut])
-            budgets.append(config.max_tokens - cut)
-            seeds.append(derive_seed(config.seed, step, "vine", question, place % n, cut))
-    groups = rollout.generate(starts, k, config.temperature, budgets, seeds)
-    stop_texts, tokens, group = task.PROMPTS[config.prompt].stop, 0, iter(groups)
-    for place, (e, positions) in enumerate(zip(episodes, cuts)):
-        others = [o.reward["reward"] for o in episodes[place // n * n : place // n * n + n] if o is not e]
-        values = [sum(others) / max(1, len(others))]
-        for cut in positions:
-            continuations = next(group)
-            tokens += sum(len(c.token_ids) for c in continuations)
-            ids = [e.completion.token_ids[:cut] + c.token_ids for c in continuations]
-            tails = [
-                Episode(e.problem, e.prompt_ids, dataclasses.replace(c, token_ids=i), decode(i, tokenizer, stop_texts))
-                for c, i in zip(continuations, ids)
-            ]
-            values.append(sum(verdict(tail, task, config)["reward"] for tail in tails) / k)
-        values.append(e.reward["reward"])
-        ends = [0, *positions, e.length]
-        e.token_advantages = [
-            after - before
-            for before, after, start, end in zip(values, values[1:], ends, ends[1:])
-            for _ in range(end - start)
-        ]
+            limits.append(config.max_tokens - cut)  # what is left of the completion's limit
+            seeds.append(derive_seed(config.seed, step, "vine", prompt, place % n, cut))
+    continuations = iter(sampler.generate(starts, k, config.temperature, limits, seeds))
+    for place, e in enumerate(episodes):
+        others = [o.reward.total for o in episodes[place // n * n : place // n * n + n] if o is not e]
+        values = [sum(others) / max(1, len(others))]  # V(beginning)
+        for cut in cuts[place]:
+            tails = []
+            for c in next(continuations):
+                tokens += len(c.token_ids)
+                whole = dataclasses.replace(c, token_ids=e.completion.token_ids[:cut] + c.token_ids)
+                tails.append(Episode(e.problem, e.prompt_ids, whole, task.text(whole.token_ids)))
+            compute_rewards(tails, task, config.overlong_buffer, config.max_tokens)
+            values.append(sum(tail.reward.total for tail in tails) / k)  # V(cut)
+        values.append(e.reward.total)  # V(end)
+        ends = [0, *cuts[place], e.length]
+        # A_t = V(end of the segment of t) - V(its beginning): they sum to the reward minus V(beginning)
+        segments = zip(values, values[1:], ends, ends[1:])
+        e.token_advantages = [after - before for before, after, i, j in segments for _ in range(j - i)]
     return {"tokens/vine": all_reduce(tokens)}
 
 
-def split_by_tokens(items, length, budget):
-    """Items of similar length together, at most `budget` tokens (padding included) in each list."""
-    batches, batch = [], []
-    for item in sorted(items, key=length):
-        if batch and length(item) * (len(batch) + 1) > budget:
-            batches.append(batch)
-            batch = []
-        batch.append(item)
-    return [*batches, batch]
+def counts_in_loss(episode, config):
+    # DAPO's overlong filtering: a completion that was cut off says nothing about its answer
+    return not config.mask_truncated_completions or episode.completion.finish_reason != "length"
 
 
-def micro_batches(episodes, budget):
-    """The step's micro-batches: as many on every process, since in ZeRO 2 and 3 they meet in each backward pass."""
-    batches = split_by_tokens(episodes, lambda e: len(e.prompt_ids) + e.length, budget)
-    return as_many_everywhere(batches, filler=lambda episode: dataclasses.replace(episode, advantage=None))
+def loss_denominator(episodes, config):
+    """What the loss is divided by, counted over all micro-batches and processes: their number changes no gradient."""
+    counted = {
+        "token-mean": sum(e.length for e in episodes if counts_in_loss(e, config)),  # all response tokens
+        "seq-mean-token-mean": len(episodes),  # all completions
+        "seq-mean-token-sum-norm": len(episodes) * config.max_tokens,  # a constant
+    }[config.loss_agg_mode]
+    return max(1.0, all_reduce(counted)) / dist.get_world_size()  # DeepSpeed averages gradients over the processes
 
 
-def as_many_everywhere(batches, filler):
-    """Split until every process has as many; where nothing is left to split, add fillers, of which no token counts."""
-    at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
-    while len(batches) < at_least:
-        largest = max(batches, key=len)
-        if len(largest) == 1:
-            batches.append([filler(largest[0])])
-        else:
-            batches.remove(largest)
-            batches += [largest[::2], largest[1::2]]
-    return batches
+def drop_without_gradient(episodes, config):
+    """Leave out episodes without gradient: those of advantage 0, if there is no KL penalty and no entropy bonus."""
+    kept = [e for e in episodes if counts_in_loss(e, config)]
+    if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss_type != "no_baseline":
+        kept = [e for e in kept if any(e.token_advantages or [e.advantage])]
+    return kept or [dataclasses.replace(episodes[0], dummy=True)]  # each backward pass is a collective (ZeRO 2, 3)
 
 
-def collate(batch, device, pad_id=0):
-    """Episodes -> padded tensors: (B, T) each, `raw_rewards` and (but for vineppo) `advantages` (B, 1)."""
-    tensors = pad_prompts_and_outputs([e.prompt_ids for e in batch], [e.completion.token_ids for e in batch], pad_id)
-    mask = tensors["response_mask"]
+def minibatches(episodes, config):
+    """The episodes of each optimizer step: all of them, but for --epochs and --minibatches."""
+    groups = groups_of(episodes, config)
+    size = len(groups) // config.minibatches
+    for step in range(config.epochs * config.minibatches):
+        first = step % config.minibatches * size
+        yield [e for group in groups[first : first + size] for e in group]
 
-    def per_token(values):  # one list per episode -> (B, T), at the places of the response
+
+def micro_batches(episodes, config):
+    """Lists of episodes for one forward pass each: of similar length, --micro_batch_tokens at most with padding."""
+    batches = split_by_tokens(episodes, lambda e: len(e.prompt_ids) + e.length, config.micro_batch_tokens)
+    # The same number on every process: under ZeRO 2 and 3 each backward pass is a collective.
+    return equalize_micro_batches(batches, lambda e: dataclasses.replace(e, dummy=True))
+
+
+def collate(episodes, device, pad_id=0):
+    """Episodes -> padded tensors, (B, T) each, `raw_rewards` and (but for vineppo) `advantages` (B, 1)."""
+    completions = [e.completion for e in episodes]
+    batch = pad_prompts_and_outputs([e.prompt_ids for e in episodes], [c.token_ids for c in completions], pad_id)
+    mask = batch["response_mask"]  # (B, T)
+
+    def per_token(values):  # one list per episode -> (B, T), at the response tokens
         result = torch.zeros(mask.shape)
         result[mask] = torch.cat([torch.as_tensor(v, dtype=torch.float32) for v in values])
         return result
 
-    tensors["sampler_log_probs"] = per_token([e.completion.logprobs for e in batch])
+    batch["sampler_log_probs"] = per_token([c.logprobs for c in completions])  # (B, T)
+    batch["advantages"] = torch.tensor([[e.advantage] for e in episodes])  # (B, 1)
+    if episodes[0].token_advantages is not None:
+        batch["advantages"] = per_token([e.token_advantages for e in episodes])  # (B, T)
     for name in ("ref_log_probs", "old_log_probs"):
-        values = [getattr(e, name) for e in batch]
-        tensors[name] = None if values[0] is None else per_token(values)
-    tensors["advantages"] = torch.tensor([[e.advantage or 0.0] for e in batch])
-    if batch[0].token_advantages is not None:
-        tensors["advantages"] = per_token([e.token_advantages for e in batch])
-    tensors["raw_rewards"] = torch.tensor([[e.reward["reward"]] for e in batch])
-    if batch[0].advantage is None:  # a filler: no token of it counts
-        tensors["response_mask"] = torch.zeros_like(mask)
-    return {name: None if t is None else t.to(device) for name, t in tensors.items()}
+        if getattr(episodes[0], name) is not None:
+            batch[name] = per_token([getattr(e, name) for e in episodes])  # (B, T)
+    batch["raw_rewards"] = torch.tensor([[float(e.reward.total)] for e in episodes])  # (B, 1)
+    batch["response_mask"] = mask & torch.tensor([[not e.dummy] for e in episodes])  # (B, T)
+    return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 @torch.no_grad()
-def add_log_probs(model, episodes, name, config, device):
-    """Store the per-token log-probabilities under `model` in each episode's attribute `name`."""
-    for batch in micro_batches(episodes, config.micro_batch_tokens):
-        t = collate(batch, device)
-        mask = t["response_mask"]
+def add_log_probs(model, episodes, name, config):
+    """Step 5: the log-probs of each episode's tokens under `model`, stored in its attribute `name`."""
+    for some in micro_batches(episodes, config):
+        batch = collate(some, model.device)  # tensors (B, T)
+        mask = batch["response_mask"]
         out = get_response_log_probs(
-            model, t["input_ids"], t["labels"], temperature=config.temperature, response_mask=mask
+            model, batch["input_ids"], batch["labels"], temperature=config.temperature, response_mask=mask
         )
-        for episode, row, tokens in zip(batch, out["log_probs"], mask):
-            setattr(episode, name, row[tokens].cpu())
+        for e, row, tokens in zip(some, out["log_probs"], mask):
+            setattr(e, name, row[tokens].cpu())  # (length,)
 
 
-def prove_sync(rollout, policy, check):
-    """Once, before training: move every weight visibly, hand over, check; and back. Later syncs go the same way."""
-    generator = torch.Generator().manual_seed(0)
-
-    def move(p):
-        noise = torch.randn(p.shape, generator=generator).to(p)
-        return p + (0.1 * p.abs().mean() + 0.02) * noise
-
-    trained = [p for p in policy.parameters() if p.requires_grad]
-    with torch.no_grad():
-        with gathered(policy, modify=True):
-            before = [p.detach().to("cpu", copy=True) for p in trained]
-            for p in trained:
-                p.copy_(move(p))
-        rollout.sync_weights(policy)
-        check()
-        with gathered(policy, modify=True):
-            for p, old in zip(trained, before):
-                p.copy_(old)
-    rollout.sync_weights(policy)
-    check()
+def evaluate(sampler, problems, task, config, n, temperature):
+    """Metrics of n completions of each problem, and this process's episodes; the same seeds at every evaluation."""
+    with oom_advice("evaluation", config):
+        episodes = sample_completions(sampler, problems, task, config, "evaluation", n, temperature)
+    compute_rewards(episodes, task)  # without the length penalty
+    return measure_evaluation(episodes, task, n), episodes
 
 
-def is_trained_on(episode, config):
-    return not (config.mask_truncated and episode.completion.finish_reason == "length")
-
-
-def with_gradient(episodes, config):
-    """Those with a gradient: a completion with advantage 0 has none (KL penalty and entropy aside), so the model need
-    not be run over it. At least one, if need be a filler: the processes meet in each backward pass."""
-    kept = [e for e in episodes if is_trained_on(e, config)]
-    if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss != "no_baseline":
-        kept = [e for e in kept if any(e.token_advantages or [e.advantage])]
-    return kept or [dataclasses.replace(episodes[0], advantage=None)]
-
-
-SYNC_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}  # nats a token, on average; bfloat16 alone makes some 0.02
-
-
-def check_sync(rollout, engine, problems, task, tokenizer, config, device, rank, world):
-    """Sample a little from what was just handed over, and compare: are these the trainer's weights, all of them?
-
-    Always the same prompts: a prefix cached with older weights would show. Weights that are only a few small updates
-    old differ by less than rounding; hence `prove_sync`.
-    """
-    short = dataclasses.replace(config, completions=2, max_tokens=min(64, config.max_tokens))
-    few = [problems[i % len(problems)] for i in range(8 * world)]
-    probe = sample_completions(rollout, few, task, tokenizer, short, "sync", rank, world)
-    score(probe, task, config)  # which `collate` asks for
-    add_log_probs(engine, probe, "old_log_probs", config, device)
-    difference = Measurements()
-    for e in probe:
-        difference.mean("mean", (e.old_log_probs - torch.tensor(e.completion.logprobs)).abs())
-    mean, tolerance = difference.reduce()["mean"], SYNC_TOLERANCE[config.dtype]
-    if not mean <= tolerance:
-        raise UserError(
-            f"The sampler does not have the trainer's weights: their log-probabilities of the same tokens differ by "
-            f"{mean:.3g} nats on average, more than {tolerance} (--check_sync)."
-        )
-
-
-def update_policy(engine, episodes, config, device, world):
-    """`config.epochs` x `config.minibatches` optimizer steps on the episodes; returns what was measured on the way.
-
-    The denominator of the loss counts the whole minibatch, over every micro-batch and every process: k micro-batches
-    or N processes give the gradient of one.
-    """
-    measured, tokens = Measurements(), 0
-    optimizer_steps = config.epochs * config.minibatches
-    if optimizer_steps > 1:  # with a single one the old policy is the policy
-        add_log_probs(engine, with_gradient(episodes, config), "old_log_probs", config, device)
-    groups = groups_of(episodes, config.completions)
-    size = len(groups) // config.minibatches
-    for step in range(optimizer_steps):
-        first = step % config.minibatches * size
-        part = [e for group in groups[first : first + size] for e in group]
-        counted = [e for e in part if is_trained_on(e, config)]
-        share = {
-            "token_mean": sum(e.length for e in counted),
-            "sequence_mean": len(part),
-            "constant": len(part) * config.max_tokens,
-        }[config.aggregate]
-        denominator = max(1.0, all_reduce(share)) / world  # DeepSpeed averages gradients over the processes
-        tokens += optimizer_step(
-            engine, with_gradient(part, config), denominator, config, device, measured, fresh=step == 0
-        )
-    result = measured.reduce()
-    if "sampling/ratio_mean" in result:
-        result["sampling/ess"] = result["sampling/ratio_mean"] ** 2 / result.pop("sampling/ratio_mean_square")
-    return {**result, "tokens/update": all_reduce(tokens)}
-
-
-def optimizer_step(engine, episodes, denominator, config, device, measured, fresh):
-    """Loss and gradient of each micro-batch, then one step of AdamW; what there is to measure goes into `measured`.
-
-    `fresh`: the trainer still has the weights that the sampler had. Returns this process's tokens, padding included.
-    """
-    loss_sum, tokens = 0.0, 0
-    for batch in micro_batches(episodes, config.micro_batch_tokens):
-        t = collate(batch, device)
-        mask = t["response_mask"]
-        out = get_response_log_probs(
-            engine,
-            t["input_ids"],
-            t["labels"],
-            return_token_entropy=True,
-            temperature=config.temperature,
-            entropy_gradient=config.entropy_coef > 0,
-            response_mask=mask,
-        )
-        trainer = out["log_probs"].detach() if t["old_log_probs"] is None else t["old_log_probs"]
-        ratio = torch.exp(trainer - t["sampler_log_probs"])  # 1 but for precision, if the sampler has our weights
-        loss, per_token = grpo_microbatch_train_step(
-            out["log_probs"],
-            mask,
-            gradient_accumulation_steps=1,
-            loss_type=config.loss,
-            raw_rewards=t["raw_rewards"],
-            advantages=t["advantages"],
-            old_log_probs=trainer,
-            cliprange=config.cliprange,
-            cliprange_high=config.cliprange_high,
-            importance_weights=ratio.clamp(max=config.importance_cap) if config.importance_cap else None,
-            ref_log_probs=t["ref_log_probs"],
-            kl_coef=config.kl_coef,
-            kl_estimator=config.kl_estimator,
-            token_entropy=out["token_entropy"],
-            entropy_coef=config.entropy_coef,
-            sequence_mean=config.aggregate == "sequence_mean",
-            normalize_constant=denominator,
-            # An infinite loss may still have a finite gradient: make that NaN, and DeepSpeed will not apply the step.
-            backward=lambda loss: engine.backward(loss if loss.isfinite() else loss * torch.nan),
-        )
-        loss_sum += loss.item()
-        tokens += t["input_ids"].numel()
-        measured.mean("entropy", out["token_entropy"][mask])
-        names = {"kl": "k3", "kl/k1": "k1", "kl/k2": "k2", "clip_ratio/low": "clip_low", "clip_ratio/high": "clip_high"}
-        for name, key in names.items():
-            if key in per_token:
-                measured.mean(name, per_token[key][mask])
-        if fresh:
-            difference = (trainer - t["sampler_log_probs"])[mask].abs()
-            measured.mean("sampling/logp_difference_mean", difference)
-            measured.max("sampling/logp_difference_max", difference)
-            measured.mean("sampling/ratio_mean", ratio[mask])
-            measured.max("sampling/ratio_max", ratio[mask])
-            measured.mean("sampling/ratio_mean_square", ratio[mask].double() ** 2)
-    engine.step()
-    norm = float(engine.get_global_grad_norm())  # of this step, before clipping
-    finite = math.isfinite(norm)  # otherwise the step was not applied
-    measured.mean("bad_updates", [not finite])
-    measured.mean("loss", [loss_sum] if finite else [])  # DeepSpeed averages over the processes, and so does this
-    measured.mean("grad_norm", [norm] if finite else [])
-    return tokens
-
-
-# %% [markdown]
-# ## 7. Measuring
-#
-# What each number means, and why a loss of 0 is normal, is in the README's table of metrics.
-
-
-# %%
-def evaluate(rollout, problems, task, tokenizer, config, rank, world):
-    """`config.completions` completions of each problem at `config.temperature`, every process on its share.
-
-    Returns the metrics, overall and by the task's subgroups, and this process's episodes. The seeds are the same at
-    every evaluation: what differs between two of them is the model, not the dice.
-    """
-    n = config.completions
-    episodes = sample_completions(rollout, problems, task, tokenizer, config, "evaluation", rank, world)
-    score(episodes, task, config)
-    powers_of_two = [2**i for i in range(n.bit_length())]
-    mine = []
-    for group in groups_of(episodes, n):
-        answers = [e.reward["answer_reward"] for e in group]
-        formats = [float(e.reward["format_reward"] == 1) for e in group]
-        votes = [task.final_answer(e.text, e.problem, config.prompt) for e in group] if n > 1 else []
-        values = {
-            "pass@1": np.mean(answers).item(),
-            **{f"pass@{k}": pass_at_k(n, int(sum(answers)), k) for k in sorted({*powers_of_two, n}) if k > 1},
-            **({f"maj@{n}": majority_vote(votes, answers)} if n > 1 else {}),
-            # Half of a headline gain can be format alone: right and in form, right wherever it stands.
-            "strict": np.mean([a * f for a, f in zip(answers, formats)]).item(),
-            "lenient": np.mean([max(a, task.lenient(e.text, e.problem)) for a, e in zip(answers, group)]).item(),
-            "format": np.mean(formats).item(),
-            "format_only": np.mean([(1 - a) * f for a, f in zip(answers, formats)]).item(),
-            "neither": np.mean([(1 - a) * (1 - f) for a, f in zip(answers, formats)]).item(),
-            "mean_length": np.mean([e.length for e in group]).item(),
-            "clipped_ratio": np.mean([e.completion.finish_reason == "length" for e in group]).item(),
-        }
-        mine.append((values, task.subgroups(group[0].problem)))
-    groups = collections.defaultdict(list)
-    for values, subgroups in (row for rows in on_all_processes(mine) for row in rows):
-        for name in ("", *(f"{s}/" for s in subgroups)):
-            groups[name].append(values)
-    metrics = {}
-    for name, rows in sorted(groups.items()):
-        for key in rows[0]:
-            metrics[f"eval/{name}{key}"] = math.fsum(row[key] for row in rows) / len(rows)  # in any order
-            if "@" in key or key in ("strict", "lenient"):
-                low_high = confidence_interval([row[key] for row in rows])
-                metrics[f"eval/{name}{key}_low"], metrics[f"eval/{name}{key}_high"] = low_high
-        metrics[f"eval/{name}problems"] = len(rows)
-    return metrics, episodes
-
-
-# %% [markdown]
-# ## 8. The record of a run
-#
-# `out/NAME/`: `config.json`, `metrics.jsonl` (one object a step), `episodes/` (every completion with its reward),
-# `curves.png`, `checkpoints/`, and at the end `model/`; of `--eval_only`, `evaluation.json` and `episodes/`.
-
-
-# %%
-
-
-def memory_plan(policy, config, world, max_length, device):
-    """What one process needs, about, in bytes: {part: bytes} always there, {part: bytes} in turn; and what there is."""
-    shape, tokens = policy.config.get_text_config(), config.micro_batch_tokens
-    layers, hidden = shape.num_hidden_layers, shape.hidden_size
-    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
-    head_size = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
-    everything = sum(p.numel() for p in policy.parameters())
-    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
-    size, stage = {"float32": 4, "bfloat16": 2}[config.dtype], config.zero_stage
-    master = 0 if config.dtype == "float32" and stage == 0 else 4
-    if device.type == "cuda":
-        available = torch.cuda.get_device_properties(device).total_memory
-    else:
-        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // world
-    kind = rollout_kind(config)
-    always = {
-        "weights": everything * size // (world if stage == 3 else 1),
-        "reference": everything * size if config.kl_coef > 0 and not config.lora_rank else 0,
-        "sampler's copy": everything * size if stage == 3 and kind == "transformers" else 0,
-        "gradients": trained * size // (world if stage >= 2 else 1),
-        "AdamW": 0 if config.offload else trained * (master + 8) // (world if stage else 1),
-    }
-    rows = max(config.questions // world * config.completions, config.eval_problems // world)
-    rows = min(TransformersRollout.MAX_ROWS, rows)
-    cache = rows * max_length * layers * 2 * heads * head_size * size
-    in_turn = {
-        "KV cache": int(config.vllm_memory * available) if kind == "vllm" and device.type == "cuda" else cache,
-        # Korthikanti et al. 2022 (arXiv:2205.05198), table 2: 34 bytes a layer and number in 16 bits, 2 if recomputed;
-        # and four tensors of the size of a chunk of logits
-        "activations and logits": tokens * layers * hidden * (2 if config.gradient_checkpointing else 34) * size // 2
-        + 4 * 4 * min(LOGITS_AT_ONCE, tokens * shape.vocab_size),
-    }
-    return {name: value for name, value in always.items() if value}, in_turn, available
-
-
-def introduce(run, policy, prompt, stops, trained_on, evaluated_on, given, max_length, world, device):
-    """Say once what is about to happen, down to the rendered prompt: most failed runs fail here."""
-    config = run.config
-    size = sum(p.numel() for p in policy.parameters())
-    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
-    left_out = given - trained_on - evaluated_on
-    steps = f"{config.steps} steps of {config.questions} questions x {config.completions} completions\n"
-    always, in_turn, available = memory_plan(policy, config, world, max_length, device)
-    needed = sum(always.values()) + max(in_turn.values())
-    listed = lambda parts: ", ".join(f"{name} {value / 2**20:,.0f}" for name, value in parts.items())
-    memory = f"{needed / 2**20:,.0f} of {available / 2**20:,.0f} MiB a process ({listed(always)}; {listed(in_turn)})"
-    largest = "rollout" if max(in_turn, key=in_turn.get) == "KV cache" else "update"
-    part = "start" if sum(always.values()) > available else largest
-    too_much = f"WARNING: that is more than there is: {advice(part, config)}\n" if needed > available else ""
-    run.say(
-        f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {world} process(es) on {device.type}\n"
-        + (f"LoRA: {trained / 1e6:.3f}M of them are trained\n" if trained < size else "")
-        + f"{config.task}: {trained_on} problems to train on, {evaluated_on} to evaluate on"
-        + (f"; {left_out} left out, their prompts are too long" if left_out else "")
-        + f"\n{'' if config.eval_only else steps}"
-        + ("" if config.eval_only else f"memory, about: {memory}\n{too_much}")
-        + f"record: {run.path}\n"
-        f"a completion ends at: {', '.join(stops)}\n"
-        f"the first prompt, as the model sees it:"
-    )
-    run.say(quoted(prompt))
-
-
-def evaluate_only(run, rollout, problems, task, tokenizer, rank, world):
-    """Greedy and sampled evaluation: a table on the console; evaluation.json and episodes/ in the run's directory."""
-    config = run.config
-    columns = {
-        "greedy": dataclasses.replace(config, temperature=0.0, completions=1),
-        "sampled": dataclasses.replace(config, completions=config.eval_samples),
-    }
+def evaluate_only(sampler, problems, task, config, log):
+    """--eval_only: greedy and sampled, as a table on the console, in evaluation.json, and as episodes."""
     results = {}
-    for name, settings in columns.items():
-        with enough_memory("evaluation", config):
-            results[name], episodes = evaluate(rollout, problems, task, tokenizer, settings, rank, world)
-        run.save_episodes(f"episodes/{name}", episodes)
-    run.show_table(results)
-    return run.path
+    for name, n, temperature in (("greedy", 1, 0.0), ("sampled", config.eval_samples, config.temperature)):
+        results[name], episodes = evaluate(sampler, problems, task, config, n, temperature)
+        log.save_episodes(f"episodes/{name}", episodes)
+    log.print_table(results)
+    return log.path
 
 
 # %% [markdown]
-# ## 9. The loop
+# ## 6. The loop
 
 
 # %%
 def main(config):
     """Evaluate, train, evaluate again, save. Returns the run's directory."""
-    rank, world, device = start_processes()
-    if config.questions % (world * config.minibatches) and not config.eval_only:
-        parts = f"{world} process(es) and {config.minibatches} minibatch(es)"
-        raise UserError(f"--questions {config.questions} cannot be shared equally by {parts}.")
-    task = load_task(config.task)
-    train_problems, test_problems = load_all_problems(task, config)
+    device = init_distributed()
     tokenizer = load_tokenizer(config.model)
-    checkpoint, done = None, 0
-    if config.resume:
-        checkpoint, done = newest_checkpoint(os.path.join(config.resume, "checkpoints"), config)
-    with enough_memory("start", config):
-        policy = load_policy(config, checkpoint).to(device)
-    stop_ids = stop_token_ids(policy, tokenizer)
-    stop_texts = task.PROMPTS[config.prompt].stop
-    given = len(train_problems) + len(test_problems)
-    train_problems, _ = fit_into_context(train_problems, task, tokenizer, policy, config)
-    test_problems, max_length = fit_into_context(test_problems, task, tokenizer, policy, config)
-    if len(train_problems) < config.questions and not config.eval_only:
-        few = f"{len(train_problems)} training problems are fewer than --questions {config.questions}"
-        raise UserError(f"{few}: lower that.")
-
-    run = Run(config, first=rank == 0)
-    stops = [*(f"{tokenizer.decode([i])!r} ({i})" for i in stop_ids), *map(repr, stop_texts)]
-    prompt = task.format_prompt(test_problems[0], tokenizer, config.prompt)
-    introduce(run, policy, prompt, stops, len(train_problems), len(test_problems), given, max_length, world, device)
-    rollout = make_rollout(config, policy, tokenizer, stop_ids, stop_texts, max_length, rank, world)
+    task = load_task(config.task, config.prompt, tokenizer)  # prompts, problems, the verifier
+    data = load_data(task, config)
+    checkpoint, start = resume_point(config)  # (None, 0), but for --resume
+    policy = load_policy(config, checkpoint, device)  # the model that is trained
+    log = RunLog(config)  # the run's directory, the console, the curves
+    log.print_header(policy, task, data)
+    sampler = make_sampler(config, policy, task, data.max_length)
     if config.eval_only:
-        return evaluate_only(run, rollout, test_problems, task, tokenizer, rank, world)
-    reference = None
-    if config.kl_coef > 0:  # with adapters the reference costs no memory: it is the policy with the adapters off
-        reference = policy if config.lora_rank else load_model(config.model, config.dtype).to(device).eval()
-    with enough_memory("start", config):
-        engine = make_engine(policy, config)
-    if checkpoint:
-        restore_optimizer(engine, checkpoint)
+        return evaluate_only(sampler, data.eval, task, config, log)
+    reference = load_reference(config, policy)  # a frozen copy of the base, for the KL penalty
+    engine = make_engine(policy, config)  # the policy with its gradients and AdamW's states
     if config.resume:
-        run.rewind(done)
-        run.say(f"Going on after step {done}.\n")
-        rollout.sync_weights(policy)
+        log.rewind(start)
+        restore_optimizer(engine, checkpoint)
+        sampler.sync_weights(policy)
+    prove_sync(sampler, engine, task, data.eval, config)  # only with --check_sync
+    if start == 0:
+        metrics = log.print_evaluation(0, *evaluate(sampler, data.eval, task, config, 1, config.temperature))
+        log.write_metrics({"step": 0} | metrics)
 
-    def evaluation(step):
-        once = dataclasses.replace(config, completions=1)
-        with enough_memory("evaluation", config):
-            metrics, episodes = evaluate(rollout, test_problems, task, tokenizer, once, rank, world)
-        run.show_evaluation(step, metrics, episodes)
-        return metrics
-
-    check = functools.partial(check_sync, rollout, engine, test_problems, task, tokenizer, config, device, rank, world)
-    if config.check_sync:
-        prove_sync(rollout, policy, check)
-    if done == 0:
-        run.log({"step": 0, **evaluation(0)})
-    pace, bad_steps = [], 0  # seconds of recent steps; steps in a row that could not be applied
-    if AS_SCRIPT:  # in a notebook interrupting a cell interrupts it
-        catch_signals()
-    for step in range(done + 1, config.steps + 1):
-        clock = Clock(config)
-        sampled = []
-        for attempt in range(config.sampling_rounds):  # one, but for dynamic sampling
-            # 1. Sample m questions.
+    catch_signals()  # from here on Ctrl-C finishes the step and saves a checkpoint
+    n, temperature, stopping = config.group_size, config.temperature, False
+    for step in range(start + 1, config.steps + 1):
+        timer, sampled = Timer(config), []
+        for attempt in range(config.max_num_gen_batches):  # once, but for dynamic sampling
+            # 1. Draw m prompts.
             label = f"step {step}, {attempt}"
-            questions = sample_questions(train_problems, label, config)
-
-            # 2. Sample n completions of each from the current policy.
-            with clock("rollout"):
-                new = sample_completions(rollout, questions, task, tokenizer, config, label, rank, world)
-
+            problems = draw_prompts(data.train, config, label)
+            # 2. Sample a group of n completions of each from the current policy.
+            with timer("rollout"):
+                episodes = sample_completions(sampler, problems, task, config, label, n, temperature)
             # 3. Reward each completion.
-            with clock("reward"):
-                score(new, task, config)
-            sampled += new
-            if count_signals(sampled, config) >= config.questions:
+            with timer("reward"):
+                compute_rewards(episodes, task, config.overlong_buffer, config.max_tokens)
+            sampled += episodes
+            if all_reduce(sum(map(has_signal, groups_of(sampled, config)))) >= config.prompts_per_step:
                 break
-
         # 4. Advantages: better or worse than the rest of its group?
-        metadata = add_advantages(sampled, config)
-        episodes = fill_batch(sampled, config, rank, world)
-        vine = {}
+        reward_stats = compute_advantages(sampled, config)
+        episodes = select_groups(sampled, config)  # all of them, but for dynamic sampling
         if config.credit == "vineppo":
-            with clock("vine"):
-                vine = vine_advantages(rollout, episodes, task, tokenizer, config, step, rank, world)
-        rollout.sleep()
+            with timer("vine"):
+                reward_stats |= vine_advantages(sampler, episodes, task, config, step)
+        sampler.sleep()  # vLLM frees its share of the GPU
 
-        # 5. Log-probabilities under the frozen reference, for the KL penalty.
-        with clock("update"):
+        with timer("update"):
+            # 5. Log-probs under the reference; under the old policy too, if several optimizer steps follow.
             if reference is not None:
-                with policy.disable_adapter() if config.lora_rank else contextlib.nullcontext():
-                    add_log_probs(reference, episodes, "ref_log_probs", config, device)
+                add_log_probs(reference, episodes, "ref_log_probs", config)
+            if config.epochs * config.minibatches > 1:
+                add_log_probs(engine, episodes, "old_log_probs", config)
 
-            # 6. The loss, and 7. the optimizer's step.
-            lr = set_learning_rate(engine, config, step)
-            measured = update_policy(engine, episodes, config, device, world)
-        with clock("sync"):
-            rollout.wake()
-            rollout.sync_weights(policy)
-            if config.check_sync:
-                check()
+            lr, meters = set_learning_rate(engine, config, step), UpdateMeters()
+            for part in minibatches(episodes, config):  # one part with all episodes, by default
+                # 6. The loss and its gradient, summed over micro-batches.
+                denominator = loss_denominator(part, config)
+                for some in micro_batches(drop_without_gradient(part, config), config):
+                    batch = collate(some, engine.device)  # tensors (B, T)
+                    out = get_response_log_probs(
+                        engine, batch["input_ids"], batch["labels"], True, temperature, batch["response_mask"],
+                        entropy_gradient=config.entropy_coef > 0,
+                    )  # fmt: skip
+                    # With one optimizer step pi_old = pi: the ratio is 1, but its gradient is not 0.
+                    batch.setdefault("old_log_probs", out["log_probs"].detach())
+                    loss, stats = grpo_loss(out["log_probs"], out["token_entropy"], batch, denominator, config)
+                    # An infinite loss may have a finite gradient: make it NaN, so that DeepSpeed skips the step.
+                    engine.backward(loss if loss.isfinite() else loss * torch.nan)
+                    meters.add_micro_batch(loss, stats, out["token_entropy"], batch)
+                # 7. One AdamW step.
+                engine.step()
+                meters.add_optimizer_step(float(engine.get_global_grad_norm()))
 
-        # 8. Log, evaluate, save.
-        metrics = {"step": step, **measure_episodes(sampled, metadata), "sampling/rounds": attempt + 1}
-        metrics |= {**vine, **measured, "lr": lr, **clock.seconds}
-        run.save_episodes(f"episodes/step_{step:06d}", sampled)
-        pace = [*pace[-9:], metrics["time/step"]]
-        run.show_step(metrics, (config.steps - step) * sum(pace) / len(pace))
-        bad_steps = bad_steps + 1 if metrics["bad_updates"] else 0
-        if bad_steps:
-            run.save_episodes(f"bad_step_{step:06d}", episodes, token_ids=True)
-        if bad_steps == config.max_bad_steps:
-            raise UserError(f"{bad_steps} steps in a row were not finite: see {run.path}/bad_step_{step:06d}.jsonl.")
-        evaluate_now = step == config.steps or (config.eval_every and step % config.eval_every == 0)
-        if evaluate_now:
-            metrics |= evaluation(step)
-        run.log(metrics)
-        if evaluate_now:
-            run.plot()
-        leaving = asked_to_leave()
-        if leaving or (config.save_every and step % config.save_every == 0):
-            save_checkpoint(engine, tokenizer, run.checkpoints, step, config)
-        if leaving:
-            run.say(f"Saved after step {step}: --resume {run.path} goes on.")
-            return run.path
+        # 8. The sampler gets the new weights.
+        with timer("sync"):
+            sampler.wake()
+            sampler.sync_weights(policy)
+            check_sync(sampler, engine, task, data.eval, config)  # only with --check_sync
 
-    save_policy(policy, tokenizer, os.path.join(run.path, "model"), merge=config.lora_merge)
-    conclude(run)
-    return run.path
+        # 9. Log, evaluate, save.
+        metrics = {"step": step, "lr": lr, "sampling/rounds": attempt + 1, **measure_episodes(sampled, reward_stats)}
+        metrics |= meters.reduce() | timer.seconds
+        log.save_step(metrics, sampled)
+        if log.is_due(step, config.eval_every):
+            metrics |= log.print_evaluation(step, *evaluate(sampler, data.eval, task, config, 1, temperature))
+        log.write_metrics(metrics)
+        stopping = stop_requested()
+        if stopping or config.save_every and log.is_due(step, config.save_every):
+            save_checkpoint(engine, tokenizer, log.checkpoints, step, config)
+        if stopping:
+            break
+
+    release_signals()
+    if not stopping:
+        save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
+    log.print_summary(stopping)
+    return log.path
 
 
-if AS_SCRIPT:
-    try:
-        main(CONFIG)
-        stop_processes()
-        sys.exit(128 + SIGNALS[0][0] if SIGNALS else 0)
-    except UserError as error:
-        print(f"nano_r1.py: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\nInterrupted. --resume RUN_DIRECTORY goes on from the last checkpoint.", file=sys.stderr)
-        sys.exit(130)
+if __name__ == "__main__" and "__file__" in globals():
+    run_script(main, CONFIG)

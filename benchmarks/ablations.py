@@ -12,25 +12,23 @@ once in 10 with three.
 """
 
 import argparse
-import json
 import math
 import os
 import shlex
 import statistics
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 
 from tqdm import tqdm
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-COMMON = "--questions 16 --warmup_steps 3 --schedule constant --eval_problems 512 --save_every 0"
+import runs
+from runs import spread
+
+COMMON = "--prompts_per_step 16 --warmup_steps 3 --lr_scheduler_type constant --eval_problems 512 --save_every 0"
 SETTINGS = {  # short completions make word problems the cheap ones; where length matters, it is Countdown
     "gsm8k": f"--task gsm8k --steps 30 --max_tokens 64 --eval_every 10 {COMMON}",
     "countdown": f"--task countdown --steps 40 --max_tokens 200 --eval_every 20 {COMMON}",
 }
-OFF_POLICY = "--loss grpo_clip --epochs 2 --minibatches 4"
+OFF_POLICY = "--epochs 2 --minibatches 4"
 
 
 @dataclass
@@ -51,23 +49,23 @@ QUESTIONS = {
         "gsm8k",
         {
             "group mean": "",
-            "none, raw rewards": "--loss no_baseline",
-            "leave one out (RLOO)": "--baseline leave_one_out --no-normalize_by_std",
+            "none, raw rewards": "--loss_type no_baseline",
+            "leave one out (RLOO)": "--baseline leave_one_out --scale_rewards none",
         },
     ),
     "aggregation": Question(
         "Which length normalization?",
         "countdown",
         {
-            "token mean of the step": "",
-            "masked_mean: each completion's mean": "--aggregate sequence_mean",
-            "masked_normalize: a constant": "--aggregate constant",
+            "masked_mean: each completion's mean": "",
+            "token mean of the step": "--loss_agg_mode token-mean",
+            "masked_normalize: a constant": "--loss_agg_mode seq-mean-token-sum-norm",
         },
     ),
     "std": Question(
         "Divide by the group's standard deviation?",
         "gsm8k",
-        {"yes": "", "no": "--no-normalize_by_std", "by that of the batch": "--std_of batch"},
+        {"yes": "", "no": "--scale_rewards none", "by that of the batch": "--scale_rewards batch"},
     ),
     "off_policy": Question(
         "On-policy or off-policy?",
@@ -81,7 +79,7 @@ QUESTIONS = {
     "kl": Question(
         "How much KL penalty?",
         "gsm8k",
-        {"0": "", **{c: f"--kl_coef {c}" for c in ("1e-3", "1e-2", "1e-1")}},
+        {"1e-3": "", **{c: f"--kl_coef {c}" for c in ("0", "1e-2", "1e-1")}},
     ),
     "kl_estimator": Question(
         "Which estimate of the KL belongs into the loss? (coefficient 0.1)",
@@ -112,23 +110,7 @@ def run_path(out, task, flags, seed):
 
 def train(path, task, flags, seed):
     """Complete the run, and remember the commit and what it cost in seconds, start-up and evaluation included."""
-    if os.path.exists(os.path.join(path, "cost.json")):
-        return
-    command = [sys.executable, "nano_r1.py"]
-    if os.path.exists(os.path.join(path, "config.json")):
-        command += ["--resume", path]
-    else:
-        where = ["--seed", str(seed), "--out", os.path.dirname(path), "--name", os.path.basename(path)]
-        command += [*shlex.split(f"{SETTINGS[task]} {flags}"), *where]
-    start = time.time()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"$ {shlex.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    with open(os.path.join(path, "cost.json"), "w") as file:
-        json.dump(
-            {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d"), "commit": commit.stdout.strip()}, file
-        )
+    runs.train(path, f"{SETTINGS[task]} {flags}", seed, quiet=True)
 
 
 @dataclass
@@ -145,28 +127,17 @@ class Result:
 
 
 def read(paths):
-    runs, costs = [], []
-    for path in paths:
-        with open(os.path.join(path, "metrics.jsonl")) as file:
-            runs.append([json.loads(line) for line in file])
-        with open(os.path.join(path, "cost.json")) as file:
-            costs.append(json.load(file))
-    curves = [[r["reward/answer"] for r in rows[1:]] for rows in runs]
-    evaluations = [[(r["step"], r["eval/pass@1"]) for r in rows if "eval/pass@1" in r] for rows in runs]
+    records, costs = [runs.records(path) for path in paths], [runs.cost(path) for path in paths]
+    curves = [[r["reward/answer"] for r in rows[1:]] for rows in records]
+    evaluations = [[(r["step"], r["eval/pass@1"]) for r in rows if "eval/pass@1" in r] for rows in records]
     return Result(
         before=[e[0][1] for e in evaluations],
         after=[e[-1][1] for e in evaluations],
         during=[statistics.mean(c) for c in curves],
-        kl=[rows[-1]["kl"] for rows in runs if "kl" in rows[-1]],
+        kl=[rows[-1]["kl"] for rows in records if "kl" in rows[-1]],
         minutes=[c["seconds"] / 60 for c in costs],
         curves=curves,
         evaluations=evaluations,
-    )
-
-
-def spread(values, digits=3):
-    return (
-        f"{statistics.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})" if values else ""
     )
 
 
@@ -181,19 +152,14 @@ def table(question, results):
     with_kl = any(r.kl for r in results.values())
     head = ["variant", "flags", "pass@1 after", "against the first", "accuracy during training", "against the first"]
     lines = [[*head, *["KL at the end"] * with_kl, "minutes a run"]]
-    lines.append(["---"] * len(lines[0]))
     for (label, flags), r in zip(question.variants.items(), results.values()):
-        verdict = lambda name: "" if r is first else compared(getattr(r, name), getattr(first, name))
-        row = [
-            label,
-            f"`{flags}`" if flags else "",
-            spread(r.after),
-            verdict("after"),
-            spread(r.during),
-            verdict("during"),
-        ]
-        lines.append([*row, *[spread(r.kl)] * with_kl, f"{statistics.mean(r.minutes):.1f}"])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        after, during = (compared(a, b) for a, b in ((r.after, first.after), (r.during, first.during)))
+        if r is first:
+            after = during = ""
+        row = [label, f"`{flags}`" if flags else "", spread(r.after), after, spread(r.during), during]
+        row += [spread(r.kl)] * with_kl
+        lines.append([*row, f"{statistics.mean(r.minutes):.1f}"])
+    return runs.table(lines)
 
 
 def figure(question, results, path):
@@ -223,7 +189,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--out", default=os.path.join(ROOT, "out", "ablations"), help="where the runs are kept")
+    parser.add_argument("--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept")
     parser.add_argument("--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there")
     args = parser.parse_args()
 
@@ -238,26 +204,28 @@ def main():
         progress.set_description(os.path.basename(path))
         train(path, *run)
 
-    costs = [json.load(open(os.path.join(path, "cost.json"))) for path in wanted]
+    costs = [runs.cost(path) for path in wanted]
     facts = {key: ", ".join(sorted({c[key] for c in costs})) for key in ("date", "commit")}
     minutes = sum(c["seconds"] for c in costs) / 60
+    only = "" if args.only == list(QUESTIONS) else f"--only {shlex.join(args.only)} "
     text = [
         "# What each choice changes",
         "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every seed of the variant "
         "lies above, or below, every seed of the first row (of two variants that do not differ that would be said once "
         f"in {math.comb(2 * len(args.seeds), len(args.seeds)) / 2:.0f} times); anything else is within the noise.",
         "Made by",
-        f"```\npython benchmarks/ablations.py {'' if args.only == list(QUESTIONS) else f'--only {shlex.join(args.only)} '}"
-        f"--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
+        f"```\npython benchmarks/ablations.py {only}--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
         f"{len(wanted)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
-        f"commit {facts['commit']}. Each run: `python nano_r1.py FLAGS --seed S` with the flags of the table and of its "
-        "task,",
+        f"commit {facts['commit']}. Each run: `python nano_r1.py FLAGS --seed S` with the flags of the table and of "
+        "its task,",
         "\n".join(f"- {task}: `{flags}`" for task, flags in SETTINGS.items()),
     ]
     for name in args.only:
         question = QUESTIONS[name]
-        paths = lambda flags: [run_path(args.out, question.task, flags, seed) for seed in args.seeds]
-        results = {label: read(paths(flags)) for label, flags in question.variants.items()}
+        results = {
+            label: read([run_path(args.out, question.task, flags, seed) for seed in args.seeds])
+            for label, flags in question.variants.items()
+        }
         before = spread([b for r in results.values() for b in r.before])
         text += [f"## {question.title}", f"On {question.task}; the base model: {before}.", table(question, results)]
         if args.write:

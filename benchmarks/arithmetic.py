@@ -3,6 +3,7 @@
     python benchmarks/arithmetic.py out/NAME            # for every tenth step of a run, from its episodes
 
 RL can unlearn what it does not reward directly: with too high a learning rate this is what breaks first.
+An attempt is a line of the thinking with an `=`; benchmarks/elicitation.py counts the same.
 """
 
 import argparse
@@ -11,33 +12,50 @@ import json
 import os
 import re
 
-STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")  # overlapping: in 1+2=3*4=12 the 3 belongs to two steps
+# Overlapping: in 1+2=3*4=12 the 3 belongs to two steps.
+STEP = re.compile(r"(?<!\d)(?=(\d+) *([-+*/]) *(\d+) *= *(\d+))")
 EXACT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: b and a / b}
+
+
+def attempts_of(completion):
+    """The attempts of a completion: the lines with an `=` of its thinking (of all of it where no tag ends that)."""
+    thinking = completion.partition("</think>")[0].partition("<answer>")[0]
+    return [line.strip() for line in thinking.splitlines() if "=" in line]
+
+
+def count_steps(attempts, right, total):
+    """Add the steps `a + b = c` of the attempts to two Counters by operation: those that are right, and all."""
+    for a, operator, b, result in STEP.findall("\n".join(attempts)):
+        total[operator] += 1
+        right[operator] += EXACT[operator](int(a), int(b)) == int(result)
+
+
+def says_yes(attempt):
+    """Whether the attempt ends with the verdict that it is a solution."""
+    return attempt.endswith("yes")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a run's directory")
-    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--every", type=int, default=10, help="steps from one row to the next")
     args = parser.parse_args()
     print("| step | + | - | * | / | attempts | `yes` that is right |\n| --- | --- | --- | --- | --- | --- | --- |")
     names = sorted(os.listdir(os.path.join(args.run, "episodes")))
-    for name in names[:1] + names[args.every - 1 :: args.every]:
-        right, total, attempts, claims, true_claims = collections.Counter(), collections.Counter(), 0, 0, 0
+    for name in dict.fromkeys(names[:1] + names[args.every - 1 :: args.every]):
+        right, total, count, claims, true_claims = collections.Counter(), collections.Counter(), 0, 0, 0
         with open(os.path.join(args.run, "episodes", name)) as file:
             rows = [json.loads(line) for line in file]
         for row in rows:
-            lines = [line for line in row["completion"].splitlines() if "=" in line and "<" not in line]
-            attempts += len(lines)
-            for a, operator, b, result in STEP.findall("\n".join(lines)):
-                total[operator] += 1
-                right[operator] += EXACT[operator](int(a), int(b)) == int(result)
-            if lines and lines[-1].endswith("yes"):
+            attempts = attempts_of(row["completion"])
+            count += len(attempts)
+            count_steps(attempts, right, total)
+            if attempts and says_yes(attempts[-1]):
                 claims += 1
                 true_claims += row["answer_reward"] == 1
         shares = " | ".join(f"{right[o] / total[o]:.3f}" if total[o] else "" for o in "+-*/")
         step = int(name.removeprefix("step_").removesuffix(".jsonl"))
-        print(f"| {step} | {shares} | {attempts / len(rows):.1f} | {true_claims / max(1, claims):.2f} |")
+        print(f"| {step} | {shares} | {count / len(rows):.1f} | {true_claims / max(1, claims):.2f} |")
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@
     python benchmarks/gpu.py --models 3B --gradient_checkpointing --micro_batch_tokens 16384
     python benchmarks/gpu.py --models tiny                        # a try without a GPU, a minute on 2 cores
 
-The models have the real ones' shapes and random weights, made once below --dir. They hardly ever stop, so a step is 64
-completions of 1,024 tokens; for the update half of each group gets advantage +1 and half -1: every token counts. Each
-model is a process of its own, on one GPU; its first round warms up. Figures are medians (smallest to largest).
+The models have the real ones' shapes and random weights, made once below --dir. Each runs `main` of nano_r1.py in a
+process of its own, on one GPU; the first step warms up. Random weights hardly ever stop, so a step is 64 completions of
+1,024 tokens, and they solve nothing: the reward is a coin toss. Figures are medians (smallest to largest).
 
 - tokens a second: of rollout and step those sampled, of the update those through the model, prompts included.
-- MFU, model FLOPs utilisation: 2 N floating-point operations a sampled token, 6 N a trained one, over the card's dense
-  bfloat16 peak. N: the layers' matrices and the output layer, not the embedding. Left out: attention's products (3-5%
-  more), the rollout's pass over prompts, by convention what --gradient_checkpointing computes again (8 N in all).
+- MFU, model FLOPs utilisation: 2 N floating-point operations a sampled token, 6 N a trained one, 8 N with a KL penalty
+  (the reference), over the card's dense bfloat16 peak. N: the layers' matrices and the output layer, not the embedding.
+  Left out: attention's products (3-5% more), the rollout's pass over prompts, by convention what
+  --gradient_checkpointing computes again (2 N more).
+- sync: all of a step but rollout and update: the sampler's sleeping and waking, the weights' way to it.
 - peak memory: of the whole card, other programs included; of the update what PyTorch had reserved, in parentheses how
   much of it tensors filled. Without a GPU: of the process, since it began.
 - trainer against sampler: difference of a token's two log-probabilities, and the effective sample size, 1 where there
@@ -23,6 +25,7 @@ import argparse
 import contextlib
 import datetime
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
@@ -31,10 +34,11 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
+import tempfile
+import types
+import zlib
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, ROOT)
+import runs
 
 SIZES = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads vocab_size".split()
 SHAPES = {  # of Qwen2.5; in all of these the output layer is the input embedding (tied)
@@ -56,13 +60,16 @@ def peak_tflops(card):
     return next((peak for pattern, peak in PEAK_TFLOPS.items() if re.fullmatch(pattern, name)), None)
 
 
-def flops_per_token(name):
-    """2 N forward, a multiplication and an addition for each weight; 4 N backward. Biases and norms are left out."""
+def flops_per_token(name, reference=False):
+    """2 N forward, a multiplication and an addition for each weight; 4 N backward; 2 N through a reference model.
+
+    Biases and norms are left out.
+    """
     hidden, intermediate, layers, heads, kv_heads, vocabulary = SHAPES[name]
     attention = 2 * hidden * hidden + 2 * hidden * (hidden // heads * kv_heads)  # query and output, key and value
     mlp = 3 * hidden * intermediate  # gate, up, down
     n = layers * (attention + mlp) + hidden * vocabulary
-    return {"rollout": 2 * n, "update": 6 * n}
+    return {"rollout": 2 * n, "update": 8 * n if reference else 6 * n}
 
 
 def describe_machine():
@@ -79,7 +86,8 @@ def random_model(name, directory, device):
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from nano_r1 import load_tokenizer, written_whole
+    from plumbing.checkpoints import atomic_write
+    from plumbing.models import load_tokenizer
 
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, name)
@@ -93,7 +101,7 @@ def random_model(name, directory, device):
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    with written_whole(path) as hidden:
+    with atomic_write(path) as hidden:
         model.save_pretrained(hidden)
         tokenizer.save_pretrained(hidden)
         if config.vocab_size > TOKENS:  # as large as the real one's, by a last token far from the others
@@ -107,86 +115,104 @@ def random_model(name, directory, device):
     return path
 
 
-def measure(name, args):
-    """One model in this process: {"sampler": who sampled, "rounds": [{what was measured: number}, ...]}."""
+def coin_task(problems):
+    """The task `coin`: Countdown's problems and prompts; the reward is a toss, the same for the same text."""
+    import countdown_rewards as countdown
+    from plumbing.tasks import Reward
+
+    task = types.ModuleType("coin_rewards")
+    task.PROMPTS, task.format_prompt = countdown.PROMPTS, countdown.format_prompt
+    task.load_problems = lambda split, source, seed: countdown.generate_problems(split, problems, seed)
+    task.reward = lambda text, problem, prompt: Reward(float(zlib.crc32(text.encode()) % 2), 0.0, 0.0, "a coin toss")
+    return task
+
+
+def in_use(cuda):
+    """Bytes in use on the whole card; without one, most that this process has had so far."""
     import torch
 
-    import countdown_rewards as task
-    import nano_r1 as r1
+    if not cuda:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    free, total = torch.cuda.mem_get_info()
+    return total - free
 
-    rank, world, device = r1.start_processes()
-    cuda = device.type == "cuda"
-    m, rounds = {"part": "set-up"}, []
 
-    @contextlib.contextmanager
-    def timed(part):
-        m["part"], start = part, time.perf_counter()
-        yield
-        if cuda:
-            torch.cuda.synchronize()
-        m[part] = m.get(part, 0.0) + time.perf_counter() - start
+def measuring_timer(name, cuda, now, steps):
+    """nano_r1's `Timer` that also waits for the GPU, and appends to `steps` what each step needed of time and memory.
 
-    def in_use():
-        if not cuda:
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        free, total = torch.cuda.mem_get_info()
-        return total - free
+    `now["part"]` says where the step is.
+    """
+    import torch
 
-    try:  # as in nano_r1.py's main, but for the rewards
-        path = random_model(name, args.dir, device)
-        same = {key: value for key, value in vars(args).items() if hasattr(r1.Config, key)}
-        config = r1.Config(model=path, prompt="chat", learning_rate=1e-6, steps=args.rounds + 1, **same)
-        tokenizer, policy = r1.load_tokenizer(path), r1.load_model(path, config.dtype).to(device)
-        problems = task.generate_problems("train", config.questions, 0)
-        problems, max_length = r1.fit_into_context(problems, task, tokenizer, policy, config)
-        stop_ids = r1.stop_token_ids(policy, tokenizer)
-        rollout = r1.make_rollout(config, policy, tokenizer, stop_ids, (), max_length, rank, world)
-        if config.gradient_checkpointing:
-            policy.train()  # only then do transformers' layers heed it
-            policy.gradient_checkpointing_enable()
-            policy.enable_input_require_grads()
-        engine = r1.make_engine(policy, config)
-        for step in range(1, config.steps + 1):
-            with timed("rollout"):
-                episodes = r1.sample_completions(rollout, problems, task, tokenizer, config, f"step {step}")
-            m |= {"sampled": sum(e.length for e in episodes), "rollout_memory": in_use()}
-            for place, episode in enumerate(episodes):
-                episode.advantage = 1.0 if place % 2 else -1.0
-                episode.reward = {"reward": episode.advantage}
-            with timed("sync"):
-                rollout.sleep()
+    from plumbing.record import Timer
+
+    class MeasuringTimer(Timer):
+        @contextlib.contextmanager
+        def __call__(self, part):
+            now["part"] = part
             # PyTorch counts vLLM's memory as reserved even while vLLM sleeps and the card has it back. So take what the
             # card says now, and add what PyTorch reserves from here on.
-            before = in_use() - (torch.cuda.memory_reserved() if cuda else 0)
+            before = in_use(cuda) - (torch.cuda.memory_reserved() if cuda else 0)
             if cuda:
                 torch.cuda.reset_peak_memory_stats()
-            with timed("update"):
-                r1.set_learning_rate(engine, config, step)
-                measured = r1.update_policy(engine, episodes, config, device, world)
-            m["update_memory"] = before + torch.cuda.max_memory_reserved() if cuda else in_use()
-            m["update_filled"] = before + torch.cuda.max_memory_allocated() if cuda else in_use()
-            with timed("sync"):
-                rollout.wake()
-                rollout.sync_weights(policy)
-            m |= {**measured, "step": m["rollout"] + m["update"] + m["sync"]}
-            parts = ", ".join(f"{part} {m[part]:.2f} s" for part in ("rollout", "update", "sync"))
-            print(f"{name}, {f'round {step - 1}' if step > 1 else 'warm-up'}: {parts}", file=sys.stderr)
-            rounds.append(dict(m))
-            m.clear()
-    except (RuntimeError, ValueError, r1.UserError) as error:  # the ways in which torch, CUDA and vLLM say it
+            with super().__call__(part):
+                yield
+                if cuda:
+                    torch.cuda.synchronize()
+            now[f"{part}_memory"] = now[f"{part}_filled"] = in_use(cuda)
+            if cuda and part == "update":
+                now["update_memory"] = before + torch.cuda.max_memory_reserved()
+                now["update_filled"] = before + torch.cuda.max_memory_allocated()
+
+        @property
+        def seconds(self):
+            seconds = super().seconds
+            parts = ", ".join(f"{part} {seconds[f'time/{part}']:.2f} s" for part in ("rollout", "update", "sync"))
+            print(f"{name}, {f'round {len(steps)}' if steps else 'warm-up'}: {parts}", file=sys.stderr)
+            steps.append({**now, **seconds})
+            return seconds
+
+    return MeasuringTimer
+
+
+def measure(name, args):
+    """One model in this process: {"sampler": who sampled, "rounds": [{what was measured: number}, ...]}."""
+    import nano_r1 as r1
+    from plumbing import processes
+    from plumbing.sampler import sampler_kind
+    from plumbing.settings import UserError
+
+    device = r1.init_distributed()
+    now, steps = {"part": "set-up"}, []
+    sys.modules["coin_rewards"] = coin_task(max(64, args.prompts_per_step))
+    r1.Timer = measuring_timer(name, device.type == "cuda", now, steps)
+    r1.save_policy = lambda *args, **options: None  # gigabytes that nobody wants
+    try:
+        path = random_model(name, args.dir, device)
+        same = {key: value for key, value in vars(args).items() if hasattr(r1.Config, key)}
+        with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
+            config = r1.Config(
+                model=path, task="coin", prompt="chat", learning_rate=1e-6, steps=args.rounds + 1, out=out, name=name,
+                eval_problems=1, eval_every=0, save_every=0, **same,
+            )  # fmt: skip
+            records = runs.records(r1.main(config))[1:]
+    except (RuntimeError, ValueError, UserError) as error:  # the ways in which torch, CUDA and vLLM say it
         if not re.search("(out of|free|available|cache|allocate) memory", str(error), re.IGNORECASE):
             raise
         print(f"{name}: {error}", file=sys.stderr)
-        return {"failed": f"does not fit: out of memory in the {m['part']}"}
-    if not isinstance(rollout, r1.VLLMRollout):  # which leaves the process group itself
-        r1.stop_processes()
-    return {"sampler": type(rollout).__name__, "rounds": rounds[1:]}
+        return {"failed": f"does not fit: out of memory in the {now['part']}"}
+    processes.shutdown()
+    rounds = []
+    for record, step in zip(records, steps):
+        m = {**record, **step, **{part: record[f"time/{part}"] for part in ("rollout", "update", "step")}}
+        rounds.append({**m, "sync": m["step"] - m["rollout"] - m["update"]})
+    return {"sampler": sampler_kind(config), "reference": config.kl_coef > 0, "rounds": rounds[1:]}
 
 
 def in_own_process(what):
     """`measure` or `describe_machine` there; its last line is JSON. What it says on stderr is seen as it comes."""
     command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--measure", what]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, cwd=runs.ROOT, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"')]
     return json.loads(lines[-1]) if lines else {"failed": f"failed (exit code {done.returncode}): see above"}
 
@@ -204,9 +230,10 @@ def rows(name, figures, peak):
     last_two = {"rollout": [f"{gib('rollout_memory')} GiB", f"by {figures['sampler']}"]}
     last_two["update"] = [f"{gib('update_memory')} GiB ({gib('update_filled')})", agreement]
     table = []
-    for part, tokens in {"rollout": "sampled", "update": "tokens/update", "sync": None, "step": "sampled"}.items():
+    counted = {"rollout": "tokens/rollout", "update": "tokens/update", "sync": None, "step": "tokens/rollout"}
+    for part, tokens in counted.items():
         speeds = [count / seconds for count, seconds in zip(column(tokens), column(part))] if tokens else []
-        flops = flops_per_token(name).get(part)
+        flops = flops_per_token(name, figures.get("reference")).get(part)
         mfu = f"{statistics.median(speeds) * flops / (peak * 1e12):.1%}" if peak and flops else ""
         speed = spread(speeds, ",.0f") if speeds else ""
         table.append([name, part, spread(column(part), ".2f"), speed, mfu, *last_two.get(part, ["", ""])])
@@ -217,18 +244,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = lambda name, help, **options: parser.add_argument(name, help=f"{help} (default: %(default)s)", **options)
     add("--models", "shapes; tiny needs no GPU", nargs="+", choices=SHAPES, default=["0.5B", "1.5B", "3B"])
-    add("--questions", "of a step", type=int, default=8)
-    add("--completions", "of each question", type=int, default=8)
+    add("--prompts_per_step", "as in nano_r1.py", type=int, default=8)
+    add("--group_size", "completions of each prompt", type=int, default=8)
     add("--max_tokens", "of each completion; nearly all reach it", type=int, default=1024)
     add("--rounds", "after the warm-up", type=int, default=3)
     add("--rollout", "as in nano_r1.py", choices=["auto", "transformers", "vllm"], default="auto")
-    add("--vllm_memory", "share of the card for vLLM", type=float, default=0.3)
+    add("--vllm_gpu_memory_utilization", "share of the card for vLLM", type=float, default=0.3)
     add("--dtype", "of the policy's weights", choices=["bfloat16", "float32"], default="bfloat16")
     add("--zero_stage", "of DeepSpeed", type=int, choices=[0, 1, 2, 3], default=2)
+    add("--kl_coef", "of the penalty; 0: no reference model", type=float, default=0.001)
     add("--micro_batch_tokens", "tokens per forward pass, padding included", type=int, default=8192)
     add("--gradient_checkpointing", "less memory for a third more computation", action="store_true")
     add("--peak_tflops", "of the card; left out: from a table of well-known ones", type=float)
-    add("--dir", "where the random models are kept (10 GB)", default=os.path.join(ROOT, "out", "gpu"))
+    add("--dir", "where the random models are kept (10 GB)", default=os.path.join(runs.OUT, "gpu"))
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:

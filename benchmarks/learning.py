@@ -7,104 +7,76 @@
 Runs `python nano_r1.py --task TASK --seed S --name learning-TASK-seedS` for each seed that has not run yet (a run that
 was interrupted goes on), then prints one Markdown table: mean over seeds, and the spread from the worst to the best.
 `--real` evaluates every problem of a file (nums, target), less those that the runs trained on by chance.
+What of the gain is more than a lower temperature gives: benchmarks/elicitation.py.
 """
 
 import argparse
-import json
 import os
-import statistics
-import subprocess
-import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, ROOT)
-
-import countdown_rewards as task
+import runs
 
 
 def train(task_name, seed, out):
-    """The run's directory, after making sure that the run is complete."""
-    path = os.path.join(out, f"learning-{task_name}-seed{seed}")
-    if not os.path.isdir(os.path.join(path, "model")):
-        command = [sys.executable, "nano_r1.py"]
-        if os.path.isdir(path):
-            command += ["--resume", path]
-        else:
-            command += ["--task", task_name, "--seed", str(seed), "--out", out, "--name", os.path.basename(path)]
-        print("$", " ".join(command), flush=True)
-        subprocess.run(command, cwd=ROOT, check=True)
-    return path
-
-
-def records(path):
-    with open(os.path.join(path, "metrics.jsonl")) as file:
-        return [json.loads(line) for line in file]
-
-
-def problems_trained_on(path):
-    """The (sorted numbers, target) of every episode of a run."""
-    seen = set()
-    for name in os.listdir(os.path.join(path, "episodes")):
-        with open(os.path.join(path, "episodes", name)) as file:
-            seen |= {task.problem_key(json.loads(line)["problem"]) for line in file}
-    return seen
+    """The directory of the default command's run with this seed, complete."""
+    return runs.train(os.path.join(out, f"learning-{task_name}-seed{seed}"), f"--task {task_name}", seed)
 
 
 def evaluate_real(models, file, unseen):
-    """{model directory: evaluation metrics} on the problems of `file` that are in `unseen`."""
+    """{model directory: evaluation metrics} on the problems of `file` whose keys are in `unseen`."""
     import nano_r1 as r1
 
-    r1.start_processes()
-    problems = [p for p in task.load_problems("all", file) if task.problem_key(p) in unseen]
+    config = r1.Config(model=models[0], rollout="transformers")
+    sampler, _, task = runs.load_sampler(config)
+    key = runs.problem_key("countdown")
+    problems = [p for p in task.load_problems("all", file, 0) if key(p) in unseen]
     results = {}
     for path in models:
-        config = r1.Config(completions=1)
-        tokenizer, model = r1.load_tokenizer(path), r1.load_model(path, "float32")
-        stop_ids = r1.stop_token_ids(model, tokenizer)
-        rollout = r1.TransformersRollout(model, stop_ids, stop_ids[0])
-        results[path], _ = r1.evaluate(rollout, problems, task, tokenizer, config, rank=0, world=1)
+        sampler.sync_weights(r1.load_policy(r1.Config(model=path), None, sampler.model.device))
+        results[path], _ = r1.evaluate(sampler, problems, task, config, 1, config.temperature)
     return results
 
 
-def table(title, before, after):
+def print_table(title, before, after):
     """Markdown rows: each subgroup before and after, as mean over seeds (worst to best)."""
-    show = lambda values: f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+    lines = [[title, "problems", "base", "after RL"]]
+    row = lambda label, count, name: [label, count, *(runs.spread([m[name] for m in part]) for part in (before, after))]
     names = [n for n in after[0] if n.endswith("pass@1")]
-    print(f"\n| {title} | problems | base | after RL |\n| --- | --- | --- | --- |")
     for name in sorted(names, key=lambda n: (n.count("/"), n)):
         group = name.removeprefix("eval/").removesuffix("pass@1").strip("/") or "all"
-        count = after[0][name.removesuffix("pass@1") + "problems"]
-        print(f"| pass@1, {group} | {count} | {show([m[name] for m in before])} | {show([m[name] for m in after])} |")
+        lines.append(row(f"pass@1, {group}", after[0][name.removesuffix("pass@1") + "problems"], name))
     labels = {"strict": "right and in form", "lenient": "right wherever it stands", "format": "in form"}
-    for name, label in (*labels.items(), ("mean_length", "mean length, tokens")):
-        name = f"eval/{name}"
-        print(f"| {label} | | {show([m[name] for m in before])} | {show([m[name] for m in after])} |")
+    for name, label in (*labels.items(), ("mean_length", "mean length, tokens"), ("clipped_ratio", "cut off")):
+        lines.append(row(label, "", f"eval/{name}"))
+    print(f"\n{runs.table(lines)}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--task", default="countdown", choices=["countdown", "gsm8k"])
-    parser.add_argument("--out", default=os.path.join(ROOT, "out"))
-    parser.add_argument("--real", help="a file of problems to evaluate the trained models on")
+    parser.add_argument("--out", default=runs.OUT, help="where the runs are kept")
+    parser.add_argument("--real", metavar="FILE", help="problems to evaluate the trained models on")
     args = parser.parse_args()
 
     if args.real and args.task != "countdown":
         parser.error("--real is a file of Countdown problems")
     paths = [train(args.task, seed, args.out) for seed in args.seeds]
-    runs = [records(path) for path in paths]
-    minutes = [sum(r.get("time/step", 0) for r in run) / 60 for run in runs]
+    records = [runs.records(path) for path in paths]
+    minutes = [sum(r.get("time/step", 0) for r in run) / 60 for run in records]
     print(f"\nseeds {args.seeds}; minutes of training: {', '.join(f'{m:.1f}' for m in minutes)}")
-    evals = [[r for r in run if "eval/pass@1" in r] for run in runs]
-    table("held-out problems", [e[0] for e in evals], [e[-1] for e in evals])
+    evals = [[r for r in run if "eval/pass@1" in r] for run in records]
+    print_table("held-out problems", [e[0] for e in evals], [e[-1] for e in evals])
     if args.real:
-        everything = {task.problem_key(p) for p in task.load_problems("all", args.real)}
-        trained_on = set().union(*(problems_trained_on(path) for path in paths))
+        import countdown_rewards as task
+
+        key = runs.problem_key("countdown")
+        everything = {key(p) for p in task.load_problems("all", args.real)}
+        trained_on = set().union(*(runs.problems_trained_on(path, key) for path in paths))
         print(f"\n{len(everything & trained_on)} problems of {args.real} left out: a run met them in training")
-        base = os.path.join(ROOT, "models", "nano-base")
-        models = [os.path.join(path, "model") for path in paths]
+        base = os.path.join(runs.ROOT, "models", "nano-base")
+        models = [runs.model_of(path) for path in paths]
         results = evaluate_real([base, *models], args.real, everything - trained_on)
-        table("real problems", [results[base]], [results[m] for m in models])
+        print_table("real problems", [results[base]], [results[m] for m in models])
 
 
 if __name__ == "__main__":

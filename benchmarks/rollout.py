@@ -1,4 +1,4 @@
-"""The rollout loop of nano_r1.py against transformers' `model.generate`, on the same prompts.
+"""The sampling loop of nano_r1.py (plumbing/sampler.py) against transformers' `model.generate`, on the same prompts.
 
     python benchmarks/rollout.py                 # 32 prompts x 8 completions of the embedded model
 
@@ -7,17 +7,14 @@ sampled, so their lengths differ a little from run to run; tokens a second says 
 """
 
 import argparse
-import os
 import statistics
-import sys
 import time
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import torch
 
-import countdown_rewards as task
-from nano_r1 import TransformersRollout, derive_seed, load_model, load_tokenizer, start_processes, stop_token_ids
+import runs  # before nano_r1, which it makes importable
+from nano_r1 import Config
+from plumbing.processes import derive_seed
 
 
 def with_generate(model, prompts, n, max_tokens, stop_ids, pad_id, seed):
@@ -41,28 +38,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/nano-base")
     parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--completions", type=int, default=8)
+    parser.add_argument("--group_size", type=int, default=8)
     parser.add_argument("--max_tokens", type=int, default=320)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
 
-    start_processes()
-    tokenizer, model = load_tokenizer(args.model), load_model(args.model, "float32").eval()
-    stop_ids = stop_token_ids(model, tokenizer)
-    prompts = [tokenizer.encode(task.format_prompt(p, tokenizer)) for p in task.load_problems("test")[: args.prompts]]
-    ours = TransformersRollout(model, stop_ids, stop_ids[0])
-    print(f"{args.prompts} prompts x {args.completions} completions, at most {args.max_tokens} tokens, {args.model}")
+    ours, model, task = runs.load_sampler(Config(model=args.model, rollout="transformers"))
+    prompts = [task.prompt_ids(p) for p in task.load_problems("test", None, 0)[: args.prompts]]
+    print(f"{args.prompts} prompts x {args.group_size} completions, at most {args.max_tokens} tokens, {args.model}")
     print(f"{'round':>5} {'generate':>19} {'nano_r1':>19} {'ratio':>6}")
     ratios = []
     for round_ in range(args.rounds + 1):
         seed = derive_seed("benchmark", round_)
         start = time.perf_counter()
         theirs_tokens = with_generate(
-            model, prompts, args.completions, args.max_tokens, stop_ids, stop_ids[0], seed
+            model, prompts, args.group_size, args.max_tokens, ours.stop_ids, ours.pad_id, seed
         )
         middle = time.perf_counter()
         seeds = [derive_seed(seed, place) for place in range(len(prompts))]
-        groups = ours.generate(prompts, args.completions, 1.0, args.max_tokens, seeds)
+        groups = ours.generate(prompts, args.group_size, 1.0, [args.max_tokens] * len(prompts), seeds)
         end = time.perf_counter()
         ours_tokens = sum(len(c.token_ids) for group in groups for c in group)
         a, b = theirs_tokens / (middle - start), ours_tokens / (end - middle)

@@ -1,12 +1,14 @@
 """The update of nano_r1.py against the loop one writes first, on the same batch of completions.
 
     python benchmarks/update.py                      # the embedded model, and a small one with Qwen's vocabulary
-    python benchmarks/update.py --rounds 3 --questions 8
+    python benchmarks/update.py --rounds 3 --prompts_per_step 8
 
 The naive loop takes eight completions at a time as they come, pads them to the longest, makes the float32
 log-softmax of every position over the whole vocabulary, and runs the model over every completion, first once more
-without gradient for the old log-probabilities. Both end with the same gradient, whose norm is printed. Each measurement
-is a process of its own: peak memory is what it needed beyond model and optimizer. The two run in turn.
+without gradient for the old log-probabilities. The loss of both is the plain one: policy gradient, mean over all
+tokens, no KL penalty (SETTINGS), so that completions without signal need not be run. Both end with the same gradient,
+whose norm is printed. Each measurement is a process of its own: peak memory is what it needed beyond model and
+optimizer. The two run in turn.
 """
 
 import argparse
@@ -18,16 +20,18 @@ import subprocess
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, ROOT)
+import runs
 
 MODELS = ["models/nano-base", "wide"]
+SETTINGS = {"loss_type": "reinforce_with_baseline", "loss_agg_mode": "token-mean", "kl_coef": 0.0}
 
 
-def load(name, r1):
+def load(name):
     """The embedded model, or random weights: 2 layers of width 128 under Qwen2.5's vocabulary."""
     if name != "wide":
-        return r1.load_model(name, "float32")
+        from plumbing.models import load_model
+
+        return load_model(name, "float32")
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -36,20 +40,16 @@ def load(name, r1):
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=151_936, num_hidden_layers=2, tie_word_embeddings=True, **sizes))
 
 
-def sample(questions, path):
+def sample(prompts_per_step, path):
     """Completions of the embedded model with their advantages, into a file that all measurements read."""
-    import countdown_rewards as task
     import nano_r1 as r1
 
-    r1.start_processes()
-    config = r1.Config(questions=questions)
-    tokenizer, model = r1.load_tokenizer(config.model), r1.load_model(config.model, "float32")
-    stop_ids = r1.stop_token_ids(model, tokenizer)
-    rollout = r1.TransformersRollout(model, stop_ids, stop_ids[0])
-    problems = task.load_problems("train", None, 0)[:questions]
-    episodes = r1.sample_completions(rollout, problems, task, tokenizer, config, "benchmark")
-    r1.score(episodes, task, config)
-    r1.add_advantages(episodes, config)
+    config = r1.Config(prompts_per_step=prompts_per_step, rollout="transformers")
+    sampler, _, task = runs.load_sampler(config)
+    problems = task.load_problems("train", None, 0)[:prompts_per_step]
+    episodes = r1.sample_completions(sampler, problems, task, config, "benchmark", config.group_size, 1.0)
+    r1.compute_rewards(episodes, task)
+    r1.compute_advantages(episodes, config)
     rows = [(e.prompt_ids, e.completion.token_ids, e.completion.logprobs, e.advantage) for e in episodes]
     with open(path, "w") as file:
         json.dump(rows, file)
@@ -82,27 +82,44 @@ def naive(model, rows, config):
     return processed, torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm).item()
 
 
+def ours(engine, episodes, config):
+    """The same of steps 6 and 7 of nano_r1.py's `main`, its meters included."""
+    import nano_r1 as r1
+    from plumbing.evaluation import UpdateMeters
+
+    meters, denominator = UpdateMeters(), r1.loss_denominator(episodes, config)
+    for some in r1.micro_batches(r1.drop_without_gradient(episodes, config), config):
+        batch = r1.collate(some, engine.device)
+        out = r1.get_response_log_probs(
+            engine, batch["input_ids"], batch["labels"], True, config.temperature, batch["response_mask"]
+        )
+        batch.setdefault("old_log_probs", out["log_probs"].detach())
+        loss, stats = r1.grpo_loss(out["log_probs"], out["token_entropy"], batch, denominator, config)
+        engine.backward(loss)
+        meters.add_micro_batch(loss, stats, out["token_entropy"], batch)
+    engine.step()
+    meters.add_optimizer_step(float(engine.get_global_grad_norm()))
+    measured = meters.reduce()
+    return measured["tokens/update"], measured["grad_norm"]
+
+
 def measure(loop, name, path):
     """One update in this process; prints its figures as JSON."""
-    import torch
-
     import nano_r1 as r1
+    from plumbing.sampler import Completion
+    from plumbing.tasks import Reward
 
-    r1.start_processes()
-    config = r1.Config()
+    r1.init_distributed()
+    config = r1.Config(**SETTINGS)
     with open(path) as file:
         rows = json.load(file)
-    model = load(name, r1)
+    model = load(name)
     engine = r1.make_engine(model, config)
-    verdict = {"reward": 0.0, "format_reward": 0.0, "answer_reward": 0.0}
-    episodes = [r1.Episode({}, p, r1.Completion(c, s, "stop"), "", verdict, a) for p, c, s, a in rows]
+    verdict = Reward(0.0, 0.0, 0.0, "")
+    episodes = [r1.Episode({}, p, Completion(c, s, "stop"), "", verdict, a) for p, c, s, a in rows]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    if loop == "naive":
-        processed, norm = naive(model, rows, config)
-    else:
-        measured = r1.update_policy(engine, episodes, config, torch.device("cpu"), world=1)
-        processed, norm = measured["tokens/update"], measured["grad_norm"]
+    processed, norm = naive(model, rows, config) if loop == "naive" else ours(engine, episodes, config)
     seconds = time.perf_counter() - start
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     useful = sum(len(p) + len(c) for p, c, _, a in rows if a or loop == "naive")
@@ -113,28 +130,26 @@ def measure(loop, name, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=int, default=16, help="with 8 completions each")
+    parser.add_argument("--prompts_per_step", type=int, default=16, help="with 8 completions each")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--batch", default=os.path.join(ROOT, "out", "update_batch.json"), help="where the batch is kept"
-    )
+    batch = os.path.join(runs.OUT, "update_batch.json")
+    parser.add_argument("--batch", default=batch, help="where the batch is kept")
     parser.add_argument("--measure", nargs=2, metavar=("LOOP", "MODEL"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
         return measure(*args.measure, args.batch)
 
     os.makedirs(os.path.dirname(os.path.abspath(args.batch)), exist_ok=True)
-    sample(args.questions, args.batch)
-    print(f"{args.questions * 8} completions, {args.rounds} rounds, {os.cpu_count()} cores\n")
-    print(
-        "| model | loop | padding | peak memory | tokens a second | gradient norm |\n| --- | --- | --- | --- | --- | --- |"
-    )
+    sample(args.prompts_per_step, args.batch)
+    print(f"{args.prompts_per_step * 8} completions, {args.rounds} rounds, {os.cpu_count()} cores\n")
+    print("| model | loop | padding | peak memory | tokens a second | gradient norm |")
+    print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for name in MODELS:
         figures = {"naive": [], "nano_r1": []}
         for _ in range(args.rounds):
             for loop in figures:
                 command = [sys.executable, __file__, "--batch", args.batch, "--measure", loop, name]
-                done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+                done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True)
                 if done.returncode:
                     sys.exit(done.stderr)
                 figures[loop].append(json.loads(done.stdout.splitlines()[-1]))
@@ -146,9 +161,8 @@ def main():
                 f"({speeds}) | {median['norm']:.6f} |"
             )
         ratios = [ours["speed"] / theirs["speed"] for theirs, ours in zip(*figures.values())]
-        print(
-            f"| {name} | ratio of speeds | | | {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | |"
-        )
+        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"| {name} | ratio of speeds | | | {ratio} | |", flush=True)
 
 
 if __name__ == "__main__":

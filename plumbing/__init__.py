@@ -1,0 +1,15 @@
+"""What a reader of the lessons may skip: settings, processes, checkpoints, the record of a run.
+
+No equation and no step of an algorithm is in here, and nothing in here imports a script of the top level.
+"""
+
+import os
+import warnings
+
+# Read by the libraries when they are imported. Silence start-up messages; keep vLLM in this process, so that weights
+# can be handed over.
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")

@@ -1,7 +1,7 @@
 """Checkpoints: the policy in Hugging Face format beside AdamW's float32 weights and moments, all in safetensors.
 
-Reading one runs no code. Each is written under a hidden name, flushed and renamed: it exists whole or not at all.
-No random state is stored: every random choice derives from seed and step, so a resumed run is the same run.
+Loading one runs no code. Each is written under a hidden name, flushed and renamed, so it is complete or absent. No
+random state is stored: every random choice derives from seed and step, so a resumed run is the same run.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from safetensors.torch import load_file, save_file
 
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
-from plumbing.settings import UserError
+from plumbing.settings import RESUMABLE, UserError, check_resumable
 
 
 @contextlib.contextmanager
 def writing(path):
-    """Turns what goes wrong while writing into one sentence."""
+    """Convert errors while writing into a one-line UserError."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -38,8 +38,8 @@ def remove(path):
 
 
 @contextlib.contextmanager
-def written_whole(path, flush=False):
-    """A hidden path for a file or a directory that becomes `path` once it is complete; on the disk too with `flush`."""
+def atomic_write(path, flush=False):
+    """Yield a hidden path for a file or directory, renamed to `path` once it is complete; `flush`: on disk by then."""
     path = os.path.normpath(path)
     hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
     with writing(path):
@@ -48,7 +48,7 @@ def written_whole(path, flush=False):
             yield hidden
             if flush:
                 os.sync()
-            if os.path.isdir(path):  # a directory cannot be replaced in one go
+            if os.path.isdir(path):  # a directory cannot be replaced atomically
                 remove(path)
             os.replace(hidden, path)
         finally:
@@ -56,13 +56,13 @@ def written_whole(path, flush=False):
 
 
 def save_policy(model, tokenizer, path, merge=False):
-    """Write model and tokenizer in Hugging Face format. All processes call, the first writes.
+    """Save model and tokenizer in Hugging Face format. Called on all processes; the first writes.
 
-    Of a model with adapters only these are written, unless they are merged.
+    With LoRA only the adapters are saved, unless `merge`.
     """
     with gathered(model):
         if dist.get_rank() == 0:
-            with written_whole(path, flush=True) as hidden:
+            with atomic_write(path, flush=True) as hidden:
                 if merge and hasattr(model, "peft_config"):
                     model.get_base_model().save_pretrained(hidden, state_dict=merged_weights(model))
                 else:
@@ -71,34 +71,34 @@ def save_policy(model, tokenizer, path, merge=False):
     dist.barrier()
 
 
-def optimized(engine):
-    """The float32 tensors that AdamW steps: ZeRO's flat shares of them, or the weights themselves."""
+def master_params(engine):
+    """The float32 tensors that AdamW updates: ZeRO's flat partitions, or the weights themselves."""
     for name in ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat"):  # ZeRO 1 and 2, ZeRO 3
         if hasattr(engine.optimizer, name):
             return getattr(engine.optimizer, name)
     return [p for group in engine.optimizer.param_groups for p in group["params"]]
 
 
-def alone_in_main_memory(tensor):
-    """The tensor itself where that is so, otherwise a copy: safetensors wants no two tensors in the same memory."""
+def own_cpu_tensor(tensor):
+    """The tensor on the CPU, with memory of its own: safetensors refuses tensors that share memory."""
     if tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() == tensor.nbytes:
         return tensor
     return torch.empty_like(tensor, device="cpu").copy_(tensor)
 
 
 def save_checkpoint(engine, tokenizer, directory, step, config):
-    """`directory`/step_000050/; deletes all but the newest `config.keep_checkpoints`. All processes call."""
+    """Write `directory`/step_000050/ and keep the newest `config.keep_checkpoints`. Called on all processes."""
     first = dist.get_rank() == 0
     path = os.path.join(directory, f"step_{step:06d}")
     # The first process makes the hidden directory and renames it at the end, the others only write into it.
-    with written_whole(path, flush=True) if first else writing(path) as hidden:
+    with atomic_write(path, flush=True) if first else writing(path) as hidden:
         (hidden,) = broadcast(hidden)
         os.makedirs(hidden, exist_ok=True)
         save_policy(engine.module, tokenizer, os.path.join(hidden, "policy"))
         tensors = {}
-        for i, weight in enumerate(optimized(engine)):
+        for i, weight in enumerate(master_params(engine)):
             state = {"weight": weight, **engine.basic_optimizer.state[weight]}
-            tensors |= {f"{i}.{key}": alone_in_main_memory(t.detach()) for key, t in state.items()}
+            tensors |= {f"{i}.{key}": own_cpu_tensor(t.detach()) for key, t in state.items()}
         save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
         dist.barrier()
         if first:
@@ -110,7 +110,7 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
     if first:
         until_now = [name for name in list_checkpoints(directory) if name <= os.path.basename(path)]
         for old in until_now[: -config.keep_checkpoints]:
-            half = os.path.join(directory, f".{old}.tmp")  # hidden first, so that none is ever seen half deleted
+            half = os.path.join(directory, f".{old}.tmp")  # hidden first, so that a half-deleted one is never used
             remove(half)
             os.rename(os.path.join(directory, old), half)
             remove(half)
@@ -118,8 +118,8 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
 
 
 def settings_of(config):
-    """What must not change between a run and its resumption."""
-    return {name: value for name, value in dataclasses.asdict(config).items() if name not in config.MAY_CHANGE}
+    """The settings that must not change on resume."""
+    return {name: value for name, value in dataclasses.asdict(config).items() if name not in RESUMABLE}
 
 
 def checksums(directory):
@@ -140,8 +140,8 @@ def list_checkpoints(directory):
     return sorted(n for n in os.listdir(directory) if n.startswith("step_")) if os.path.isdir(directory) else []
 
 
-def damage(path):
-    """What is wrong with a checkpoint, in words; None if it is whole."""
+def find_corruption(path):
+    """What is wrong with a checkpoint, in words; None if it is intact."""
     try:
         with open(os.path.join(path, "checksums.json")) as file:
             wanted = dict(json.load(file))
@@ -153,18 +153,18 @@ def damage(path):
 
 
 def newest_checkpoint(directory, config):
-    """(path, step) of the newest checkpoint that is whole; (None, 0) where there is none yet. The same everywhere."""
+    """(path, step) of the newest intact checkpoint, or (None, 0) if there is none; the same on every process."""
     found, problem = (None, 0), None
     for name in reversed(list_checkpoints(directory) if dist.get_rank() == 0 else []):
         path = os.path.join(directory, name)
-        problem = damage(path)
+        problem = find_corruption(path)
         if problem is None:
             found = (path, int(name.removeprefix("step_")))
             break
-        print(f"WARNING: {path} is passed over: {problem}.", flush=True)
+        print(f"WARNING: {path} is skipped: {problem}.", flush=True)
     (path, step), problem = broadcast(found, problem)
-    if problem:  # there are checkpoints, and none is whole
-        raise UserError(f"No checkpoint in {directory} is whole; delete that directory to begin again at step 0.")
+    if problem:  # there are checkpoints, and none is intact
+        raise UserError(f"No checkpoint in {directory} is intact; delete that directory to start again at step 0.")
     if path:
         with open(os.path.join(path, "settings.json")) as file:
             saved = json.load(file)
@@ -174,16 +174,27 @@ def newest_checkpoint(directory, config):
     return path, step
 
 
+def resume_point(config):
+    """(checkpoint, step) from which --resume goes on; (None, 0) for a new run."""
+    if not config.resume:
+        return None, 0
+    check_resumable(config)
+    return newest_checkpoint(os.path.join(config.resume, "checkpoints"), config)
+
+
 def restore_optimizer(engine, path):
-    """AdamW's weights and moments from a checkpoint; the policy's weights are those of its `policy/` already."""
+    """Load AdamW's float32 weights and moments, if there is a checkpoint; the policy was loaded from it before."""
+    if path is None:
+        return
     name = os.path.join(path, f"optimizer_{dist.get_rank():03d}.safetensors")
     saved = load_file(name) if os.path.exists(name) else {}
-    weights = optimized(engine)
+    weights = master_params(engine)
     shapes = {f"{i}.weight": w.shape for i, w in enumerate(weights)}
     if shapes != {key: t.shape for key, t in saved.items() if key.endswith(".weight")}:
         raise UserError(f"{path} was written by another number of processes than {dist.get_world_size()}.")
     for i, weight in enumerate(weights):
         weight.data.copy_(saved.pop(f"{i}.weight"))
         state = {key.split(".")[1]: t for key, t in saved.items() if key.startswith(f"{i}.")}
-        on = lambda key: "cpu" if key == "step" and not engine.basic_optimizer.defaults["fused"] else weight.device
-        engine.basic_optimizer.state[weight] = {key: t.to(on(key)) for key, t in state.items()}
+        for key, t in state.items():  # empty where no update was finite yet
+            on_cpu = key == "step" and not engine.basic_optimizer.defaults["fused"]
+            engine.basic_optimizer.state[weight][key] = t if on_cpu else t.to(weight.device)

@@ -1,52 +1,66 @@
-"""Models and tokenizers: reading them from a directory or the hub, adapters, whole weights under ZeRO 3."""
+"""Models and tokenizers: loading from a directory or the hub, adapters, full weights under ZeRO 3.
+
+Weights are read from safetensors alone, and no code that comes with a model is run. A path is looked up in the working
+directory, then in the repository, so that the embedded model is found from anywhere.
+"""
 
 import contextlib
 import os
 
 import torch
+from safetensors import SafetensorError
 
+from plumbing.oom import oom_advice
 from plumbing.processes import derive_seed
-from plumbing.settings import UserError
+from plumbing.settings import ROOT, UserError
 
 
 @contextlib.contextmanager
 def loading(path):
-    """Turns what goes wrong while reading a model into one sentence."""
+    """Convert errors while reading a model into a one-line UserError."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:300]
         raise UserError(f"The model {path} could not be read from a local directory or the hub: {reason}") from None
 
 
+def find(path):
+    """The path itself, or the directory of that name in the repository where the working directory has none."""
+    inside = os.path.join(ROOT, path)
+    return inside if os.path.isdir(inside) and not os.path.isdir(path) else path
+
+
 def load_model(path, dtype):
-    """A causal language model from a local directory or the hub, its weights in safetensors, no remote code."""
+    """A causal language model, its weights in `dtype` ("float32" or "bfloat16"). Raises UserError."""
     import transformers
 
     with loading(path):
         dtype = getattr(torch, dtype)
-        return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True)
+        return transformers.AutoModelForCausalLM.from_pretrained(find(path), dtype=dtype, use_safetensors=True)
 
 
-def load_policy(config, checkpoint=None):
-    """The model to train: --model, with adapters if asked for, or all that as a checkpoint has it."""
+def load_policy(config, checkpoint, device):
+    """The model to train: --model, with adapters if asked for, or the one of a checkpoint."""
     saved = checkpoint and os.path.join(checkpoint, "policy")
-    if not config.lora_rank:
-        return load_model(saved or config.model, config.dtype)
-    import peft
+    with oom_advice("start", config):
+        if not config.lora_rank:
+            return load_model(saved or config.model, config.dtype).to(device)
+        import peft
 
-    model = load_model(config.model, config.dtype)
-    if saved:
-        with loading(saved):
-            return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
-    return add_lora(model, config)
+        model = load_model(config.model, config.dtype).to(device)
+        if saved:
+            with loading(saved):
+                return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
+        return add_lora(model, config)
 
 
 def add_lora(model, config):
     """The model with trainable low-rank adapters; its own weights stay as they are (LoRA, arXiv:2106.09685)."""
     import peft
 
-    targets = config.lora_targets if config.lora_targets == "all-linear" else config.lora_targets.split(",")
+    targets = config.lora_target_modules
+    targets = targets if targets == "all-linear" else targets.split(",")
     torch.manual_seed(derive_seed(config.seed, "lora"))
     lora = peft.LoraConfig(
         r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, task_type="CAUSAL_LM"
@@ -54,13 +68,39 @@ def add_lora(model, config):
     try:
         return peft.get_peft_model(model, lora)
     except ValueError as error:
-        raise UserError(f"--lora_targets {config.lora_targets}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"--lora_target_modules {config.lora_target_modules}: {str(error).splitlines()[0]}") from None
+
+
+def initialize_deepspeed(model, settings, config):
+    """DeepSpeed's engine for a model's trainable weights.
+
+    In float32 without ZeRO DeepSpeed clips the gradient but does not report its norm: there we clip it ourselves.
+    """
+    import deepspeed
+
+    clip_here = config.zero_stage == 0 and config.dtype == "float32"
+    if clip_here:
+        settings["gradient_clipping"] = 0.0
+    trained = [p for p in model.parameters() if p.requires_grad]
+    with oom_advice("start", config):
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=settings)
+    if clip_here:
+        engine.optimizer.register_step_pre_hook(lambda *_: clip_gradient(engine, config.max_grad_norm))
+    return engine
+
+
+def clip_gradient(engine, max_grad_norm):
+    """Clip, keep the norm for `engine.get_global_grad_norm`, and skip a step that is not finite."""
+    norm = torch.nn.utils.clip_grad_norm_(engine.module.parameters(), max_grad_norm)
+    engine._global_grad_norm = norm
+    if not norm.isfinite():
+        engine.module.zero_grad()  # a weight without gradient is not updated
 
 
 def merged_weights(model):
-    """name -> weight, adapters added in: W + alpha / rank * B A. Without adapters the plain state dict.
+    """{name: weight} with the adapters merged in; without adapters the plain state dict.
 
-    state_dict and not named_parameters: it lists a tied output embedding too, of which vLLM may hold a copy.
+    state_dict, not named_parameters: it also lists a tied output embedding, of which vLLM may hold a copy.
     """
     if not hasattr(model, "peft_config"):
         return model.state_dict()
@@ -79,13 +119,14 @@ def load_tokenizer(path):
     from transformers import AutoTokenizer
 
     with loading(path):
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(find(path))
     if tokenizer.eos_token_id is None:
         raise UserError(f"The tokenizer of {path} has no end-of-sequence token, so no completion could ever end.")
     return tokenizer
 
 
 def vocabulary_size(tokenizer):
+    """Number of token ids; the model's embedding may have more rows, to pad it to a round size."""
     return max(tokenizer.get_vocab().values()) + 1
 
 
@@ -96,11 +137,58 @@ def stop_token_ids(model, tokenizer):
     return sorted({tokenizer.eos_token_id, *(i for i in listed if i is not None)})
 
 
+def context_length(path):
+    """Maximum number of tokens of prompt and completion together, or None if the model's config sets no limit."""
+    from transformers import AutoConfig
+
+    with loading(path):
+        return getattr(AutoConfig.from_pretrained(find(path)).get_text_config(), "max_position_embeddings", None)
+
+
+def load_reference(config, policy):
+    """The frozen reference of the KL penalty, or None without a penalty; with LoRA the policy without its adapters."""
+    if config.kl_coef == 0:
+        return None
+    if config.lora_rank:
+        return WithoutAdapters(policy)
+    with oom_advice("start", config):
+        return load_model(config.model, config.dtype).to(policy.device).eval()
+
+
+class WithoutAdapters:
+    """A model whose adapters are off while it is called: the base model, without a second copy of its weights."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, *args, **kwargs):
+        with self.model.disable_adapter():
+            return self.model(*args, **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+
 def gathered(model, modify=False):
-    """Whole weights inside this context (ZeRO 3 keeps shards; otherwise there is nothing to do)."""
+    """A context with full weights (ZeRO 3 shards them; otherwise it does nothing)."""
     sharded = [p for p in model.parameters() if hasattr(p, "ds_id")]
     if not sharded:
         return contextlib.nullcontext()
     import deepspeed
 
     return deepspeed.zero.GatheredParameters(sharded, modifier_rank=0 if modify else None)
+
+
+@contextlib.contextmanager
+def perturbed(model):
+    """A context in which every trained weight is perturbed; afterwards it is restored exactly."""
+    generator = torch.Generator().manual_seed(0)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    with torch.no_grad(), gathered(model, modify=True):
+        before = [p.detach().to("cpu", copy=True) for p in trained]
+        for p in trained:
+            p.add_((0.1 * p.abs().mean() + 0.02) * torch.randn(p.shape, generator=generator).to(p))
+    yield
+    with torch.no_grad(), gathered(model, modify=True):
+        for p, old in zip(trained, before):
+            p.copy_(old)

@@ -1,7 +1,7 @@
-"""Processes and signals: one process per GPU, what they exchange, how they leave.
+"""Processes and signals: one process per GPU, what they exchange, how they stop.
 
-The gradients meet in DeepSpeed; besides that a few sums and small objects go round.
-A single process needs no launcher and no port.
+DeepSpeed reduces the gradients; otherwise the processes exchange a few sums and small objects. A single process needs
+no launcher and no port.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 import zlib
 
@@ -17,12 +18,14 @@ import torch.distributed as dist
 
 
 def derive_seed(*parts):
-    """A 31-bit seed from (seed, step, rank, what-for): no random choice depends on how far a run had got before."""
+    """A 31-bit seed from (seed, step, rank, purpose). There is no other random state: a resumed run is the same run."""
     return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
 
 
-def start_processes():
-    """Join the processes that torchrun started, or be the only one. Returns (rank, number of processes, device)."""
+def init_distributed():
+    """Join torchrun's process group, or make one of a single process. Returns this process's device."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     if sys.platform == "linux":
         # Keep freed memory instead of returning it to the kernel after each tensor: page faults slow a CPU step.
         libc = ctypes.CDLL(None)
@@ -35,32 +38,31 @@ def start_processes():
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     if not torch.cuda.is_available():
-        # DeepSpeed would compile a shared-memory all-reduce at the first start: a minute, and gloo does it too.
+        # Or DeepSpeed compiles a shared-memory all-reduce at the first start, which takes a minute; gloo suffices.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device, backend = torch.device("cpu"), "gloo"
     if torch.cuda.is_available():
         device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "nccl"
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        if world == 1:  # no port, no rendezvous
+        if int(os.environ.get("WORLD_SIZE", 1)) == 1:  # no port, no rendezvous
             os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-            if sys.platform == "linux":  # gloo listens even so: then on the loopback interface alone
+            if sys.platform == "linux":  # gloo opens a port all the same: on the loopback interface only
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         deepspeed.init_distributed(backend, verbose=False)
-    return rank, world, device
+    return device
 
 
-BEFORE_PARTING = []  # functions; vLLM wants to shut down while the processes are still joined
+shutdown_hooks = []  # functions to call before the process group ends: vLLM's shutdown needs it
 
 
-def stop_processes():
-    """Leave together: a process that ends while another still talks to it may abort."""
+def shutdown():
+    """Barrier before exit: a rank that leaves early can crash its peers."""
     dist.barrier()
-    for function in BEFORE_PARTING:
-        function()
-    if dist.is_initialized():  # vLLM's shutdown may have seen to it
+    for hook in shutdown_hooks:
+        hook()
+    if dist.is_initialized():  # vLLM's shutdown may have ended it
         dist.destroy_process_group()
 
 
@@ -72,11 +74,11 @@ def all_reduce(value, op=dist.ReduceOp.SUM):
     return tensor.item()
 
 
-def on_all_processes(values):
-    """Every process's `values`, as a list of lists."""
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, values)
-    return everyone
+def all_gather_object(values):
+    """Every process's `values`, as a list with one entry per process."""
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, values)
+    return gathered
 
 
 def broadcast(*values):
@@ -86,24 +88,38 @@ def broadcast(*values):
     return values
 
 
-SIGNALS = []  # received so far: (number, time)
+received_signals = []  # (number, time) of each since `catch_signals`
+previous_handlers = {}
 
 
 def catch_signals():
-    """From now on Ctrl-C and SIGTERM (a job scheduler's) let the step end and the checkpoint be written."""
+    """From now on Ctrl-C and SIGTERM (from a job scheduler) finish the step and save a checkpoint."""
 
     def on_signal(number, _):
-        # torchrun passes on what the terminal has sent to everybody: a repetition within a second is no impatience.
-        if SIGNALS and number == signal.SIGINT and time.monotonic() - SIGNALS[0][1] > 1:
+        # Ignore repeats within 1 s: torchrun forwards the Ctrl-C that each rank already got.
+        if received_signals and number == signal.SIGINT and time.monotonic() - received_signals[0][1] > 1:
             raise KeyboardInterrupt
-        if not SIGNALS and dist.get_rank() == 0:
-            print("\nEnding with this step, then saving; Ctrl-C again leaves at once.", flush=True)
-        SIGNALS.append((number, time.monotonic()))
+        if not received_signals and dist.get_rank() == 0:
+            print("\nStopping after this step, then saving; Ctrl-C again quits at once.", flush=True)
+        received_signals.append((number, time.monotonic()))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+    received_signals.clear()
+    if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous_handlers[number] = signal.signal(number, on_signal)
 
 
-def asked_to_leave():
-    """Whether any process has been asked to end."""
-    return all_reduce(len(SIGNALS)) > 0
+def release_signals():
+    """Undo `catch_signals`: in a notebook Ctrl-C works as usual after the run."""
+    while previous_handlers:
+        signal.signal(*previous_handlers.popitem())
+
+
+def stop_requested():
+    """Whether any process has been asked to stop."""
+    return all_reduce(len(received_signals)) > 0
+
+
+def exit_code():
+    """0, or as shells report it 128 + the signal that stopped the run."""
+    return 128 + received_signals[0][0] if received_signals else 0

@@ -13,39 +13,33 @@ import time
 
 import torch.distributed as dist
 
-from plumbing.checkpoints import list_checkpoints, remove, writing, written_whole
-from plumbing.memory import enough_memory
+from plumbing import curves
+from plumbing.checkpoints import atomic_write, list_checkpoints, remove, writing
+from plumbing.memory import describe_memory
+from plumbing.models import stop_token_ids
+from plumbing.oom import oom_advice
 from plumbing.processes import broadcast
 from plumbing.settings import UserError
 
-PANELS = [  # of curves.png: title, and (metric, label) of each curve
-    ("accuracy", [("reward/answer", "training batch")]),
-    ("reward", [("reward", "total"), ("reward/format", "format")]),
-    ("completion length (tokens)", [("completions/mean_length", "mean")]),
-    ("entropy (nats a token)", [("entropy", None)]),
-    ("gradient norm", [("grad_norm", None)]),
-    ("shares", [("frac_reward_zero_std", "groups without signal"), ("completions/clipped_ratio", "cut off")]),
-]
-
 
 def quoted(text):
-    """Prompts and completions on the console: a bar before each line tells them from what the program says."""
+    """Put a bar before each line, to tell text of the model from output of the program."""
     return "\n".join(f"  | {line}" for line in text.splitlines())
 
 
-def complaints(metrics, config):
-    """The silent failures of RL runs, in words."""
+def health_warnings(metrics, config):
+    """Sentences about failures that the numbers alone hide easily."""
     if metrics["completions/clipped_ratio"] == 1:
         yield (
-            f"no completion ended by itself within --max_tokens {config.max_tokens}: does this prompt make the model "
-            "stop at one of the stop tokens shown at the start?"
+            f"no completion ended within --max_tokens {config.max_tokens}: the model never wrote one of the stop "
+            "tokens shown at the start; does the prompt fit it?"
         )
     elif metrics["completions/clipped_ratio"] > 0.5:
         yield "more than half of the completions were cut off and could not answer: raise --max_tokens"
     if metrics["frac_reward_zero_std"] == 1:
         yield (
             "no signal: within each group all completions got the same reward, so every advantage is 0. If this goes "
-            "on, the task is too hard or too easy for the model, or the prompt does not fit it; try more --completions"
+            "on, the task is too hard or too easy for the model, or the prompt does not fit it; try more --group_size"
         )
     if metrics["bad_updates"]:
         yield "loss or gradient not finite: the weights stay as they were; bad_step_*.jsonl has the batch"
@@ -56,25 +50,45 @@ def complaints(metrics, config):
         )
 
 
-class Run:
+class Timer:
+    """Seconds spent in each part of a step: `with timer("rollout"): ...` -> seconds["time/rollout"]."""
+
+    def __init__(self, config):
+        self.start, self.parts, self.config = time.perf_counter(), {}, config
+
+    @contextlib.contextmanager
+    def __call__(self, name):
+        start = time.perf_counter()
+        with oom_advice(name, self.config):
+            yield
+        self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
+
+    @property
+    def seconds(self):
+        return {**self.parts, "time/step": time.perf_counter() - self.start}
+
+
+class RunLog:
     """The run's directory and the console. Only the first process writes."""
 
-    def __init__(self, config, first):
+    def __init__(self, config, panels=curves.PANELS):
         now = time.strftime("%Y%m%d-%H%M%S")  # the clocks of two processes may differ by a second
-        (name,) = broadcast(config.name or f"{'eval-' * config.eval_only}{config.task}-{now}")
+        (name,) = broadcast(config.name or f"{config.label}-{now}")
         self.path = config.resume or os.path.join(config.out, name)
-        self.first, self.config, self.wandb = first, config, None
+        self.first, self.config, self.panels, self.wandb = dist.get_rank() == 0, config, panels, None
         self.metrics_file = os.path.join(self.path, "metrics.jsonl")
         self.checkpoints = os.path.join(self.path, "checkpoints")
-        if not first:
+        self.model = os.path.join(self.path, "model")
+        self.bad_steps = 0  # in a row
+        if not self.first:
             return
         if os.path.exists(os.path.join(self.path, "config.json")) and not config.resume:
-            raise UserError(f"{self.path} exists: --resume {self.path} goes on with it, another --name starts afresh.")
+            raise UserError(f"{self.path} exists: --resume {self.path} resumes it, another --name starts a new run.")
         if config.wandb != "off":
             self.start_wandb(name)
         with writing(self.path):
             os.makedirs(os.path.join(self.path, "episodes"), exist_ok=True)
-        self.write("config.json", json.dumps(dataclasses.asdict(dataclasses.replace(config, resume=None)), indent=2))
+        self.write("config.json", json.dumps({**dataclasses.asdict(config), "resume": None}, indent=2))
 
     def start_wandb(self, name):
         import wandb
@@ -86,53 +100,35 @@ class Run:
         settings = {"mode": self.config.wandb, "dir": self.path, "config": dataclasses.asdict(self.config)}
         self.wandb = wandb.init(project="nano_r1", name=name, **settings)
 
+    def is_due(self, step, every):
+        """True every `every` steps (0: never) and at the last step."""
+        return step == self.config.steps or every and step % every == 0
+
+    # ---- Files
+
     def write(self, name, text):
-        """A file of the run's directory, whole or not at all."""
-        with (
-            written_whole(os.path.join(self.path, name), flush=name == "config.json") as hidden,
-            open(hidden, "w") as file,
-        ):
+        """Write a file of the run's directory atomically."""
+        flush = name == "config.json"
+        with atomic_write(os.path.join(self.path, name), flush) as hidden, open(hidden, "w") as file:
             file.write(text)
 
     def records(self):
+        """The objects of metrics.jsonl."""
         if not os.path.exists(self.metrics_file):
             return []
         with open(self.metrics_file) as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]  # the last may have been cut short
+            return [json.loads(line) for line in file if line.endswith("\n")]  # the last line may be incomplete
 
-    def rewind(self, step):
-        """Forget what was recorded after `step`: those steps will be done again. At 0 the first evaluation as well."""
+    def write_metrics(self, metrics):
+        """Append to metrics.jsonl; after an evaluation redraw the curves."""
         if not self.first:
             return
-        kept = [record for record in self.records() if step and record["step"] <= step]
-        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
-        done = {f"step_{s:06d}" for s in range(0 if step else 1, step + 1)}
-        later = [
-            n for n in list_checkpoints(self.checkpoints) if n not in done
-        ]  # damaged, or they would have been used
-        for path in [os.path.join(self.checkpoints, name) for name in later]:
-            remove(path)
-        for name in os.listdir(os.path.join(self.path, "episodes")):
-            if name.removesuffix(".jsonl") not in done:
-                os.remove(os.path.join(self.path, "episodes", name))
-        for name in os.listdir(self.path):
-            if name.startswith("bad_step_") and name.removeprefix("bad_").removesuffix(".jsonl") not in done:
-                os.remove(os.path.join(self.path, name))
-        for directory in (self.path, self.checkpoints):  # what was being written when the run was cut off
-            for name in os.listdir(directory) if os.path.isdir(directory) else ():
-                if name.startswith(".") and name.endswith(".tmp"):
-                    remove(os.path.join(directory, name))
-
-    def say(self, text=""):
-        if self.first:
-            print(text, flush=True)
-
-    def log(self, metrics):
-        if self.first:
-            with writing(self.metrics_file), open(self.metrics_file, "a") as file:
-                file.write(json.dumps(metrics) + "\n")
-            if self.wandb:
-                self.wandb.log(metrics, step=metrics["step"])
+        with writing(self.metrics_file), open(self.metrics_file, "a") as file:
+            file.write(json.dumps(metrics) + "\n")
+        if self.wandb:
+            self.wandb.log(metrics, step=metrics["step"])
+        if "eval/pass@1" in metrics and metrics["step"]:
+            curves.draw(self.records(), self.path, f"{self.config.model} on {self.config.task}", self.panels)
 
     def save_episodes(self, name, episodes, token_ids=False):
         """Every process's episodes, in one file of the run's directory."""
@@ -140,7 +136,10 @@ class Run:
             {
                 "problem": e.problem,
                 "completion": e.text,
-                **e.reward,
+                "reward": e.reward.total,
+                "format_reward": e.reward.format,
+                "answer_reward": e.reward.answer,
+                "why": e.reward.why,
                 "advantage": e.advantage,
                 "length": e.length,
                 "prompt_length": len(e.prompt_ids),
@@ -149,50 +148,138 @@ class Run:
             }
             for e in episodes
         ]
-        everyone = [None] * dist.get_world_size() if self.first else None
-        dist.gather_object(rows, everyone)
+        gathered = [None] * dist.get_world_size() if self.first else None
+        dist.gather_object(rows, gathered)
         if self.first:
-            self.write(f"{name}.jsonl", "".join(json.dumps(row) + "\n" for rows in everyone for row in rows))
+            self.write(f"{name}.jsonl", "".join(json.dumps(row) + "\n" for rows in gathered for row in rows))
 
-    def show_step(self, m, seconds_left):
-        self.say(
-            f"step {m['step']:>4}/{self.config.steps}  reward {m['reward']:.2f}  correct {m['reward/answer']:.2f}  "
-            f"format {m['reward/format']:.2f}  length {m['completions/mean_length']:.0f}  "
-            f"cut off {m['completions/clipped_ratio']:.0%}  no signal {m['frac_reward_zero_std']:.0%}  "
-            f"entropy {m.get('entropy', math.nan):.2f}  grad {m.get('grad_norm', math.nan):.2f}  "
-            f"{m['time/step']:.1f} s  {seconds_left / 60:.0f} min left"
+    def save_step(self, metrics, episodes):
+        """Print the step's line and save its episodes; if an update was not finite, with their token ids as well."""
+        self.print_step(metrics)
+        self.save_episodes(f"episodes/step_{metrics['step']:06d}", episodes)
+        if metrics["bad_updates"]:
+            self.save_episodes(f"bad_step_{metrics['step']:06d}", episodes, token_ids=True)
+        self.stop_if_not_finite(metrics["bad_updates"], f": see {self.path}/bad_step_{metrics['step']:06d}.jsonl")
+
+    def stop_if_not_finite(self, bad_update, hint=""):
+        """Raise UserError after --max_bad_steps updates in a row that were not finite."""
+        self.bad_steps = self.bad_steps + 1 if bad_update else 0
+        if self.bad_steps == self.config.max_bad_steps:
+            raise UserError(f"{self.bad_steps} steps in a row were not finite{hint}.")
+
+    def rewind(self, step):
+        """Delete what was recorded after `step`, since those steps run again; at 0 the first evaluation as well."""
+        self.print(f"Resuming after step {step}.\n")
+        if not self.first:
+            return
+        kept = [record for record in self.records() if step and record["step"] <= step]
+        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
+        done = {f"step_{s:06d}" for s in range(0 if step else 1, step + 1)}
+        episodes = os.path.join(self.path, "episodes")
+        names = {self.checkpoints: list_checkpoints(self.checkpoints), episodes: os.listdir(episodes)}
+        names[self.path] = [name for name in os.listdir(self.path) if name.startswith("bad_step_")]
+        for directory in names:
+            for name in names[directory]:  # later checkpoints are damaged, or they would have been used
+                if name.removeprefix("bad_").removesuffix(".jsonl") not in done:
+                    remove(os.path.join(directory, name))
+        for directory in (self.path, self.checkpoints):  # left over from interrupted writes
+            for name in os.listdir(directory) if os.path.isdir(directory) else ():
+                if name.startswith(".") and name.endswith(".tmp"):
+                    remove(os.path.join(directory, name))
+
+    # ---- Console
+
+    def print(self, text=""):
+        if self.first:
+            print(text, flush=True)
+
+    def print_header(self, policy, task, data):
+        """Print model, data, memory plan and the rendered prompt: most mistakes in a set-up can be seen here."""
+        config, tokenizer = self.config, task.tokenizer
+        size = sum(p.numel() for p in policy.parameters())
+        trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+        stops = [f"{tokenizer.decode([i])!r} ({i})" for i in stop_token_ids(policy, tokenizer)]
+        processes = f"{dist.get_world_size()} process(es) on {policy.device.type}"
+        lines = [f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {processes}"]
+        if trained < size:
+            lines.append(f"LoRA: {trained / 1e6:.3f}M of them are trained")
+        left_out = f"; {data.left_out} left out, their prompts are too long" if data.left_out else ""
+        lines.append(f"{task.name}: {len(data.train)} problems to train on, {len(data.eval)} to evaluate on{left_out}")
+        if not config.eval_only:
+            per_step = f"{config.prompts_per_step} prompts x {config.group_size} completions"
+            lines.append(f"{config.steps} steps of {per_step}")
+            lines.append(f"memory, about: {describe_memory(policy, config, data.max_length)}")
+        lines.append(f"record: {self.path}")
+        lines.append(f"a completion ends at: {', '.join([*stops, *map(repr, task.stop_texts)])}")
+        lines.append("the first prompt, as the model sees it:")
+        self.print("\n".join(lines))
+        self.print(quoted(task.prompt_text(data.eval[0])))
+
+    def print_tuning_header(self, rows, left_out, task, problems):
+        """Print rows and both prompts: the most common mistake is to tune on another prompt than is sampled with."""
+        config = self.config
+        passes = config.steps * config.batch_size / len(rows)
+        theirs, ours = rows[0][0], task.prompt_text(problems[0])
+        left_out = f"; {left_out} left out, they are too long" if left_out else ""
+        self.print(
+            f"{len(rows)} rows of {config.data}{left_out}\n"
+            f"{config.steps} steps of {config.batch_size} rows: {passes:.1f} passes\n"
+            f"validation on {len(problems)} problems of {config.task}\nrecord: {self.path}\n"
+            f"the first row's prompt:\n{quoted(theirs[:2000])}\n"
+            f"the first validation prompt; the two should have the same form:\n{quoted(ours[:2000])}"
         )
-        for sentence in complaints(m, self.config):
-            self.say(f"  WARNING: {sentence}")
+        if theirs[-8:] != ours[-8:]:
+            ends = f"{theirs[-20:]!r}, those of the validation with {ours[-20:]!r}"
+            self.print(f"WARNING: the rows' prompts end with {ends}.")
 
-    def show_evaluation(self, step, m, episodes):
-        self.say(
+    def print_progress(self, m, text):
+        """One line per step, with an estimate of the time left."""
+        recent = [record["time/step"] for record in self.records()[-9:] if "time/step" in record] + [m["time/step"]]
+        minutes_left = (self.config.steps - m["step"]) * sum(recent) / len(recent) / 60
+        ending = f"{m['time/step']:.1f} s  {minutes_left:.0f} min left"
+        self.print(f"step {m['step']:>4}/{self.config.steps}  {text}  {ending}")
+
+    def print_step(self, m):
+        self.print_progress(
+            m,
+            f"reward {m['reward']:.2f}  correct {m['reward/answer']:.2f}  format {m['reward/format']:.2f}  "
+            f"length {m['completions/mean_length']:.0f}  cut off {m['completions/clipped_ratio']:.0%}  "
+            f"no signal {m['frac_reward_zero_std']:.0%}  entropy {m.get('entropy', math.nan):.2f}  "
+            f"grad {m.get('grad_norm', math.nan):.2f}",
+        )
+        for sentence in health_warnings(m, self.config):
+            self.print(f"  WARNING: {sentence}")
+
+    def print_evaluation(self, step, m, episodes):
+        """Print accuracy, one right and one wrong completion. Returns the metrics."""
+        self.print(
             f"\nevaluation after step {step}: pass@1 {m['eval/pass@1']:.3f} "
             f"[{m['eval/pass@1_low']:.3f}, {m['eval/pass@1_high']:.3f}] on {m['eval/problems']} problems\n"
-            f"  right and in form {m['eval/strict']:.3f}  right wherever it stands {m['eval/lenient']:.3f}  "
-            f"in form {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}"
+            f"  strict {m['eval/strict']:.3f}  lenient {m['eval/lenient']:.3f}  "
+            f"well-formed {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}"
         )
         subgroups = sorted(name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith("/problems"))
-        self.say("  " + "  ".join(f"{s} {m[f'eval/{s}/pass@1']:.3f}" for s in subgroups))
-        right = [e for e in episodes if e.reward["answer_reward"] == 1]
-        wrong = [e for e in episodes if e.reward["answer_reward"] != 1]
+        self.print("  " + "  ".join(f"{s} {m[f'eval/{s}/pass@1']:.3f}" for s in subgroups))
+        right = [e for e in episodes if e.reward.answer == 1]
+        wrong = [e for e in episodes if e.reward.answer != 1]
         for e in right[:1] + wrong[:1]:
-            self.say(f"  --- {e.problem}: {e.reward['why']}")
+            self.print(f"  --- {e.problem}: {e.reward.why}")
             text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
-            self.say(quoted(text.strip()))
-        self.say()
+            self.print(quoted(text.strip()))
+        self.print()
+        return m
 
-    def show_table(self, results):
+    def print_table(self, results):
         """Evaluations side by side, {name: metrics}, on the console and in evaluation.json."""
         if not self.first:
             return
         self.write("evaluation.json", json.dumps(results, indent=2))
         labels = {
-            "strict": "right and in form",
-            "lenient": "right wherever it stands",
-            "format_only": "in form, not right",
-            "neither": "neither right nor in form",
-            "format": "in form",
+            "strict": "strict: right, well-formed",
+            "lenient": "lenient: right anywhere",
+            "format_only": "well-formed, not right",
+            "neither": "neither",
+            "format": "well-formed",
             "mean_length": "mean length (tokens)",
             "clipped_ratio": "cut off",
         }
@@ -200,7 +287,7 @@ class Run:
         overall = [k for k in dict.fromkeys(keys) if "/" not in k and k != "problems"]
         subgroups = [k for k in dict.fromkeys(keys) if k.endswith("/pass@1")]
         overall.sort(key=lambda k: [*labels].index(k) if k in labels else -1)  # the accuracies first
-        self.say(f"\n{'':28}" + "".join(f"{name:24}" for name in results))
+        self.print(f"\n{'':28}" + "".join(f"{name:24}" for name in results))
         for key in [*overall, *subgroups]:
             line = f"{labels.get(key, key.replace('/pass@1', ': pass@1')):28}"
             for m in results.values():
@@ -208,77 +295,31 @@ class Run:
                 if f"eval/{key}_low" in m:
                     value += f" [{m[f'eval/{key}_low']:.3f}, {m[f'eval/{key}_high']:.3f}]"
                 line += f"{value:24}"
-            self.say(line)
+            self.print(line)
         problems = next(iter(results.values()))["eval/problems"]
-        self.say(f"{problems} problems; 95% intervals; completions with verdicts: {self.path}/episodes")
+        self.print(f"{problems} problems; 95% intervals; completions with verdicts: {self.path}/episodes")
 
-    def plot(self, panels=PANELS):
-        """curves.png: what one looks at to see whether a run learns; the evaluations go into the first panel."""
+    def print_summary(self, stopped):
+        """Print the result and where everything is, or how to resume a run that was stopped."""
         if not self.first:
             return
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-
         records = self.records()
+        if stopped:
+            self.print(f"Saved after step {records[-1]['step']}: --resume {self.path} goes on.")
+            return
         evals = [r for r in records if "eval/pass@1" in r]
-        figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), constrained_layout=True)
-        for axis, (title, series) in zip(axes.flat, panels):
-            for name, label in series:
-                points = [(r["step"], r[name]) for r in records if name in r]
-                if points:
-                    axis.plot(*zip(*points), label=label, alpha=0.7, linewidth=1)
-            axis.set(title=title, xlabel="step")
-        x = [r["step"] for r in evals]
-        axes[0, 0].plot(x, [r["eval/pass@1"] for r in evals], "o-", label="evaluation, pass@1")
-        low, high = ([r[f"eval/pass@1_{end}"] for r in evals] for end in ("low", "high"))
-        axes[0, 0].fill_between(x, low, high, alpha=0.2, color="C1", label="95% interval")
-        for axis in axes.flat:
-            axis.grid(alpha=0.3)
-            if axis.get_legend_handles_labels()[0]:
-                axis.legend(fontsize=8)
-        figure.suptitle(f"{os.path.basename(self.path)}: {self.config.model} on {self.config.task}")
-        with written_whole(os.path.join(self.path, "curves.png")) as hidden:
-            figure.savefig(hidden, dpi=110, format="png")
-        plt.close(figure)
-
-
-class Clock:
-    """Seconds spent in each part of a step: `with clock("rollout"): ...` -> seconds["time/rollout"]."""
-
-    def __init__(self, config):
-        self.start, self.parts, self.config = time.perf_counter(), {}, config
-
-    @contextlib.contextmanager
-    def __call__(self, name):
-        start = time.perf_counter()
-        with enough_memory(name, self.config):
-            yield
-        self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
-
-    @property
-    def seconds(self):
-        return {**self.parts, "time/step": time.perf_counter() - self.start}
-
-
-def conclude(run):
-    """The result in a line, and where everything is."""
-    if not run.first:
-        return
-    records = run.records()
-    evals = [r for r in records if "eval/pass@1" in r]
-    a, b = evals[0], evals[-1]
-    interval = lambda r: f"{r['eval/pass@1']:.3f} [{r['eval/pass@1_low']:.3f}, {r['eval/pass@1_high']:.3f}]"
-    trained = sum(r.get("time/step", 0.0) for r in records) / 60
-    share = lambda part: sum(r.get(f"time/{part}", 0.0) for r in records) / 60 / trained
-    parts = [f"{part} {share(part):.1%}" for part in ("rollout", "reward", "vine", "update", "sync") if share(part)]
-    run.say(
-        f"pass@1 on {b['eval/problems']} held-out problems: "
-        f"{interval(a)} before, {interval(b)} after {b['step']} steps\n"
-        f"{trained:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
-        f"model     {run.path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
-        f"curves    {run.path}/curves.png\n"
-        f"episodes  {run.path}/episodes     completions with their rewards and advantages\n"
-        f"metrics   {run.path}/metrics.jsonl"
-    )
+        interval = "{eval/pass@1:.3f} [{eval/pass@1_low:.3f}, {eval/pass@1_high:.3f}]"
+        before, after = interval.format(**evals[0]), interval.format(**evals[-1])
+        names = ("step", "rollout", "reward", "vine", "update", "sync")
+        seconds = {part: sum(r.get(f"time/{part}", 0.0) for r in records) for part in names}
+        trained = seconds.pop("step")
+        parts = ", ".join(f"{part} {s / trained:.1%}" for part, s in seconds.items() if s)
+        self.print(
+            f"pass@1 on {evals[-1]['eval/problems']} held-out problems: "
+            f"{before} before, {after} after {evals[-1]['step']} steps\n"
+            f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{parts}\n"
+            f"model     {self.model}        AutoModelForCausalLM.from_pretrained loads it\n"
+            f"curves    {self.path}/curves.png\n"
+            f"episodes  {self.path}/episodes     completions with their rewards and advantages\n"
+            f"metrics   {self.metrics_file}"
+        )

@@ -1,9 +1,10 @@
-"""The sampling loop for machines without a GPU: a page of code over the Hugging Face model and its KV cache.
+"""The sampling loop for machines without a GPU, on top of the Hugging Face model and its KV cache.
 
-The prompt is computed once per group; a finished completion leaves the batch; keys and values grow in place.
+Each prompt is computed once per group, finished completions leave the batch, and the cache grows in place.
 """
 
-import functools
+import copy
+import importlib.util
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,14 @@ class Completion:
     finish_reason: str  # "stop": the model ended it; "length": cut off at max_tokens
 
 
-class RoomyLayer(DynamicLayer):
+def sampler_kind(config):
+    """ "vllm" or "transformers": what `--rollout` names; `auto` takes vLLM on a GPU where it is installed."""
+    if config.rollout != "auto":
+        return config.rollout
+    return "vllm" if torch.cuda.is_available() and importlib.util.find_spec("vllm") else "transformers"
+
+
+class PreallocatedKVLayer(DynamicLayer):
     """One layer's keys and values, with room for more tokens; transformers' own layer copies all at each token."""
 
     ROOM = 64  # tokens
@@ -49,19 +57,20 @@ class RoomyLayer(DynamicLayer):
         self.space = None
 
 
-class TransformersRollout:
-    """Samples from the very weights that are trained: nothing to synchronize, nothing to put to sleep.
+class TransformersSampler:
+    """Samples with the model that is trained: nothing to sync, nothing to put to sleep.
 
-    (With ZeRO 3 from a copy: there every forward pass of the trained model is a meeting of all processes, and they do
-    not need equally many.)
+    (Under ZeRO 3 with a copy: there every forward pass is a collective, and ranks decode different numbers of steps.)
     """
 
     MAX_ROWS = 512  # completions decoded at once
 
-    def __init__(self, model, stop_ids, pad_id, tokenizer=None, stop_texts=()):
-        self.model, self.stop_ids, self.pad_id = model, stop_ids, pad_id
-        self.tokenizer, self.stop_texts = tokenizer, stop_texts
-        self.vocabulary = tokenizer and vocabulary_size(tokenizer)
+    def __init__(self, model, tokenizer, stop_ids, stop_texts=(), own_copy=False):
+        self.model = copy.deepcopy(model) if own_copy else model
+        self.tokenizer, self.stop_ids, self.stop_texts = tokenizer, stop_ids, stop_texts
+        self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
+        self.vocabulary = vocabulary_size(tokenizer)
+        self.ends_stop_text = {}  # token id -> whether its text holds the last character of a stop text
 
     def sync_weights(self, policy):
         if self.model is not policy:
@@ -78,9 +87,9 @@ class TransformersRollout:
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
 
-        `max_tokens` is a number, or a list with one for each prompt. Each prompt has its own seed: what is sampled for
-        it does not depend on its neighbours, nor on which of several processes it falls to (up to the rounding of the
-        logits, which decides where two tokens are all but tied).
+        `max_tokens` is a number, or a list with one for each prompt. Each prompt has its own seed: its completions
+        depend neither on the other prompts nor on the process that samples them (up to rounding of the logits, which
+        can decide between two nearly equal tokens).
         """
         was_training = self.model.training
         self.model.eval()
@@ -102,7 +111,7 @@ class TransformersRollout:
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)  # (P, W)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self.model.config)
-        cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+        cache.layers = [PreallocatedKVLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
         out = self.model(
             input_ids=input_ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
             logits_to_keep=1,
@@ -121,17 +130,19 @@ class TransformersRollout:
         stop_ids = torch.tensor(self.stop_ids, device=device)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         # (R, max_tokens); drawn token by token, so that a completion does not depend on the limit either.
-        dice = torch.cat([torch.rand(max_tokens, n, dtype=torch.float64, generator=g).T for g in generators]).to(device)
+        uniforms = torch.cat([torch.rand(max_tokens, n, dtype=torch.float64, generator=g).T for g in generators]).to(
+            device
+        )
 
         for t in range(max_tokens):
-            # Sample from softmax(logits / T), in float32, and remember how likely the choice was.
+            # Sample from softmax(logits / T), in float32, and keep the log-prob of the choice.
             logits = logits[:, : self.vocabulary]  # without the entries that only pad the embedding to a round size
             distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)  # (R, V)
             if temperature:
-                # Where a uniform number falls among the cumulated probabilities: torch.multinomial, but faster on CPU.
+                # Inverse-CDF sampling: as torch.multinomial, but faster on the CPU.
                 cumulated = distribution.double().exp().cumsum(dim=-1)
-                token = torch.searchsorted(cumulated, dice[rows, t, None] * cumulated[:, -1:], right=True)  # (R, 1)
-                token = token.clamp(max=distribution.shape[-1] - 1)  # where rounding left the dice at the very end
+                token = torch.searchsorted(cumulated, uniforms[rows, t, None] * cumulated[:, -1:], right=True)  # (R, 1)
+                token = token.clamp(max=distribution.shape[-1] - 1)  # rounding can put a uniform number at the very end
             else:
                 token = distribution.argmax(dim=-1, keepdim=True)
             tokens[rows[live], t] = token[live, 0]
@@ -144,7 +155,7 @@ class TransformersRollout:
             alive = int(live.sum())
             if alive == 0 or t + 1 == max_tokens:
                 break
-            # Finished rows are dropped from the cache, an eighth at a time, since each dropping copies the cache.
+            # Drop finished rows once they are an eighth of the batch: dropping copies the cache.
             if alive <= 0.875 * len(rows):
                 keep = live.nonzero()[:, 0]
                 cache.batch_select_indices(keep)
@@ -161,9 +172,11 @@ class TransformersRollout:
             completions.append(Completion(ids[:length], scores[:length], "stop" if stopped else "length"))
         return [completions[i : i + n] for i in range(0, len(completions), n)]
 
-    @functools.cache
     def _may_end_stop_text(self, token_id):
-        return any(stop[-1] in self.tokenizer.decode([token_id]) for stop in self.stop_texts)
+        if token_id not in self.ends_stop_text:
+            text = self.tokenizer.decode([token_id])
+            self.ends_stop_text[token_id] = any(stop[-1] in text for stop in self.stop_texts)
+        return self.ends_stop_text[token_id]
 
     def _ends_with_stop_text(self, ids):
         """Stop texts are tags: each of their characters takes at most one token."""

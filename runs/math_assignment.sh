@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
-# The MATH exercises of the same course with Qwen2.5-Math-1.5B: zero-shot baseline, supervised fine-tuning on SFT rows
-# ({"prompt", "response"}: the course's sft.jsonl) with 128, 256, 512, 1024 and all unique examples, and the tuned models
-# evaluated again. One GPU; not run by us yet: no GPU was at hand.
+# The MATH exercises of the same course with Qwen2.5-Math-1.5B: the base model evaluated, then fine-tuned on 128, 256,
+# 512, 1,024 and all rows, and each tuned model evaluated. One GPU with 48 GB or more. Not run yet: we had no GPU.
+#
+# SFT: a file of rows {"prompt": ..., "response": ...}, the course's sft.jsonl.
+# MATH_TEST: a file of problems to evaluate on, with the columns problem and answer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${SFT:?set SFT to the file of rows to fine-tune on}"
-common=(--task math --prompt plain --dtype bfloat16 --max_tokens 2048)
-python nano_r1.py --eval_only --name math-baseline --model Qwen/Qwen2.5-Math-1.5B --data hub "${common[@]}"
+: "${MATH_TEST:?set MATH_TEST to a file with the columns problem and answer}"
+model=Qwen/Qwen2.5-Math-1.5B
+common=(--task math --prompt plain --dtype bfloat16 --max_tokens 2048 --eval_data "$MATH_TEST")
+tuning=(
+  --learning_rate 2e-5 --batch_size 32 --steps 200 --eval_every 20
+  --gradient_checkpointing --micro_batch_tokens 4096
+)
+python nano_r1.py --eval_only --name math-baseline --model "$model" "${common[@]}"
 for examples in 128 256 512 1024 0; do  # 0: all
-  python nano_sft.py tune --name "math-sft-$examples" --model Qwen/Qwen2.5-Math-1.5B --data "$SFT" \
-    --examples "$examples" --eval_data "${MATH_TEST:?a file with columns problem and answer}" \
-    --learning_rate 2e-5 --batch_size 32 --steps 200 --eval_every 20 --gradient_checkpointing "${common[@]}" "$@"
+  name="math-sft-$examples"
+  python nano_sft.py --name "$name" --model "$model" --data "$SFT" --examples "$examples" \
+    "${common[@]}" "${tuning[@]}" "$@"
+  python nano_r1.py --eval_only --name "$name-evaluation" --model "out/$name/model" "${common[@]}"
 done

@@ -14,8 +14,9 @@ from torch.testing import assert_close
 import nano_r1 as r1
 
 LOSSES = ["reinforce_with_baseline", "grpo_clip", "gspo"]
-AGGREGATES = ["token_mean", "sequence_mean", "constant"]
+MODES = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 MAX_TOKENS = 20
+TIS_CAP = 2.0
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 
 
@@ -36,41 +37,29 @@ def batch(seed=0, rows=6, width=9):
     )
 
 
-def denominator(b, aggregate):
+def denominator(b, mode):
     rows = len(b.mask)
-    return {"token_mean": b.mask.sum().item(), "sequence_mean": rows, "constant": rows * MAX_TOKENS}[aggregate]
+    return {MODES[0]: b.mask.sum().item(), MODES[1]: rows, MODES[2]: rows * MAX_TOKENS}[mode]
 
 
-def ours(b, loss, aggregate, kl_coef=0.0, kl_estimator="k3", high=None, entropy_coef=0.0, weights=None, rows=None):
-    """(loss, gradient with respect to the log-probs) of nano_r1's micro-batch step, on some of the rows."""
+def ours(b, loss, mode, rows=None, **settings):
+    """(loss, gradient with respect to the log-probs) of nano_r1's `grpo_loss`, on some of the rows."""
     b.policy.grad = None
     pick = slice(None) if rows is None else rows
-    value, _ = r1.grpo_microbatch_train_step(
-        b.policy[pick],
-        b.mask[pick],
-        1,
-        loss,
-        raw_rewards=b.advantages[pick],
-        advantages=b.advantages[pick],
-        old_log_probs=b.old[pick],
-        cliprange=0.2,
-        cliprange_high=high,
-        importance_weights=None if weights is None else weights[pick],
-        ref_log_probs=b.ref[pick] if kl_coef else None,
-        kl_coef=kl_coef,
-        kl_estimator=kl_estimator,
-        token_entropy=b.entropy[pick],
-        entropy_coef=entropy_coef,
-        sequence_mean=aggregate == "sequence_mean",
-        normalize_constant=denominator(b, aggregate),
-    )
-    return value, b.policy.grad.clone()
+    config = r1.Config(loss_type=loss, loss_agg_mode=mode, **{"kl_coef": 0.0, **settings})
+    parts = {"response_mask": b.mask, "raw_rewards": b.advantages, "advantages": b.advantages}
+    parts |= {"old_log_probs": b.old, "sampler_log_probs": b.sampler}
+    parts |= {"ref_log_probs": b.ref} if config.kl_coef else {}
+    picked = {name: tensor[pick] for name, tensor in parts.items()}
+    value, _ = r1.grpo_loss(b.policy[pick], b.entropy[pick], picked, denominator(b, mode), config)
+    value.backward()
+    return value.detach(), b.policy.grad.clone()
 
 
-def formula(b, loss, aggregate, kl_coef=0.0, kl_estimator="k3", high=None, entropy_coef=0.0, weights=None):
+def formula(b, loss, mode, kl_coef=0.0, kl_estimator="k3", cliprange_high=None, entropy_coef=0.0, tis_cap=0.0):
     """The same from the papers' equations, completion by completion, token by token."""
     b.policy.grad = None
-    high = 0.2 if high is None else high
+    high = 0.2 if cliprange_high is None else cliprange_high
     total, counted = 0.0, 0
     for i in range(len(b.mask)):
         n, a = int(b.mask[i].sum()), b.advantages[i, 0]
@@ -86,28 +75,28 @@ def formula(b, loss, aggregate, kl_coef=0.0, kl_estimator="k3", high=None, entro
                 clipped = min(max(ratio.item(), 0.8), 1 + high)
                 frozen = (ratio.item() > 1 + high and a > 0) or (ratio.item() < 0.8 and a < 0)
                 term = -(clipped * a if frozen else ratio * a)
-            if weights is not None:
-                term = term * weights[i, t]
+            if tis_cap:
+                term = term * min(torch.exp(b.old[i, t] - b.sampler[i, t]), torch.tensor(tis_cap))
             d = b.ref[i, t] - p
             kl = {"k1": -d, "k2": d**2 / 2, "k3": torch.exp(d) - 1 - d}[kl_estimator]
             terms.append(term + kl_coef * kl - entropy_coef * b.entropy[i, t])
         counted += n
-        total = total + (sum(terms) / n if aggregate == "sequence_mean" else sum(terms))
+        total = total + (sum(terms) / n if mode == "seq-mean-token-mean" else sum(terms))
     rows = len(b.mask)
-    value = total / {"token_mean": counted, "sequence_mean": rows, "constant": rows * MAX_TOKENS}[aggregate]
+    value = total / {MODES[0]: counted, MODES[1]: rows, MODES[2]: rows * MAX_TOKENS}[mode]
     if value.requires_grad:
         value.backward()
     grad = torch.zeros_like(b.policy) if b.policy.grad is None else b.policy.grad.clone()
     return value.detach(), grad
 
 
-@pytest.mark.parametrize("aggregate", AGGREGATES)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("loss", ["no_baseline", *LOSSES])
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"high": 0.28},
+        {"cliprange_high": 0.28},
         {"kl_coef": 0.1},
         {"kl_coef": 0.1, "kl_estimator": "k2"},
         {"kl_coef": 0.1, "kl_estimator": "k1"},
@@ -115,24 +104,37 @@ def formula(b, loss, aggregate, kl_coef=0.0, kl_estimator="k3", high=None, entro
     ],
     ids=str,
 )
-def test_value_and_gradient_are_those_of_the_equations_in_float64(loss, aggregate, options):
+def test_value_and_gradient_are_those_of_the_equations_in_float64(loss, mode, options):
     for seed in range(3):
         b = batch(seed)
-        value, grad = ours(b, loss, aggregate, **options)
-        expected, expected_grad = formula(b, loss, aggregate, **options)
+        value, grad = ours(b, loss, mode, **options)
+        expected, expected_grad = formula(b, loss, mode, **options)
         assert_close(value, expected, **EXACT)
         assert_close(grad, expected_grad, **EXACT)
 
 
-@pytest.mark.parametrize("aggregate", AGGREGATES)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_importance_weights_multiply_the_policy_loss_and_not_the_penalty(loss, aggregate):
+def test_importance_weights_multiply_the_policy_loss_and_not_the_penalty(loss, mode):
     b = batch()
-    weights = torch.exp(b.old - b.sampler).clamp(max=2.0)
-    value, grad = ours(b, loss, aggregate, kl_coef=0.1, weights=weights)
-    expected, expected_grad = formula(b, loss, aggregate, kl_coef=0.1, weights=weights)
+    value, grad = ours(b, loss, mode, kl_coef=0.1, tis_cap=TIS_CAP)
+    expected, expected_grad = formula(b, loss, mode, kl_coef=0.1, tis_cap=TIS_CAP)
     assert_close(value, expected, **EXACT)
     assert_close(grad, expected_grad, **EXACT)
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+@pytest.mark.parametrize("loss", ["no_baseline", *LOSSES])
+def test_the_course_s_micro_batch_step_is_the_equations_mean_over_the_rows_and_steps(loss, accumulation):
+    b = batch()
+    value, stats = r1.grpo_microbatch_train_step(
+        b.policy, b.mask, accumulation, loss, b.advantages, b.advantages, b.old, 0.2, b.ref, b.entropy, kl_coef=0.1
+    )
+    grad = b.policy.grad.clone()
+    expected, expected_grad = formula(b, loss, "seq-mean-token-mean", kl_coef=0.1)
+    assert_close(value * accumulation, expected, **EXACT)
+    assert_close(grad * accumulation, expected_grad, **EXACT)
+    assert_close(stats["kl"], (b.ref - b.policy).exp() - 1 - (b.ref - b.policy), check_dtype=False)
 
 
 # TRL
@@ -161,13 +163,15 @@ class FakeTrainer:
         return self.b.policy, self.b.entropy, None
 
 
-def trl(b, loss, aggregate, kl_coef=0.0, high=None, entropy_coef=0.0, weights=None):
+def trl(b, loss, mode, kl_coef=0.0, cliprange_high=None, entropy_coef=0.0, tis_cap=0.0):
     from trl import GRPOTrainer
 
     b.policy.grad = None
-    loss_type = {"token_mean": "dapo", "sequence_mean": "grpo", "constant": "dr_grpo"}[aggregate]
+    loss_type = {MODES[0]: "dapo", MODES[1]: "grpo", MODES[2]: "dr_grpo"}[mode]
+    high = 0.2 if cliprange_high is None else cliprange_high
+    weights = torch.exp(b.old - b.sampler).clamp(max=tis_cap) if tis_cap else None
     level = "sequence" if loss == "gspo" else "token"
-    trainer = FakeTrainer(b, loss_type, level, kl_coef, 0.2 if high is None else high, entropy_coef, weights)
+    trainer = FakeTrainer(b, loss_type, level, kl_coef, high, entropy_coef, weights)
     inputs = {
         "prompt_ids": torch.zeros(len(b.mask), 1, dtype=torch.long),
         "prompt_mask": torch.ones(len(b.mask), 1, dtype=torch.long),
@@ -184,19 +188,18 @@ def trl(b, loss, aggregate, kl_coef=0.0, high=None, entropy_coef=0.0, weights=No
     return value.detach(), b.policy.grad.clone()
 
 
-@pytest.mark.parametrize("aggregate", AGGREGATES)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
-    "options", [{}, {"high": 0.28}, {"kl_coef": 0.1}, {"tis": 2.0}, {"kl_coef": 0.1, "tis": 2.0}], ids=str
+    "options",
+    [{}, {"cliprange_high": 0.28}, {"kl_coef": 0.1}, {"tis_cap": TIS_CAP}, {"kl_coef": 0.1, "tis_cap": TIS_CAP}],
+    ids=str,
 )
-def test_value_and_gradient_are_those_of_trl(loss, aggregate, options):
+def test_value_and_gradient_are_those_of_trl(loss, mode, options):
     for seed in range(3):
         b = batch(seed)
-        changes = {name: value for name, value in options.items() if name != "tis"}
-        if "tis" in options:
-            changes["weights"] = torch.exp(b.old - b.sampler).clamp(max=options["tis"])
-        value, grad = ours(b, loss, aggregate, **changes)
-        expected, expected_grad = trl(b, loss, aggregate, **changes)
+        value, grad = ours(b, loss, mode, **options)
+        expected, expected_grad = trl(b, loss, mode, **options)
         assert_close(grad, expected_grad, rtol=1e-6, atol=1e-12)
         if loss != "reinforce_with_baseline":  # there TRL's value has ratio 1 in the place of the log-probability
             assert_close(value, expected, rtol=1e-6, atol=1e-12)
@@ -205,28 +208,28 @@ def test_value_and_gradient_are_those_of_trl(loss, aggregate, options):
 @pytest.mark.parametrize("loss", ["grpo_clip", "gspo"])
 def test_the_entropy_bonus_is_trl_s(loss):
     b = batch()
-    value, grad = ours(b, loss, "token_mean", entropy_coef=0.05)
-    expected, expected_grad = trl(b, loss, "token_mean", entropy_coef=0.05)
+    value, grad = ours(b, loss, "token-mean", entropy_coef=0.05)
+    expected, expected_grad = trl(b, loss, "token-mean", entropy_coef=0.05)
     assert_close(value, expected, rtol=1e-6, atol=1e-12)
     assert_close(grad, expected_grad, rtol=1e-6, atol=1e-12)
 
 
 # Properties
 
-combinations = st.tuples(st.sampled_from(["no_baseline", *LOSSES]), st.sampled_from(AGGREGATES), st.integers(0, 1000))
+combinations = st.tuples(st.sampled_from(["no_baseline", *LOSSES]), st.sampled_from(MODES), st.integers(0, 1000))
 
 
 @settings(max_examples=40)
 @given(combinations, st.integers(1, 5))
 def test_padding_changes_nothing(combination, columns):
-    loss, aggregate, seed = combination
+    loss, mode, seed = combination
     b, padded = batch(seed), batch(seed)
-    value, grad = ours(b, loss, aggregate, kl_coef=0.1)
+    value, grad = ours(b, loss, mode, kl_coef=0.1)
     for name in ("old", "ref", "sampler", "entropy"):
         setattr(padded, name, torch.nn.functional.pad(getattr(b, name), (0, columns), value=7.0))
     padded.policy = torch.nn.functional.pad(b.policy.detach(), (0, columns), value=-3.0).requires_grad_()
     padded.mask = torch.nn.functional.pad(b.mask, (0, columns))
-    value_padded, grad_padded = ours(padded, loss, aggregate, kl_coef=0.1)
+    value_padded, grad_padded = ours(padded, loss, mode, kl_coef=0.1)
     assert_close(value_padded, value, **EXACT)
     assert_close(grad_padded[:, : b.mask.shape[1]], grad, **EXACT)
     assert (grad_padded[:, b.mask.shape[1] :] == 0).all()
@@ -235,11 +238,11 @@ def test_padding_changes_nothing(combination, columns):
 @settings(max_examples=40)
 @given(combinations, st.lists(st.integers(0, 2), min_size=6, max_size=6))
 def test_any_split_into_micro_batches_adds_up_to_the_whole(combination, assignment):
-    loss, aggregate, seed = combination
+    loss, mode, seed = combination
     b = batch(seed)
-    value, grad = ours(b, loss, aggregate, kl_coef=0.1)
+    value, grad = ours(b, loss, mode, kl_coef=0.1)
     parts = [[i for i, k in enumerate(assignment) if k == part] for part in range(3)]
-    results = [ours(b, loss, aggregate, kl_coef=0.1, rows=rows) for rows in parts if rows]
+    results = [ours(b, loss, mode, kl_coef=0.1, rows=rows) for rows in parts if rows]
     assert_close(sum(v for v, _ in results), value, **EXACT)
     assert_close(sum(g for _, g in results), grad, **EXACT)
 
@@ -247,10 +250,10 @@ def test_any_split_into_micro_batches_adds_up_to_the_whole(combination, assignme
 @settings(max_examples=40)
 @given(combinations, st.permutations(range(6)))
 def test_the_order_of_completions_changes_nothing(combination, order):
-    loss, aggregate, seed = combination
+    loss, mode, seed = combination
     b = batch(seed)
-    value, grad = ours(b, loss, aggregate, kl_coef=0.1)
-    value_again, grad_again = ours(b, loss, aggregate, kl_coef=0.1, rows=list(order))
+    value, grad = ours(b, loss, mode, kl_coef=0.1)
+    value_again, grad_again = ours(b, loss, mode, kl_coef=0.1, rows=list(order))
     assert_close(value_again, value, **EXACT)
     assert_close(grad_again, grad, **EXACT)
 
@@ -259,9 +262,9 @@ def test_the_order_of_completions_changes_nothing(combination, order):
 def test_on_fresh_samples_the_loss_is_minus_the_advantage_and_the_gradient_the_plain_policy_gradient(loss):
     b = batch()
     b.old = b.policy.detach().clone()
-    value, grad = ours(b, loss, "sequence_mean")
+    value, grad = ours(b, loss, "seq-mean-token-mean")
     assert_close(value, -b.advantages.mean(), **EXACT)
-    _, plain = ours(b, "reinforce_with_baseline", "sequence_mean")
+    _, plain = ours(b, "reinforce_with_baseline", "seq-mean-token-mean")
     assert_close(grad, plain, **EXACT)
 
 
@@ -274,7 +277,7 @@ def test_the_clip_freezes_only_what_has_already_moved_in_the_advantage_s_directi
     b = batch()
     b.advantages = torch.full_like(b.advantages, advantage)
     b.old = b.policy.detach() - log_ratio
-    _, grad = ours(b, loss, "token_mean")
+    _, grad = ours(b, loss, "token-mean")
     assert (grad[b.mask] != 0).all() if moves else (grad == 0).all()
 
 
@@ -282,8 +285,8 @@ def test_a_higher_upper_end_frees_rising_tokens_alone():
     b = batch()
     b.advantages = torch.ones_like(b.advantages)
     b.old = b.policy.detach() - math.log(1.25)
-    assert (ours(b, "grpo_clip", "token_mean")[1] == 0).all()
-    assert (ours(b, "grpo_clip", "token_mean", high=0.28)[1][b.mask] != 0).all()
+    assert (ours(b, "grpo_clip", "token-mean")[1] == 0).all()
+    assert (ours(b, "grpo_clip", "token-mean", cliprange_high=0.28)[1][b.mask] != 0).all()
 
 
 def test_the_ratio_of_gspo_is_the_geometric_mean_of_the_tokens_ratios():
@@ -306,12 +309,12 @@ def advantages(rewards, group_size, eps=0.0, **options):
     return result.tolist()
 
 
-# Two questions, four answers each: one answer in two groups of four is right, or half of them.
+# Two prompts, four answers each: one answer in two groups of four is right, or half of them.
 WORKED_EXAMPLE = [0.0, 2.0, 1.0, 1.0, 2.0, 2.0, 2.0, 0.0]
 
 
 def test_the_worked_example_has_the_biased_deviation():
-    found = advantages(WORKED_EXAMPLE, 4, std_of="group_biased")
+    found = advantages(WORKED_EXAMPLE, 4, scale_rewards="group_biased")
     assert found == pytest.approx([-1.414, 1.414, 0, 0, 0.577, 0.577, 0.577, -1.732], abs=1e-3)
 
 
@@ -327,12 +330,12 @@ def test_leave_one_out_compares_with_the_mean_of_the_others(rewards):
 
 
 def test_the_batch_s_deviation_is_one_for_all_groups():
-    found = advantages(WORKED_EXAMPLE, 4, std_of="batch")
+    found = advantages(WORKED_EXAMPLE, 4, scale_rewards="batch")
     std = torch.tensor(WORKED_EXAMPLE).std().item()
     assert found[:2] == pytest.approx([-1 / std, 1 / std]) and found[7] == pytest.approx(-1.5 / std)
 
 
-@pytest.mark.parametrize("options", [dict(zip(("baseline", "std_of"), pair)) for pair in itertools.product(
+@pytest.mark.parametrize("options", [dict(zip(("baseline", "scale_rewards"), pair)) for pair in itertools.product(
     ["group_mean", "leave_one_out"], ["group", "group_biased", "batch"])], ids=str)  # fmt: skip
 def test_equal_rewards_give_no_advantage_whatever_the_baseline(options):
     assert advantages([0.3, 0.3, 0.3, 1.0, 2.0, 0.0], 3, 1e-4, **options)[:3] == [0.0, 0.0, 0.0]

@@ -1,12 +1,11 @@
 """`benchmarks/gpu.py` from end to end on a CPU, and the numbers it divides by."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+from helpers import ROOT, run
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 
 import gpu
@@ -15,11 +14,18 @@ import gpu
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory):
     """What the benchmark prints."""
-    size = "--questions 2 --completions 4 --max_tokens 48 --rounds 2 --micro_batch_tokens 400".split()
-    command = [sys.executable, os.path.join(ROOT, "benchmarks", "gpu.py"), "--models", "tiny", *size]
-    command += ["--rollout", "transformers", "--peak_tflops", "1", "--dir", str(tmp_path_factory.mktemp("gpu"))]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    size = "--prompts_per_step 2 --group_size 4 --max_tokens 48 --rounds 2 --micro_batch_tokens 400".split()
+    options = [
+        "--models",
+        "tiny",
+        "--rollout",
+        "transformers",
+        "--peak_tflops",
+        "1",
+        "--dir",
+        tmp_path_factory.mktemp("gpu"),
+    ]
+    done = run(*size, *options, script="benchmarks/gpu.py", env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 0, done.stderr
     assert "tiny, round 2: rollout" in done.stderr, "no progress to be seen"
     return done.stdout.splitlines()

@@ -1,6 +1,6 @@
-import dataclasses
+"""The small functions of the objective, of sampling and of evaluation: values by hand, and their properties."""
+
 import itertools
-import json
 import math
 import statistics
 
@@ -12,11 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-import nano_r1
 from nano_r1 import (
-    Completion,
     Config,
-    UserError,
     Episode,
     collate,
     compute_entropy,
@@ -25,20 +22,22 @@ from nano_r1 import (
     compute_kl,
     compute_naive_policy_gradient_loss,
     compute_policy_gradient_loss,
-    confidence_interval,
-    derive_seed,
+    draw_prompts,
     get_response_log_probs,
     grpo_microbatch_train_step,
-    majority_vote,
     masked_mean,
     masked_normalize,
     micro_batches,
+    normalize_group_rewards,
     pad_prompts_and_outputs,
-    parse_args,
-    pass_at_k,
-    sample_questions,
     tokenize_prompt_and_output,
 )
+from plumbing import batching
+from plumbing.evaluation import confidence_interval, majority_vote, pass_at_k
+from plumbing.processes import derive_seed
+from plumbing.sampler import Completion
+from plumbing.settings import UserError
+from plumbing.tasks import Reward
 
 tensor = torch.tensor
 LOG2 = math.log(2)
@@ -174,7 +173,7 @@ def test_without_a_padding_token_the_end_of_sequence_token_pads():
         pad_token_id, eos_token_id = None, 9
 
         def encode(self, text, add_special_tokens):
-            assert not add_special_tokens
+            assert not add_special_tokens  # there is no token of the beginning
             return [int(c) for c in text]
 
     assert tokenize_prompt_and_output(["1", "1"], ["2", "234"], Stand())["labels"].tolist() == [[2, 9, 9], [2, 3, 4]]
@@ -271,39 +270,70 @@ def test_padding_on_the_right_changes_no_response_log_prob(model, pad_id):
         assert_close(together[i][t["response_mask"][i]], expected[alone["response_mask"]], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("response_mask", [None, "some", "none"])
+def half_of(labels):
+    return torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) < 0.5
+
+
+MASKS = {"all": torch.ones_like, "some": half_of, "none": torch.zeros_like}
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def either(request, model):
+    """The model in float32 and in bfloat16."""
+    if request.param == "float32":
+        return model
+    half = transformers.Qwen2ForCausalLM(model.config).bfloat16().eval()
+    half.load_state_dict(model.state_dict())
+    return half
+
+
+def values_and_gradient(model, batch, entropy_gradient, mask=None, weigh=1.0):
+    out = get_response_log_probs(
+        model, *batch, return_token_entropy=True, temperature=0.7, entropy_gradient=entropy_gradient, response_mask=mask
+    )
+    model.zero_grad()
+    ((out["log_probs"] * torch.arange(12) * weigh).sum() + (out["token_entropy"] * weigh).sum()).backward()
+    return out, [p.grad.clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("entropy_gradient", [False, True])
-def test_chunks_of_logits_give_the_values_and_gradients_of_all_at_once(
-    model, batch, response_mask, entropy_gradient, monkeypatch
+def test_plain_and_chunked_log_probs_have_the_same_values_and_gradients(
+    either, batch, mask, entropy_gradient, monkeypatch
 ):
-    if response_mask is not None:
-        generator = torch.Generator().manual_seed(1)
-        response_mask = torch.rand(batch[1].shape, generator=generator) < (0.5 if response_mask == "some" else 0.0)
+    """Without a mask: all logits, log-softmax, gather. With it: where it is 1, in chunks of 1 and 5 tokens, or in one."""
+    mask = MASKS[mask](batch[1]).bool()
+    plain, gradient = values_and_gradient(either, batch, entropy_gradient, weigh=mask)
+    tolerance = {"atol": 1e-5, "rtol": 1e-5} if either.dtype == torch.float32 else {"atol": 0.02, "rtol": 0.02}
+    size = max(g.abs().max().item() for g in gradient)
+    for logits in (1, 50 * 5, 10**9):  # of a vocabulary of 50
+        monkeypatch.setattr("plumbing.chunked_logits.LOGITS_PER_CHUNK", logits)
+        chunked, other = values_and_gradient(either, batch, entropy_gradient, mask)
+        for name in plain:
+            assert_close(chunked[name], plain[name] * mask, **tolerance)
+            assert chunked[name].dtype == torch.float32
+        for ours, theirs in zip(other, gradient):
+            assert_close(ours, theirs, rtol=0, atol=max(1e-6, tolerance["rtol"] * size))
 
-    def value_and_gradient(at_once):
-        monkeypatch.setattr("nano_r1.LOGITS_AT_ONCE", at_once)
-        out = get_response_log_probs(
-            model, *batch, return_token_entropy=True, temperature=0.7, entropy_gradient=entropy_gradient,
-            response_mask=response_mask,
-        )  # fmt: skip
-        model.zero_grad()
-        ((out["log_probs"] * torch.arange(12)).sum() + out["token_entropy"].sum()).backward()
-        return out, [p.grad.clone() for p in model.parameters()]
 
-    whole, gradient = value_and_gradient(10**9)
-    for at_once in (1, 50 * 5):  # one token a chunk, then five, over a vocabulary of 50
-        chunked, other = value_and_gradient(at_once)
-        for name in whole:
-            assert_close(chunked[name], whole[name], atol=1e-5, rtol=1e-5)
-        assert_close(other, gradient, atol=1e-4, rtol=1e-4)
-    log_probs, entropy = reference_log_probs(model, *batch, 0.7)
-    mask = torch.ones_like(batch[1]) if response_mask is None else response_mask
-    assert_close(whole["log_probs"].double(), log_probs * mask, atol=1e-5, rtol=1e-5)
-    assert_close(whole["token_entropy"].double(), entropy * mask, atol=1e-5, rtol=1e-5)
+def test_a_plain_torch_module_with_logits_is_enough(batch):
+    class Bare(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table = torch.nn.Embedding(50, 50)
+
+        def forward(self, input_ids):
+            return transformers.modeling_outputs.CausalLMOutput(logits=self.table(input_ids))
+
+    bare, mask = Bare(), half_of(batch[1])
+    expected = bare.table.weight.double().log_softmax(-1)[batch[0], batch[1]]
+    for options in ({}, {"response_mask": mask}):
+        assert_close(get_response_log_probs(bare, *batch, **options)["log_probs"].double(), expected)
 
 
 def test_no_tensor_is_larger_than_a_chunk_of_logits(model, batch, monkeypatch):
-    """Forward and backward: the most rows of logits that ever exist are a chunk, 5 of 48."""
+    """Forward and backward: the most rows of logits that ever exist are a chunk, 5 of 36."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -315,27 +345,48 @@ def test_no_tensor_is_larger_than_a_chunk_of_logits(model, batch, monkeypatch):
                 Largest.rows = max(Largest.rows, len(result))
             return result
 
-    monkeypatch.setattr("nano_r1.LOGITS_AT_ONCE", 50 * 5)
+    monkeypatch.setattr("plumbing.chunked_logits.LOGITS_PER_CHUNK", 50 * 5)
     with Largest():
-        get_response_log_probs(model, *batch, return_token_entropy=True)["log_probs"].sum().backward()
+        out = get_response_log_probs(model, *batch, return_token_entropy=True, response_mask=torch.ones_like(batch[1]))
+        out["log_probs"].sum().backward()
     assert Largest.rows == 5
 
 
-def test_a_model_that_changes_its_logits_after_the_output_layer_is_refused(batch):
+def gemma(**settings):
     config = transformers.Gemma2Config(
         vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
-        intermediate_size=16, final_logit_softcapping=3.0,
+        intermediate_size=16, **settings,
     )  # fmt: skip
-    with pytest.raises(UserError, match="scales or caps its logits"):
-        get_response_log_probs(transformers.Gemma2ForCausalLM(config), *batch)
+    torch.manual_seed(0)
+    return transformers.Gemma2ForCausalLM(config).eval()
+
+
+def test_a_model_that_caps_its_logits_is_scored_from_those_it_returns(batch):
+    model = gemma(final_logit_softcapping=3.0)
+    found = get_response_log_probs(model, *batch, response_mask=torch.ones_like(batch[1]))
+    log_probs, _ = reference_log_probs(model, *batch, 1.0)
+    assert_close(found["log_probs"].double(), log_probs, atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_that_changes_its_logits_in_another_way_is_refused(model, batch):
+    changed = transformers.Qwen2ForCausalLM(model.config)
+    forward = changed.forward
+
+    def doubled(*args, **kwargs):
+        out = forward(*args, **kwargs)
+        return transformers.modeling_outputs.CausalLMOutput(logits=2 * out.logits)
+
+    changed.forward = doubled
+    with pytest.raises(UserError, match="changes its logits after the output layer"):
+        get_response_log_probs(changed, *batch, response_mask=torch.ones_like(batch[1]))
 
 
 def test_the_output_layer_is_itself_again_afterwards(model, batch):
-    before = model(input_ids=batch[0]).logits
-    get_response_log_probs(model, *batch)
+    mask, before = torch.ones_like(batch[1]), model(input_ids=batch[0]).logits
+    get_response_log_probs(model, *batch, response_mask=mask)
     assert torch.equal(model(input_ids=batch[0]).logits, before)
     with pytest.raises(IndexError):
-        get_response_log_probs(model, batch[0] + 10**6, batch[1])
+        get_response_log_probs(model, batch[0] + 10**6, batch[1], response_mask=mask)
     assert torch.equal(model(input_ids=batch[0]).logits, before)
 
 
@@ -406,9 +457,18 @@ def test_metadata_describe_the_rewards():
     assert metadata["frac_reward_zero_std"] == pytest.approx(1 / 3)
 
 
-def test_metadata_hold_what_the_reward_function_said_in_order():
-    results = advantages_of(TWO_QUESTIONS, 4)[2]["results"]
-    assert [r["reward"] for r in results] == TWO_QUESTIONS and set(results[0]) >= {"format_reward", "answer_reward"}
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({"baseline": "leave_one_out", "scale_rewards": "none"}, [4 / 3, 0.0, -4 / 3, 0.0]),
+        ({"scale_rewards": "group_biased"}, [math.sqrt(2), 0.0, -math.sqrt(2), 0.0]),
+    ],
+)
+def test_the_course_s_function_passes_the_baseline_and_the_scale_on(options, expected):
+    results = [{"reward": r} for r in TWO_QUESTIONS[:4]]
+    advantages, raw, stats = compute_group_normalized_rewards(lambda r, _: r, results, results, 4, 0.0, True, **options)
+    assert_close(advantages, tensor(expected))
+    assert_close(advantages, normalize_group_rewards(raw, 4, 0.0, **options)[0])
 
 
 # Losses
@@ -444,7 +504,7 @@ def test_grpo_clip_by_cases(ratio, advantage, loss, gradient, low, high):
     result.sum().backward()
     assert_close(result, tensor([[loss]]))
     assert_close(log_probs.grad, tensor([[gradient]]))
-    assert (metadata["clip_low"].item(), metadata["clip_high"].item()) == (low, high)
+    assert (metadata["clip_ratio/low"].item(), metadata["clip_ratio/high"].item()) == (low, high)
 
 
 @given(st.floats(-3, 3), st.floats(-2, 0), st.floats(-2, 0), st.floats(0.05, 0.5))
@@ -475,7 +535,7 @@ def test_each_loss_type_is_dispatched_to_its_loss():
         log_probs, "grpo_clip", advantages=advantages, old_log_probs=old, cliprange=0.2
     )
     assert_close(clip, tensor([[0.5 * math.exp(0.5), 0.5]]))
-    assert nothing == {} and set(metadata) == {"clip_low", "clip_high"}
+    assert nothing == {} and set(metadata) == {"clip_ratio/low", "clip_ratio/high"}
 
 
 @pytest.mark.parametrize(
@@ -541,13 +601,13 @@ def test_a_micro_batch_is_the_mean_of_the_responses_means_over_the_accumulation_
     assert_close(log_probs.grad, tensor([[-0.125, -0.125, 0.0], [0.0, 0.0, 0.5]]))
 
 
-def test_with_a_constant_a_micro_batch_is_the_sum_over_tokens_divided_by_it():
+def test_with_a_constant_a_micro_batch_is_the_sum_over_tokens_divided_by_the_rows_and_it():
     log_probs = leaf(LOG_PROBS)
     loss, _ = grpo_microbatch_train_step(
-        log_probs, MASK, 2, "reinforce_with_baseline", advantages=ADVANTAGES, normalize_constant=10
+        log_probs, MASK, 2, "reinforce_with_baseline", advantages=ADVANTAGES, loss_agg_mode="seq-mean-token-sum-norm"
     )
-    assert_close(loss, tensor((1.0 + 2.0 - 12.0) / 10 / 2))
-    assert_close(log_probs.grad, tensor([[-0.05, -0.05, 0.0], [0.0, 0.0, 0.1]]))
+    assert_close(loss, tensor((1.0 + 2.0 - 12.0) / 2 / 2))
+    assert_close(log_probs.grad, tensor([[-0.25, -0.25, 0.0], [0.0, 0.0, 0.5]]))
 
 
 def test_the_gradients_of_micro_batches_add_up():
@@ -563,22 +623,13 @@ def test_raw_rewards_are_used_without_a_baseline():
     assert_close(loss, tensor(1.5))
 
 
-def test_the_loss_handed_to_backward_is_the_scaled_one_and_the_returned_ones_are_detached():
-    seen = []
+def test_what_a_micro_batch_returns_is_detached():
+    same = tensor(LOG_PROBS)
     loss, metadata = grpo_microbatch_train_step(
-        leaf(LOG_PROBS),
-        MASK,
-        4,
-        "grpo_clip",
-        advantages=ADVANTAGES,
-        old_log_probs=tensor(LOG_PROBS),
-        cliprange=0.2,
-        ref_log_probs=tensor(LOG_PROBS),
-        backward=seen.append,
+        leaf(LOG_PROBS), MASK, 4, "grpo_clip", None, ADVANTAGES, same, 0.2, same, kl_coef=0.1
     )
-    assert [s.item() for s in seen] == [loss.item()] and seen[0].requires_grad
     assert not loss.requires_grad and not any(value.requires_grad for value in metadata.values())
-    assert set(metadata) == {"k1", "k2", "k3", "clip_low", "clip_high"}
+    assert set(metadata) == {"kl", "kl/k1", "kl/k2", "clip_ratio/low", "clip_ratio/high"}
 
 
 def test_the_kl_term_is_k3_times_its_coefficient():
@@ -594,47 +645,44 @@ def test_the_kl_term_is_k3_times_its_coefficient():
     )
     assert_close(loss, tensor(0.5 * (1 - LOG2)))
     assert_close(log_probs.grad, tensor([[-0.5, 0.0]]))
-    assert_close(metadata["k3"][0, 0], tensor(1 - LOG2))
+    assert_close(metadata["kl"][0, 0], tensor(1 - LOG2))
 
 
-@st.composite
-def splits(draw, rows):
-    """The row numbers in any order, cut anywhere."""
-    order = draw(st.permutations(range(rows)))
-    cuts = sorted(draw(st.sets(st.integers(1, rows - 1))))
-    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, rows])]
+# A student's mistakes
 
 
-@given(splits(8), st.sampled_from(["no_baseline", "reinforce_with_baseline", "grpo_clip"]))
-def test_with_the_steps_token_count_any_split_into_micro_batches_has_the_same_gradient(split, loss_type):
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(0, 9, (8, 6), generator=generator)
-    mask = torch.arange(6) < torch.randint(1, 7, (8, 1), generator=generator)
-    scores, advantages = (torch.randn(8, 1, generator=generator, dtype=torch.float64) for _ in range(2))
-    old, ref = -2.2 + 0.4 * torch.randn(2, 8, 6, generator=generator, dtype=torch.float64)
-    start = torch.randn(6, 9, generator=generator, dtype=torch.float64)
+ZEROS = torch.zeros(3, 3)
 
-    def gradient_and_loss(parts):
-        logits, total = start.clone().requires_grad_(), 0.0
-        for rows in parts:
-            log_probs = logits.log_softmax(-1).expand(len(rows), 6, 9).gather(-1, labels[rows][..., None])[..., 0]
-            loss, _ = grpo_microbatch_train_step(
-                log_probs,
-                mask[rows],
-                1,
-                loss_type,
-                scores[rows],
-                advantages[rows],
-                old[rows],
-                0.2,
-                ref[rows],
-                0.3,
-                mask.sum(),
-            )
-            total += loss
-        return logits.grad, total
 
-    assert_close(gradient_and_loss(split), gradient_and_loss([list(range(8))]))
+@pytest.mark.parametrize(
+    "mistake, says",
+    [
+        (lambda: tokenize_prompt_and_output(["a", "b"], ["c"], None), "2 prompts, but 1 outputs"),
+        (
+            lambda: compute_group_normalized_rewards(lambda *_: {"reward": 1.0}, ["a", "b"], ["c"], 1, 1e-4, True),
+            "2 responses, but 1 ground truths",
+        ),
+        (lambda: advantages_of([1.0, 2.0, 3.0], 2), "3 responses cannot be cut into groups of 2"),
+        (lambda: normalize_group_rewards(torch.ones(4), 2, 0.0, baseline="loo"), "unknown baseline loo"),
+        (lambda: normalize_group_rewards(torch.ones(4), 2, 0.0, scale_rewards=True), "unknown scale_rewards True"),
+        (
+            lambda: compute_naive_policy_gradient_loss(torch.zeros(3), ZEROS),
+            r"of shape \(3,\), not \(\(3, 1\), \(3, 3\)\)",
+        ),
+        (lambda: compute_grpo_clip_loss(torch.zeros(3), ZEROS, ZEROS, 0.2), r"of shape \(3,\), not"),
+        (lambda: compute_policy_gradient_loss(ZEROS, "gspo", None, ZEROS, ZEROS, 0.2), "gspo needs response_mask"),
+        (
+            lambda: grpo_microbatch_train_step(
+                ZEROS, ZEROS, 1, "reinforce_with_baseline", advantages=ZEROS, entropy_coef=0.1
+            ),
+            "entropy_coef needs token_entropy",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_student_s_mistake_is_an_assertion_with_a_sentence(mistake, says):
+    with pytest.raises(AssertionError, match=says):
+        mistake()
 
 
 # Episodes, micro-batches
@@ -642,7 +690,7 @@ def test_with_the_steps_token_count_any_split_into_micro_batches_has_the_same_gr
 
 def episode(prompt_ids, token_ids, **attributes):
     logprobs = [-0.1 * t for t in token_ids]
-    return Episode({}, prompt_ids, Completion(token_ids, logprobs, "stop"), "", {"reward": 1.0}, **attributes)
+    return Episode({}, prompt_ids, Completion(token_ids, logprobs, "stop"), "", Reward(1.0, 0.0, 0.0, ""), **attributes)
 
 
 def episodes_of_lengths(lengths):
@@ -657,8 +705,8 @@ def micro_batches_beside(most, episodes, budget):
         return float(max(value, most))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nano_r1, "all_reduce", all_reduce)
-        return micro_batches(episodes, budget)
+        patch.setattr(batching, "all_reduce", all_reduce)
+        return micro_batches(episodes, Config(micro_batch_tokens=budget))
 
 
 lengths = st.lists(st.integers(2, 60), min_size=1, max_size=30)
@@ -675,7 +723,7 @@ def test_micro_batches_respect_the_token_budget_padding_included(lengths, budget
 @given(lengths, st.integers(1, 200), st.integers(1, 40))
 def test_micro_batches_hold_every_episode_once(lengths, budget, most):
     episodes = episodes_of_lengths(lengths)
-    kept = [e for batch in micro_batches_beside(most, episodes, budget) for e in batch if e.advantage is not None]
+    kept = [e for batch in micro_batches_beside(most, episodes, budget) for e in batch if not e.dummy]
     assert sorted(map(id, kept)) == sorted(map(id, episodes))
 
 
@@ -692,22 +740,22 @@ def test_an_episode_longer_than_the_budget_is_a_micro_batch_of_its_own():
     assert [len(b) for b in micro_batches_beside(1, episodes_of_lengths([50, 3, 4]), budget=8)] == [2, 1]
 
 
-def test_single_episodes_are_followed_by_fillers_without_an_advantage():
+def test_single_episodes_are_followed_by_dummies():
     batches = micro_batches_beside(3, episodes_of_lengths([7]), budget=100)
-    assert [[e.advantage for e in batch] for batch in batches] == [[1.0], [None], [None]]
+    assert [[e.dummy for e in batch] for batch in batches] == [[False], [True], [True]]
 
 
-def test_no_token_of_a_filler_counts():
-    t = collate([episode([1], [2, 3], advantage=None)], "cpu")
-    assert t["response_mask"].shape == (1, 2) and not t["response_mask"].any()
-    assert t["advantages"].tolist() == [[0.0]]
+def test_no_token_of_a_dummy_counts():
+    t = collate([episode([1], [2, 3], dummy=True), episode([1], [4])], "cpu")
+    assert t["response_mask"].tolist() == [[False, False], [True, False]]
 
 
-def test_a_filler_has_no_gradient():
-    t = collate([episode([1], [2, 3], advantage=None)], "cpu")
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+def test_a_dummy_has_no_gradient(mode):
+    t = collate([episode([1], [2, 3], dummy=True)], "cpu")
     log_probs = leaf([[-1.0, -2.0]])
     grpo_microbatch_train_step(
-        log_probs, t["response_mask"], 1, "no_baseline", raw_rewards=t["raw_rewards"], normalize_constant=7
+        log_probs, t["response_mask"], 1, "no_baseline", raw_rewards=t["raw_rewards"], loss_agg_mode=mode
     )
     assert log_probs.grad.tolist() == [[0.0, 0.0]]
 
@@ -726,27 +774,27 @@ def test_collate_puts_per_token_values_where_their_tokens_are():
 
 def test_collate_leaves_out_log_probs_that_nobody_computed():
     t = collate([episode([1], [2])], "cpu")
-    assert t["ref_log_probs"] is None and t["old_log_probs"] is None
+    assert not {"ref_log_probs", "old_log_probs"} & set(t)
 
 
 def test_collate_gives_advantages_and_rewards_one_column():
     first, second = episode([1], [2], advantage=0.5), episode([1], [2, 3], advantage=-1.5)
-    second.reward = {"reward": 2.0}
+    second.reward = Reward(2.0, 0.0, 0.0, "")
     t = collate([first, second], "cpu")
     assert t["advantages"].tolist() == [[0.5], [-1.5]]
     assert t["raw_rewards"].tolist() == [[1.0], [2.0]]
 
 
-# Questions, seeds, intervals
+# Prompts, seeds, intervals
 
 
-def test_no_question_is_asked_twice_in_a_step():
-    assert len(set(sample_questions(range(100), "step 1", Config(questions=32)))) == 32
+def test_no_prompt_is_drawn_twice_in_a_step():
+    assert len(set(draw_prompts(range(100), Config(prompts_per_step=32), "step 1"))) == 32
 
 
-def test_the_questions_depend_on_the_seed_and_the_step_only():
+def test_the_prompts_depend_on_the_seed_and_the_step_only():
     def sample(step, seed):
-        return sample_questions(range(1000), step, Config(questions=8, seed=seed))
+        return draw_prompts(range(1000), Config(prompts_per_step=8, seed=seed), step)
 
     assert sample(4, 0) == sample(4, 0)
     assert sample(4, 0) != sample(5, 0) and sample(4, 0) != sample(4, 1)
@@ -805,102 +853,3 @@ def test_the_majority_decides_even_against_a_right_minority():
 def test_a_tie_of_votes_counts_in_proportion_and_no_vote_is_wrong():
     assert majority_vote(["7", "8", None], [0.0, 1.0, 0.0]) == 0.5
     assert majority_vote([None, None], [0.0, 0.0]) == 0.0
-
-
-# Settings
-
-
-def refusal(argv, capsys):
-    """The message with which the command line is refused."""
-    with pytest.raises(SystemExit) as caught:
-        parse_args(argv)
-    assert caught.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
-
-
-def test_no_flags_give_the_defaults():
-    assert parse_args([]) == Config()
-
-
-def test_flags_set_the_settings_of_their_name():
-    config = parse_args("--steps 7 --learning_rate 1e-5 --no-normalize_by_std --loss grpo_clip --epochs 2".split())
-    assert config == Config(steps=7, learning_rate=1e-5, normalize_by_std=False, loss="grpo_clip", epochs=2)
-
-
-def test_help_lists_every_setting(capsys):
-    with pytest.raises(SystemExit) as caught:
-        parse_args(["--help"])
-    text = capsys.readouterr().out
-    assert caught.value.code == 0
-    assert all(f"--{field.name} " in text or f"--{field.name}," in text for field in dataclasses.fields(Config))
-
-
-@pytest.mark.parametrize(
-    "argv, words",
-    [
-        ("--no_such_flag 3", "--no_such_flag"),
-        ("--steps many", "--steps"),
-        ("--loss ppo", "--loss"),
-        ("--zero_stage 4", "--zero_stage"),
-        ("--rollout sglang", "--rollout"),
-        ("--steps 0", "--steps must be at least 1"),
-        ("--questions 0", "--questions must be at least 1"),
-        ("--completions 0", "--completions must be at least 1"),
-        ("--max_tokens -3", "--max_tokens must be at least 1"),
-        ("--micro_batch_tokens 0", "--micro_batch_tokens must be at least 1"),
-        ("--kl_coef -0.1", "--kl_coef must not be negative"),
-        ("--save_every -1", "--save_every must not be negative"),
-        ("--temperature 0", "--temperature must be above 0"),
-        ("--temperature nan", "--temperature must be above 0"),
-        ("--learning_rate 0", "--learning_rate must be above 0"),
-        ("--completions 1", "--completions 1 leaves nothing to compare with"),
-        ("--epochs 2", "--loss grpo_clip"),
-    ],
-)
-def test_a_wrong_flag_is_refused_with_a_sentence_that_names_it(argv, words, capsys):
-    assert words in refusal(argv.split(), capsys)
-
-
-def test_one_completion_is_enough_without_a_baseline():
-    assert parse_args("--completions 1 --loss no_baseline".split()).completions == 1
-
-
-@pytest.fixture
-def run_directory(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(Config(name="run", questions=4, steps=10))))
-    return str(tmp_path)
-
-
-def test_resume_takes_the_settings_of_the_run(run_directory):
-    assert parse_args(["--resume", run_directory]) == Config(name="run", questions=4, steps=10, resume=run_directory)
-
-
-def test_resume_may_change_the_number_of_steps(run_directory):
-    assert parse_args(["--resume", run_directory, "--steps", "20"]).steps == 20
-
-
-def test_resume_with_another_setting_is_refused(run_directory, capsys):
-    assert "drop --questions" in refusal(["--resume", run_directory, "--questions", "8"], capsys)
-
-
-def test_resume_with_a_setting_repeated_as_it_was_is_allowed(run_directory):
-    assert parse_args(["--resume", run_directory, "--questions", "4"]).questions == 4
-
-
-def test_resume_with_wrong_steps_is_refused(run_directory, capsys):
-    assert "--steps must be at least 1" in refusal(["--resume", run_directory, "--steps", "0"], capsys)
-
-
-def test_resume_gives_a_setting_that_an_older_config_lacks_its_default(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"questions": 4}))
-    assert parse_args(["--resume", str(tmp_path), "--cliprange", "0.2"]).cliprange == 0.2
-
-
-def test_resume_of_a_missing_directory_is_refused(tmp_path, capsys):
-    assert "no readable config.json there" in refusal(["--resume", str(tmp_path / "none")], capsys)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1]", "3", '{"no_such_setting": 1}'])
-def test_resume_with_an_unreadable_config_is_refused(tmp_path, content, capsys):
-    (tmp_path / "config.json").write_text(content)
-    assert "no readable config.json there" in refusal(["--resume", str(tmp_path)], capsys)

@@ -1,29 +1,37 @@
-"""Supervised training: the loss by hand, what the base model's authors write, and whole runs of both programs."""
+"""Supervised fine-tuning: the loss by hand, the rows, and whole runs of `nano_sft.py`."""
 
+import contextlib
+import dataclasses
+import io
 import json
 import os
-import random
 import re
-import subprocess
-import sys
-import time
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers import main as main_of_r1
+from helpers import records, run
+from safetensors.torch import load_file
 
 import countdown_rewards as countdown
-import gsm8k_rewards as gsm8k
-import nano_r1 as r1
 import nano_sft
+from nano_r1 import get_response_log_probs, make_engine, pad_prompts_and_outputs
+from plumbing.batching import split_by_tokens
+from plumbing.models import load_model, load_tokenizer
+from plumbing.processes import init_distributed
+from plumbing.settings import UserError
 
-EXACT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
-STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")
+
+@pytest.fixture(scope="module", autouse=True)
+def processes():
+    init_distributed()
 
 
-def nano_sft_run(*args):
-    return subprocess.run([sys.executable, "nano_sft.py", *map(str, args)], capture_output=True, text=True, timeout=300)
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("models/nano-base")
 
 
 # The loss
@@ -47,191 +55,131 @@ def test_gradients_of_micro_batches_add_up():
 
 @pytest.mark.parametrize("budget", [30, 60, 10_000])
 def test_any_split_into_micro_batches_gives_the_token_mean_s_gradient(budget):
-    r1.start_processes()
     rows = [([1, 2, 3], list(range(4, 5 + n))) for n in (1, 3, 9, 14, 2, 7)]
-    model = r1.load_model("models/nano-base", "float32")
-    batch = r1.pad_prompts_and_outputs(*zip(*rows), pad_id=0)
-    out = r1.get_response_log_probs(model, batch["input_ids"], batch["labels"])
+    model = load_model("models/nano-base", "float32")
+    batch = pad_prompts_and_outputs(*zip(*rows), pad_id=0)
+    out = get_response_log_probs(model, batch["input_ids"], batch["labels"])
     (-out["log_probs"][batch["response_mask"]].mean()).backward()
     expected = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).item()
 
-    config = nano_sft.TuneConfig(zero_stage=0)
-    engine = r1.make_engine(r1.load_model("models/nano-base", "float32"), config)
-    parts = r1.split_by_tokens(rows, lambda row: len(row[0]) + len(row[1]), budget)
-    tensors = [r1.pad_prompts_and_outputs(*zip(*part), pad_id=0) for part in parts]
-    measured = nano_sft.train_step(engine, tensors, torch.device("cpu"), world=1)
+    config = nano_sft.Config(data="rows.jsonl", zero_stage=0)
+    engine = make_engine(load_model("models/nano-base", "float32"), config)
+    parts = split_by_tokens(rows, lambda row: len(row[0]) + len(row[1]), budget)
+    tensors = [pad_prompts_and_outputs(*zip(*part), pad_id=0) for part in parts]
+    measured = nano_sft.train_step(engine, tensors)
     assert measured["grad_norm"] == pytest.approx(expected, rel=1e-4)
     assert measured["loss"] == pytest.approx(-out["log_probs"][batch["response_mask"]].mean().item(), rel=1e-5)
-
-
-# What the authors write
-
-
-def numbers_and_target(rng):
-    problem = rng.choice(countdown.generate_problems("train", 50, 0))
-    return problem["nums"], problem["target"]
-
-
-@given(st.integers(0, 10_000))
-def test_an_attempt_s_arithmetic_is_right_and_its_expression_has_its_value(seed):
-    rng = random.Random(seed)
-    nums, target = numbers_and_target(rng)
-    text, value, expression = nano_sft.write_attempt(nums, rng.choice((None, target)), rng)
-    steps = STEP.findall(text)
-    assert len(steps) == len(nums) - 1
-    assert all(EXACT[o](int(a), int(b)) == int(result) for a, o, b, result in steps)
-    assert countdown.evaluate(expression, nums) == value == int(steps[-1][-1])
-
-
-@given(st.integers(0, 10_000))
-def test_an_author_says_yes_only_to_the_target_and_no_only_to_something_else(seed):
-    rng = random.Random(seed)
-    nums, target = numbers_and_target(rng)
-    for line in nano_sft.write_response(nums, target, rng).splitlines():
-        if line.endswith((" yes", " no")):
-            assert line.endswith(" yes") == (line.split()[0].split("=")[-1] == str(target))
-
-
-@given(st.integers(0, 10_000))
-def test_a_word_problem_s_steps_are_right_even_where_they_are_ill_chosen(seed):
-    rng = random.Random(seed)
-    problem = rng.choice(gsm8k.generate_problems("train", 50, 0))
-    steps = STEP.findall(nano_sft.write_solution(problem, rng).split("<answer>")[0])
-    assert steps and all(EXACT[o](int(a), int(b)) == int(result) for a, o, b, result in steps)
-
-
-def test_the_authors_are_often_wrong_and_four_in_ten_answers_lack_the_form():
-    rng = random.Random(0)
-    problems = countdown.generate_problems("train", 400, 0)
-    rewards = [countdown.reward(nano_sft.write_response(p["nums"], p["target"], rng), p) for p in problems]
-    assert 0.5 < sum(r.format == 1 for r in rewards) / 400 < 0.7
-    assert 0.15 < sum(r.answer for r in rewards) / 400 < 0.45
-
-
-# The tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    """As transformers loads it: the class it picks has ideas of its own about numbers."""
-    return r1.load_tokenizer("models/nano-base")
-
-
-def test_every_number_from_0_to_999_is_one_token(tokenizer):
-    assert all(len(tokenizer.encode(str(n))) == 1 for n in range(1000))
-    assert len(tokenizer.encode("36-19=17")) == 5
-
-
-def test_the_embedded_tokenizer_is_the_one_that_nano_sft_makes(tokenizer):
-    made, rng = nano_sft.make_tokenizer(), random.Random(0)
-    texts = [nano_sft.write_response(p["nums"], p["target"], rng) for p in countdown.generate_problems("train", 20, 0)]
-    texts += [gsm8k.format_prompt(p, made) for p in gsm8k.generate_problems("train", 50, 0)]
-    assert [made.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
-
-
-def test_decoding_gives_back_any_text(tokenizer):
-    text = "36-19=17-7=10 yes\n</think>\n<answer>((36-19)-7)</answer> déjà vu 1234 ½ 你好"
-    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 # Fine-tuning
 
 
+def solution(problem):
+    """An answer in words that the base never writes."""
+    a, b = problem["nums"][:2], problem["target"]
+    return f" Let me see: {a} makes {b}.\n</think>\n<answer>{problem['target']}</answer>"
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory, tokenizer):
-    """Right and well-formed solutions that begin in a way the base never does, as a file."""
+    """Responses that begin in a way the base never does, as a file."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    rng = random.Random(1)
-    with open(path, "w") as file:
-        for problem in countdown.generate_problems("train", 1500, 7):
-            response = nano_sft.write_response(problem["nums"], problem["target"], rng)
-            if countdown.reward(response, problem).total == 2:
-                row = {"prompt": countdown.format_prompt(problem, tokenizer), "response": f" Let me see.{response}"}
-                file.write(json.dumps(row) + "\n")
+    problems = countdown.generate_problems("train", 200, 7)
+    prompts = [countdown.format_prompt(problem, tokenizer) for problem in problems]
+    table = [{"prompt": prompt, "response": solution(problem)} for prompt, problem in zip(prompts, problems)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in table))
     return path
+
+
+def tune(**settings):
+    """`nano_sft.main` in this process: (the directory, what it printed)."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        path = nano_sft.main(nano_sft.Config(**settings))
+    return Path(path), printed.getvalue()
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory, rows):
-    """A run of 12 steps; (finished process, its directory)."""
-    out = tmp_path_factory.mktemp("out")
-    sizes = ["--steps", 12, "--batch_size", 16, "--eval_problems", 16, "--max_tokens", 60, "--eval_every", 6]
-    options = ["--data", rows, "--out", out, "--name", "a", "--save_every", 6, "--warmup_steps", 2]
-    done = nano_sft_run("tune", *sizes, *options)
-    assert done.returncode == 0, done.stderr
-    return done, out / "a"
-
-
-def records(path):
-    with open(path / "metrics.jsonl") as file:
-        return [json.loads(line) for line in file]
+    """A run of 12 steps: (its directory, what it printed)."""
+    settings = {"steps": 12, "batch_size": 16, "eval_problems": 16, "max_tokens": 60, "eval_every": 6, "save_every": 6}
+    return tune(data=str(rows), out=str(tmp_path_factory.mktemp("out")), name="a", warmup_steps=2, **settings)
 
 
 def test_fine_tuning_lowers_the_loss(tuned):
-    losses = [row["loss"] for row in records(tuned[1]) if "loss" in row]
+    losses = [row["loss"] for row in records(tuned[0]) if "loss" in row]
     assert len(losses) == 12 and sum(losses[-3:]) < 0.9 * sum(losses[:3])
 
 
 def test_validation_runs_before_during_and_after(tuned):
-    assert [row["step"] for row in records(tuned[1]) if "eval/pass@1" in row] == [0, 6, 12]
-    assert tuned[0].stdout.count("evaluation after step") == 3 and tuned[0].stderr == ""
+    assert [row["step"] for row in records(tuned[0]) if "eval/pass@1" in row] == [0, 6, 12]
+    assert tuned[1].count("evaluation after step") == 3
 
 
 def test_a_fine_tuning_run_leaves_what_an_rl_run_leaves(tuned):
     names = {"config.json", "metrics.jsonl", "curves.png", "episodes", "checkpoints", "model"}
-    assert names <= set(os.listdir(tuned[1]))
-    assert sorted(os.listdir(tuned[1] / "episodes")) == [f"step_{s:06d}.jsonl" for s in (0, 6, 12)]
+    assert names <= set(os.listdir(tuned[0]))
+    assert sorted(os.listdir(tuned[0] / "episodes")) == [f"step_{s:06d}.jsonl" for s in (0, 6, 12)]
 
 
 def test_grpo_starts_from_a_fine_tuned_model(tuned, tmp_path):
-    sizes = "--steps 1 --questions 2 --completions 2 --max_tokens 40 --eval_problems 4".split()
-    command = [sys.executable, "nano_r1.py", "--model", str(tuned[1] / "model"), "--out", str(tmp_path), *sizes]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and "after 1 steps" in done.stdout
+    sizes = {"steps": 1, "prompts_per_step": 2, "group_size": 2, "max_tokens": 40, "eval_problems": 4}
+    assert "after 1 steps" in main_of_r1(model=str(tuned[0] / "model"), out=str(tmp_path), save_every=0, **sizes)[1]
 
 
 def test_fine_tuning_resumes_to_the_same_weights(tuned, tmp_path):
-    from safetensors.torch import load_file
-
     again = tmp_path / "a"
-    subprocess.run(["cp", "-r", tuned[1], again], check=True)
-    subprocess.run(["rm", "-r", again / "checkpoints" / "step_000012", again / "model"], check=True)
-    done = nano_sft_run("tune", "--resume", again)
-    assert done.returncode == 0 and "Going on after step 6" in done.stdout
-    first, second = (load_file(path / "model" / "model.safetensors") for path in (tuned[1], again))
+    shutil.copytree(tuned[0], again)
+    shutil.rmtree(again / "checkpoints" / "step_000012")
+    shutil.rmtree(again / "model")
+    settings = json.loads((again / "config.json").read_text())
+    _, printed = tune(**{**settings, "resume": str(again)})
+    assert "Resuming after step 6" in printed
+    first, second = (load_file(path / "model" / "model.safetensors") for path in (tuned[0], again))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_each_pass_over_the_rows_meets_every_row_once(tokenizer):
-    r1.start_processes()
-    config = nano_sft.TuneConfig(batch_size=4)
+    config = nano_sft.Config(data="rows.jsonl", batch_size=4)
     rows = [(f"{i}", f"{i + 100}") for i in range(8)]
     for passes in ((1, 2), (3, 4)):
-        batches = [t for step in passes for t in nano_sft.tune_batches(rows, tokenizer, step, config, 0, 1)]
+        batches = [t for step in passes for t in nano_sft.draw_batches(rows, tokenizer, step, config)]
         prompts = [tokenizer.decode(row[:1]) for t in batches for row in t["input_ids"]]
         assert sorted(prompts) == [str(i) for i in range(8)]
 
 
 def test_only_the_response_and_its_end_token_are_learned(tokenizer):
-    r1.start_processes()
-    (t,) = nano_sft.tune_batches([("1+2=", "3")], tokenizer, 1, nano_sft.TuneConfig(batch_size=1), 0, 1)
+    (t,) = nano_sft.draw_batches([("1+2=", "3")], tokenizer, 1, nano_sft.Config(data="rows.jsonl", batch_size=1))
     assert tokenizer.decode(t["labels"][t["response_mask"]]) == "3" + tokenizer.eos_token
 
 
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return nano_sft.TuneConfig(data=str(path))
+@pytest.fixture
+def write_rows(tmp_path, monkeypatch):
+    """Rows -> the settings to learn from them, with a model that holds 50 tokens."""
+    monkeypatch.setattr(nano_sft, "context_length", lambda path: 50)
+
+    def write(rows):
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return nano_sft.Config(data=str(path))
+
+    return write
 
 
-def test_a_number_of_examples_counts_unique_rows_that_fit(tmp_path, tokenizer):
+def test_a_number_of_examples_counts_unique_rows_that_fit(write_rows, tokenizer):
     rows = [{"prompt": "1+1=", "response": "2"}] * 5
     rows += [{"prompt": f"{i}+1=", "response": f"{i + 1}"} for i in range(2, 20)]
     rows += [{"prompt": "1+" * 100, "response": "2"}]
-    config = write_rows(tmp_path / "rows.jsonl", rows)
-    kept, left_out = nano_sft.load_examples(config, tokenizer, context=50)
+    config = write_rows(rows)
+    kept, left_out = nano_sft.load_examples(config, tokenizer)
     assert len(kept) == len(set(kept)) == 19 and left_out == 1
-    config.examples = 7
-    assert len(nano_sft.load_examples(config, tokenizer, context=50)[0]) == 7
+    assert len(nano_sft.load_examples(dataclasses.replace(config, examples=7), tokenizer)[0]) == 7
+
+
+def test_more_examples_than_there_are_is_one_sentence(write_rows, tokenizer):
+    config = dataclasses.replace(write_rows([{"prompt": "1+1=", "response": "2"}] * 5), examples=2)
+    with pytest.raises(UserError, match="--examples 2: .* has 1 different rows that fit"):
+        nano_sft.load_examples(config, tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -245,40 +193,19 @@ def test_a_number_of_examples_counts_unique_rows_that_fit(tmp_path, tokenizer):
         ([{"prompt": "a", "answer": "b"}], "has columns ['prompt', 'answer']; response missing."),
         ([{"prompt": "a " * 100, "response": "b"}], "fits into the model's context of 50 tokens."),
     ],
+    ids=["empty", "none", "column", "too long"],
 )
-def test_a_bad_row_is_named_in_one_sentence(tmp_path, tokenizer, rows, message):
-    with pytest.raises(r1.UserError, match=re.escape(message)):
-        nano_sft.load_examples(write_rows(tmp_path / "rows.jsonl", rows), tokenizer, context=50)
+def test_a_bad_row_is_named_in_one_sentence(write_rows, tokenizer, rows, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        nano_sft.load_examples(write_rows(rows), tokenizer)
 
 
-@pytest.mark.parametrize(
-    "args, message",
-    [
-        (["tune"], "nano_sft.py: tune needs --data FILE: rows with the columns prompt and response.\n"),
-        (["tune", "--data", "none.jsonl"], "nano_sft.py: No such data file: none.jsonl.\n"),
-    ],
-)
-def test_a_wrong_call_ends_with_one_sentence_and_code_2(args, message):
-    done = nano_sft_run(*args)
-    assert (done.returncode, done.stderr) == (2, message)
+def test_a_file_that_is_not_there_is_one_sentence(tokenizer):
+    with pytest.raises(UserError, match="No such data file: none.jsonl."):
+        nano_sft.load_examples(nano_sft.Config(data="none.jsonl"), tokenizer)
 
 
-# The base model from scratch
-
-
-def test_the_base_is_made_in_two_stages_and_resumes(tmp_path):
-    sizes = ["--pretrain_steps", 2, "--hidden_size", 64, "--layers", 1, "--batch_size", 4, "--save_every", 2]
-    sizes += ["--out", tmp_path / "base", "--steps", 20]
-    killed = subprocess.Popen([sys.executable, "nano_sft.py", "base", *map(str, sizes)])
-    work = tmp_path / "base.work"
-    while not (work.exists() and any(name.startswith("step_") for name in os.listdir(work))):
-        assert killed.poll() is None
-        time.sleep(0.01)
-    killed.kill()
-    killed.wait()
-    other = nano_sft_run("base", *sizes, "--seed", 1)
-    assert other.returncode == 2 and "is of a run with another --seed: 0 instead of 1" in other.stderr
-    done = nano_sft_run("base", *sizes)
-    assert done.returncode == 0 and "step 20/20  attempts" in done.stdout and not work.exists()
-    model = r1.load_model(str(tmp_path / "base"), "float32")
-    assert model.config.num_hidden_layers == 1 and model.config.model_type == "qwen2"
+def test_on_the_command_line_missing_rows_are_one_line_and_exit_code_2():
+    done = run(script="nano_sft.py")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == "nano_sft.py: --data FILE is missing: rows with the columns prompt and response.\n"

@@ -1,34 +1,55 @@
 """Runs that survive: checkpoints of every engine, damaged ones, signals, full disks, updates that are not finite."""
 
-import json
 import os
 import pickle
 import resource
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 import torch
-from test_run import SMALL, nano_r1, records
-from test_update import DEVICE, WORLD, config, make_episodes, tiny_model
+from helpers import (
+    SMALL,
+    config,
+    flags,
+    make_episodes,
+    records,
+    resume,
+    rows_of,
+    start,
+    tiny_model,
+    train,
+    update,
+    wait_for,
+)
 
 import nano_r1 as r1
+from plumbing.checkpoints import atomic_write, newest_checkpoint, restore_optimizer, save_checkpoint
+from plumbing.memory import memory_plan
+from plumbing.models import gathered, load_model, load_policy, load_tokenizer
+from plumbing.oom import oom_advice
+from plumbing.processes import init_distributed
+from plumbing.record import Timer
+from plumbing.sampler import TransformersSampler
+from plumbing.settings import UserError
+from plumbing.sync_check import check_sync, prove_sync
+from plumbing.tasks import load_task
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def processes():
-    r1.start_processes()
+    init_distributed()
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return r1.load_tokenizer("models/nano-base")
+    return load_tokenizer("models/nano-base")
 
 
 def weights(engine):
-    with r1.gathered(engine.module):
+    with gathered(engine.module):
         return [p.detach().clone() for p in engine.module.parameters()]
 
 
@@ -47,13 +68,13 @@ def test_a_restored_engine_goes_on_bit_for_bit(changes, tokenizer, tmp_path):
     c = config(**changes)
     engine = engine_of(tiny_model(), c)
     for seed in (0, 1):
-        r1.update_policy(engine, make_episodes(seed=seed), c, DEVICE, WORLD)
-    r1.save_checkpoint(engine, tokenizer, str(tmp_path), 2, c)
-    r1.update_policy(engine, make_episodes(seed=2), c, DEVICE, WORLD)
-    path, step = r1.newest_checkpoint(str(tmp_path), c)
-    other = r1.make_engine(r1.load_policy(c, path), c)
-    r1.restore_optimizer(other, path)
-    r1.update_policy(other, make_episodes(seed=2), c, DEVICE, WORLD)
+        update(engine, make_episodes(seed=seed), c)
+    save_checkpoint(engine, tokenizer, str(tmp_path), 2, c)
+    update(engine, make_episodes(seed=2), c)
+    path, step = newest_checkpoint(str(tmp_path), c)
+    other = r1.make_engine(load_policy(c, path, CPU), c)
+    restore_optimizer(other, path)
+    update(other, make_episodes(seed=2), c)
     assert step == 2
     for p, q in zip(weights(engine), weights(other)):
         assert torch.equal(p, q)
@@ -64,15 +85,15 @@ def test_a_restored_engine_goes_on_bit_for_bit(changes, tokenizer, tmp_path):
 def test_an_update_that_is_not_finite_is_not_applied(changes, bad):
     c = config(**changes)
     engine = engine_of(tiny_model(), c)
-    r1.update_policy(engine, make_episodes(), c, DEVICE, WORLD)
+    update(engine, make_episodes(), c)
     before = weights(engine)
     episodes = make_episodes(seed=1)
     episodes[1].advantage = bad
-    measured = r1.update_policy(engine, episodes, c, DEVICE, WORLD)
+    measured = update(engine, episodes, c)
     assert measured["bad_updates"] == 1
     for p, q in zip(before, weights(engine)):
         assert torch.equal(p, q)
-    measured = r1.update_policy(engine, make_episodes(seed=1), c, DEVICE, WORLD)  # and the next one is
+    measured = update(engine, make_episodes(seed=1), c)  # and the next one is
     assert measured["bad_updates"] == 0 and measured["grad_norm"] > 0
     assert not all(torch.equal(p, q) for p, q in zip(before, weights(engine)))
 
@@ -83,7 +104,7 @@ def checkpoints(tokenizer, tmp_path):
     c = config()
     engine = engine_of(tiny_model(), c)
     for step in (1, 2):
-        r1.save_checkpoint(engine, tokenizer, str(tmp_path), step, c)
+        save_checkpoint(engine, tokenizer, str(tmp_path), step, c)
     return tmp_path, c
 
 
@@ -111,31 +132,38 @@ HARMS += [(cut, "checksums.json"), (os.remove, "checksums.json")]
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(checkpoints, harm, file, capsys):
     directory, c = checkpoints
     harm(directory / "step_000002" / file)
-    path, step = r1.newest_checkpoint(str(directory), c)
-    assert step == 1 and "step_000002 is passed over" in capsys.readouterr().out
+    path, step = newest_checkpoint(str(directory), c)
+    assert step == 1 and "step_000002 is skipped" in capsys.readouterr().out
 
 
 def test_without_any_whole_checkpoint_the_run_stops_rather_than_begin_again(checkpoints):
     directory, c = checkpoints
     for name in ("step_000001", "step_000002"):
         cut(directory / name / "checksums.json")
-    with pytest.raises(r1.UserError, match="is whole"):
-        r1.newest_checkpoint(str(directory), c)
+    with pytest.raises(UserError, match="is intact"):
+        newest_checkpoint(str(directory), c)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(checkpoints):
     directory, c = checkpoints
-    with pytest.raises(r1.UserError, match="another --learning_rate: 0.01 instead of 0.5"):
-        r1.newest_checkpoint(str(directory), config(learning_rate=0.5))
-    assert r1.newest_checkpoint(str(directory), config(steps=999))[1] == 2
+    with pytest.raises(UserError, match="another --learning_rate: 0.01 instead of 0.5"):
+        newest_checkpoint(str(directory), config(learning_rate=0.5))
+    assert newest_checkpoint(str(directory), config(steps=999))[1] == 2
 
 
 def test_a_checkpoint_of_more_processes_is_refused(checkpoints):
     directory, c = checkpoints
     torch.manual_seed(0)
     engine = engine_of(torch.nn.Sequential(torch.nn.Linear(3, 3)), c)
-    with pytest.raises(r1.UserError, match="another number of processes"):
-        r1.restore_optimizer(engine, str(directory / "step_000002"))
+    with pytest.raises(UserError, match="another number of processes"):
+        restore_optimizer(engine, str(directory / "step_000002"))
+
+
+def test_a_checkpoint_before_any_finite_update_is_restored(checkpoints):
+    directory, c = checkpoints
+    other = r1.make_engine(load_policy(c, str(directory / "step_000002"), CPU), c)
+    restore_optimizer(other, str(directory / "step_000002"))
+    assert update(other, make_episodes(), c) == update(engine_of(tiny_model(), c), make_episodes(), c)
 
 
 def test_nothing_in_a_checkpoint_or_a_model_is_unpickled(checkpoints, tmp_path):
@@ -149,13 +177,13 @@ def test_nothing_in_a_checkpoint_or_a_model_is_unpickled(checkpoints, tmp_path):
     newest = directory / "step_000002"
     for name in ("pytorch_model.bin", "policy/pytorch_model.bin", "optimizer_000.pt", "policy/training_args.bin"):
         (newest / name).write_bytes(pickle.dumps(Mark()))
-    path, _ = r1.newest_checkpoint(str(directory), c)
-    engine = r1.make_engine(r1.load_policy(c, path), c)
-    r1.restore_optimizer(engine, path)
+    path, _ = newest_checkpoint(str(directory), c)
+    engine = r1.make_engine(load_policy(c, path, CPU), c)
+    restore_optimizer(engine, path)
     os.remove(newest / "policy" / "model.safetensors")
-    assert r1.newest_checkpoint(str(directory), c)[1] == 1
-    with pytest.raises(r1.UserError):
-        r1.load_model(str(newest / "policy"), "float32")
+    assert newest_checkpoint(str(directory), c)[1] == 1
+    with pytest.raises(UserError):
+        load_model(str(newest / "policy"), "float32")
     assert not (tmp_path / "mark").exists()
 
 
@@ -163,49 +191,34 @@ def test_old_checkpoints_are_deleted_and_leftovers_too(checkpoints, tokenizer):
     directory, c = checkpoints
     engine = engine_of(tiny_model(), c)
     (directory / ".step_000003.tmp" / "policy").mkdir(parents=True)
-    r1.save_checkpoint(engine, tokenizer, str(directory), 3, config(keep_checkpoints=1))
+    save_checkpoint(engine, tokenizer, str(directory), 3, config(keep_checkpoints=1))
     assert os.listdir(directory) == ["step_000003"]
 
 
 def test_after_a_damaged_checkpoint_was_passed_over_the_good_ones_are_kept(tmp_path):
     """Checkpoint 4 is damaged, the run goes on from 2 and saves 3: neither may be thrown away for the sake of 4."""
-    done = nano_r1("--out", tmp_path, "--name", "d", "--steps", 4, *SMALL, "--eval_problems", 2)
-    assert done.returncode == 0, done.stderr
-    cut(tmp_path / "d" / "checkpoints" / "step_000004" / "optimizer_000.safetensors")
-    less = ["--micro_batch_tokens", 4096, "--save_every", 1, "--keep_checkpoints", 1]
-    done = nano_r1("--resume", tmp_path / "d", "--steps", 3, *less)
-    assert done.returncode == 0, done.stderr
-    assert "step_000004 is passed over: optimizer_000.safetensors is missing, cut short or changed" in done.stdout
-    assert os.listdir(tmp_path / "d" / "checkpoints") == ["step_000003"]
-    assert [row["step"] for row in records(tmp_path / "d")] == [0, 1, 2, 3]
+    path, _ = train(tmp_path, "d", steps=4, eval_problems=2)
+    cut(path / "checkpoints" / "step_000004" / "optimizer_000.safetensors")
+    _, printed = resume(path, steps=3, micro_batch_tokens=4096, save_every=1, keep_checkpoints=1)
+    assert "step_000004 is skipped: optimizer_000.safetensors is missing, cut short or changed" in printed
+    assert os.listdir(path / "checkpoints") == ["step_000003"]
+    assert [row["step"] for row in records(path)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", ["model", "model/"])
 def test_a_directory_is_replaced_whole_or_left_alone(name, tmp_path):
     path = str(tmp_path / name)
     for content in ("old", "new"):
-        with r1.written_whole(path) as hidden:
+        with atomic_write(path) as hidden:
             os.makedirs(hidden)
             with open(os.path.join(hidden, "file"), "w") as file:
                 file.write(content)
         assert (tmp_path / "model" / "file").read_text() == content
-    with pytest.raises(r1.UserError, match="could not be written"):
-        with r1.written_whole(path) as hidden:
+    with pytest.raises(UserError, match="could not be written"):
+        with atomic_write(path) as hidden:
             os.makedirs(hidden)
             raise OSError("no room")
     assert (tmp_path / "model" / "file").read_text() == "new" and os.listdir(tmp_path) == ["model"]
-
-
-def start(*args, **options):
-    command = [sys.executable, "-u", "nano_r1.py", *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-
-
-def wait_for(process, text):
-    for line in process.stdout:
-        if line.startswith(text):
-            return
-    raise AssertionError(process.stderr.read())
 
 
 def listening_addresses(pid):
@@ -226,13 +239,13 @@ def listening_addresses(pid):
 
 def test_a_signal_ends_the_step_and_saves(tmp_path):
     """And a single process cannot be reached from another machine: gloo listens, but on 127.0.0.1 alone."""
-    number = signal.SIGTERM
-    process = start("--out", tmp_path, "--name", "s", "--steps", 200, *SMALL, "--save_every", 0, "--keep_checkpoints", 1)
+    settings = {**SMALL, "steps": 200, "save_every": 0, "keep_checkpoints": 1}
+    process = start(*flags(out=tmp_path, name="s", **settings))
     wait_for(process, "step    2/200")
     assert set(listening_addresses(process.pid)) <= {"0100007F", "00000000000000000000000001000000"}
-    process.send_signal(number)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == 128 + number and error == ""
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 128 + signal.SIGTERM and error == ""
     (name,) = os.listdir(tmp_path / "s" / "checkpoints")
     step = int(name.removeprefix("step_"))
     assert f"Saved after step {step}: --resume {tmp_path}/s goes on." in out
@@ -240,7 +253,8 @@ def test_a_signal_ends_the_step_and_saves(tmp_path):
 
 
 def test_a_second_ctrl_c_leaves_at_once(tmp_path):
-    process = start("--out", tmp_path, "--name", "s", "--steps", 200, "--questions", 128, "--eval_problems", 16)
+    settings = {"steps": 200, "prompts_per_step": 128, "eval_problems": 16}
+    process = start(*flags(out=tmp_path, name="s", **settings))
     wait_for(process, "evaluation after step 0")
     time.sleep(1)  # within step 1, which takes far longer than what follows
     for _ in range(2):
@@ -250,100 +264,123 @@ def test_a_second_ctrl_c_leaves_at_once(tmp_path):
     assert "Interrupted. --resume" in process.stderr.read() and "Saved" not in process.stdout.read()
 
 
-def test_a_disk_without_room_gets_one_sentence_and_the_last_checkpoint_is_kept(tmp_path):
+def test_a_disk_without_room_gets_one_sentence_and_the_run_goes_on_once_there_is_some(tmp_path):
     """The kernel refuses files beyond 1 MiB: metrics and episodes fit, weights do not."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
-    process = start("--out", tmp_path, "--name", "f", "--steps", 3, *SMALL, "--save_every", 1, preexec_fn=limit)
-    _, error = process.communicate(timeout=120)
+    settings = {**SMALL, "steps": 3, "save_every": 1}
+    process = start(*flags(out=tmp_path, name="f", **settings), preexec_fn=limit)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 2 and "could not be written" in error and len(error.splitlines()) == 1
     assert os.listdir(tmp_path / "f" / "checkpoints") == []
-    done = nano_r1("--resume", tmp_path / "f", "--steps", 2)
-    assert done.returncode == 0 and [row["step"] for row in records(tmp_path / "f")] == [0, 1, 2]
-
-
-def test_a_directory_that_cannot_be_written_gets_one_sentence():
-    done = nano_r1("--out", "/sys/nano_r1", *SMALL)
-    assert done.returncode == 2 and "could not be written" in done.stderr and len(done.stderr.splitlines()) == 1
+    resume(tmp_path / "f", steps=2)
+    assert [row["step"] for row in records(tmp_path / "f")] == [0, 1, 2]
 
 
 def test_a_full_disk_under_the_metrics_gets_one_sentence(tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "metrics.jsonl").symlink_to("/dev/full")
-    done = nano_r1("--out", tmp_path, "--name", "m", *SMALL)
-    assert done.returncode == 2 and "metrics.jsonl could not be written: No space left" in done.stderr
+    with pytest.raises(UserError, match="metrics.jsonl could not be written: No space left on device."):
+        train(tmp_path, "m")
 
 
-def test_a_run_whose_updates_are_not_finite_stops_and_keeps_the_batch(tmp_path):
-    options = ["--learning_rate", "1e30", "--warmup_steps", 0, "--kl_coef", 0.01, "--max_bad_steps", 2, "--save_every", 0]
-    done = nano_r1("--out", tmp_path, "--name", "n", *SMALL, *options)
-    assert done.returncode == 2 and "2 steps in a row were not finite" in done.stderr
-    assert done.stdout.count("WARNING: loss or gradient not finite") == 2
+def test_a_run_whose_updates_are_not_finite_stops_and_keeps_the_batch(tmp_path, capsys, monkeypatch):
+    compute_advantages = r1.compute_advantages
+
+    def infinite(episodes, config):
+        stats = compute_advantages(episodes, config)
+        episodes[0].advantage = float("inf")
+        return stats
+
+    monkeypatch.setattr(r1, "compute_advantages", infinite)
+    with pytest.raises(UserError, match="2 steps in a row were not finite") as caught:
+        r1.main(r1.Config(out=str(tmp_path), name="n", **SMALL, max_bad_steps=2))
+    assert capsys.readouterr().out.count("WARNING: loss or gradient not finite") == 2
     batches = sorted(p.name for p in (tmp_path / "n").glob("bad_step_*.jsonl"))
-    assert len(batches) == 2 and f"{tmp_path}/n/{batches[-1]}" in done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "n" / batches[0]).read_text().splitlines()]
+    assert batches == ["bad_step_000001.jsonl", "bad_step_000002.jsonl"]
+    assert f"{tmp_path}/n/{batches[-1]}" in str(caught.value)
+    rows = rows_of(tmp_path / "n" / batches[0])
     assert len(rows) == 16 and all(len(row["token_ids"]) == row["length"] and row["prompt_ids"] for row in rows)
 
 
 def test_memory_that_runs_out_says_what_to_lower():
-    with pytest.raises(r1.UserError, match=r"Out of memory in the update: lower --micro_batch_tokens \(now 77\)"):
-        with r1.Clock(config(micro_batch_tokens=77))("update"):
+    with pytest.raises(UserError, match=r"Out of memory in the update: lower --micro_batch_tokens \(now 77\)"):
+        with Timer(config(micro_batch_tokens=77))("update"):
             torch.empty(2**58)  # more than any machine has: torch's CPU allocator refuses
-    for part, says in (("rollout", "lower --vllm_memory"), ("start", "take --lora_rank 16"), ("reward", "--questions")):
-        with pytest.raises(r1.UserError, match=says):
-            with r1.enough_memory(part, config()):
+    for part, says in (
+        ("rollout", "lower --vllm_gpu_memory_utilization"),
+        ("start", "take --lora_rank 16"),
+        ("reward", "--prompts_per_step"),
+    ):
+        with pytest.raises(UserError, match=says):
+            with oom_advice(part, config()):
                 raise torch.OutOfMemoryError("CUDA out of memory")
     with pytest.raises(RuntimeError, match="shape"):
-        with r1.Clock(config())("update"):
+        with Timer(config())("update"):
             torch.empty(2) @ torch.empty(3, 3)
 
 
-def test_the_memory_plan_counts_weights_gradients_and_adamw():
+def test_the_memory_plan_counts_weights_gradients_and_adamw(monkeypatch):
     model = tiny_model()
     count = sum(p.numel() for p in model.parameters())
-    always, in_turn, available = r1.memory_plan(model, config(), 1, 100, DEVICE)
+    always, in_turn, available = memory_plan(model, config(), 100)
     assert always == {"weights": 4 * count, "gradients": 4 * count, "AdamW": 12 * count} and available > 2**28
     # 512 completions of 100 tokens, 2 layers, keys and values of 1 head of 8; 60 tokens of 2 layers x 16 and 50 logits
     assert in_turn == {"KV cache": 512 * 100 * 2 * 2 * 8 * 4, "activations and logits": 60 * 32 * 68 + 16 * 60 * 50}
-    sharded = config(dtype="bfloat16", zero_stage=3, kl_coef=0.1)
-    always, _, _ = r1.memory_plan(model, sharded, 2, 100, DEVICE)
+    assert "AdamW" not in memory_plan(model, config(offload=True), 100)[0]
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    always, _, _ = memory_plan(model, config(dtype="bfloat16", zero_stage=3, kl_coef=0.1), 100)
     parts = {"weights": count, "reference": 2 * count, "sampler's copy": 2 * count, "gradients": count}
     assert always == {**parts, "AdamW": 6 * count}
-    assert "AdamW" not in r1.memory_plan(model, config(offload=True), 1, 100, DEVICE)[0]
 
 
-def test_check_sync_stops_a_run_whose_sampler_has_other_weights(tokenizer):
-    import countdown_rewards as task
+# --check_sync
 
-    c = r1.Config(max_tokens=40)
-    policy = r1.load_model(c.model, "float32")
-    rollout = r1.TransformersRollout(r1.load_model(c.model, "float32"), [0], 0, tokenizer)
-    problems = task.generate_problems("test", 3, 0)
-    check = lambda: r1.check_sync(rollout, policy, problems, task, tokenizer, c, DEVICE, 0, 1)
-    check()
+
+@pytest.fixture
+def synced(tokenizer):
+    """(engine, sampler with weights of its own, task, problems, settings)."""
+
+    def make(**changes):
+        c = r1.Config(max_tokens=20, check_sync=True, **changes)
+        task = load_task("countdown", "short", tokenizer)
+        sampler = TransformersSampler(load_model(c.model, "float32"), tokenizer, [tokenizer.eos_token_id])
+        return (
+            r1.make_engine(load_model(c.model, "float32"), c),
+            sampler,
+            task,
+            task.module.generate_problems("test", 3, 0),
+            c,
+        )
+
+    return make
+
+
+def test_check_sync_stops_a_run_whose_sampler_has_other_weights(synced):
+    engine, sampler, *rest = synced()
+    check_sync(sampler, engine, *rest)
     torch.manual_seed(0)
+    weight = engine.module.model.layers[2].mlp.up_proj.weight
     with torch.no_grad():
-        policy.model.layers[2].mlp.up_proj.weight.add_(0.05 * torch.randn_like(policy.model.layers[2].mlp.up_proj.weight))
-    with pytest.raises(r1.UserError, match="does not have the trainer's weights"):
-        check()
-    rollout.sync_weights(policy)
-    check()
+        weight.add_(0.05 * torch.randn_like(weight))
+    with pytest.raises(UserError, match="does not have the trainer's weights"):
+        check_sync(sampler, engine, *rest)
+    sampler.sync_weights(engine.module)
+    check_sync(sampler, engine, *rest)
 
 
 @pytest.mark.parametrize("stage", [2, 3])
-def test_the_proof_of_the_sync_moves_the_weights_and_puts_them_back(stage, tokenizer):
+def test_the_proof_of_the_sync_moves_the_weights_and_puts_them_back(stage, synced):
     """A sync that is skipped fails it whatever the learning rate; one that works leaves no trace."""
-    import countdown_rewards as task
-
-    c = r1.Config(max_tokens=20, zero_stage=stage)
-    policy = r1.load_model(c.model, "float32")
-    sampler = r1.TransformersRollout(r1.load_model(c.model, "float32"), [0], 0, tokenizer)
-    engine = r1.make_engine(policy, c)
+    engine, sampler, *rest = synced(zero_stage=stage)
     before = weights(engine)
-    problems = task.generate_problems("test", 3, 0)
-    check = lambda: r1.check_sync(sampler, engine, problems, task, tokenizer, c, DEVICE, 0, 1)
-    r1.prove_sync(sampler, policy, check)
+    prove_sync(sampler, engine, *rest)
     for p, q in zip(before, weights(engine)):
         assert torch.equal(p, q)
     sampler.sync_weights = lambda policy: None
-    with pytest.raises(r1.UserError, match="does not have the trainer's weights"):
-        r1.prove_sync(sampler, policy, check)
+    with pytest.raises(UserError, match="does not have the trainer's weights"):
+        prove_sync(sampler, engine, *rest)
+
+
+def test_a_run_with_check_sync_passes_it_at_every_step(tmp_path):
+    path, _ = train(tmp_path, "c", steps=2, zero_stage=3, check_sync=True, save_every=0, learning_rate=1e-2)
+    assert len(records(path)) == 3

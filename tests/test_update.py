@@ -1,59 +1,29 @@
-"""The DeepSpeed update: the gradient is that of the formula, however the work is cut up."""
+"""The update: `main`'s step is AdamW on the formula, however the work is cut up and over however many processes."""
 
 import copy
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
+import two_processes
+from helpers import SMALL, TWO_PROCESSES, config, main, make_episodes, run, tiny_model, update
 
-import countdown_rewards as task
 import nano_r1 as r1
-
-RANK, WORLD, DEVICE = 0, 1, torch.device("cpu")
+from plumbing.models import gathered, load_model, load_policy, load_tokenizer
+from plumbing.processes import init_distributed
+from plumbing.sampler import Completion
+from plumbing.tasks import Reward, load_task
 
 
 @pytest.fixture(scope="module", autouse=True)
 def processes():
-    r1.start_processes()
-
-
-def tiny_model():
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(0)
-    return Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-            intermediate_size=32, tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=0,
-        )
-    )  # fmt: skip
-
-
-def make_episodes(count=12, seed=0):
-    """Episodes of a random policy, some of them with advantage 0."""
-    g = torch.Generator().manual_seed(seed)
-    draw = lambda n: torch.randint(1, 50, (n,), generator=g).tolist()
-    episodes = []
-    for i in range(count):
-        length = 1 + int(torch.randint(3, 20, (1,), generator=g))
-        completion = r1.Completion(draw(length), [-3.9] * length, "stop")
-        reward = {"reward": float(i % 3), "format_reward": 0.0, "answer_reward": 0.0, "why": ""}
-        advantage = 0.0 if i % 4 == 0 else float(torch.randn(1, generator=g))
-        episodes.append(r1.Episode({}, draw(3 + i % 3), completion, "", reward, advantage))
-    return episodes
-
-
-def config(**changes):
-    return r1.Config(**{"learning_rate": 1e-2, "zero_stage": 2, "micro_batch_tokens": 60, **changes})
+    init_distributed()
 
 
 def updated(c, episodes, model=None):
-    """Weights after one `update_policy`, and what it measured."""
-    model = model or tiny_model()
-    engine = r1.make_engine(model, c)
-    measured = r1.update_policy(engine, episodes, c, DEVICE, WORLD)
+    """Weights after one update, and what it measured."""
+    engine = r1.make_engine(model or tiny_model(), c)
+    measured = update(engine, episodes, c)
     return {name: p.detach().float().clone() for name, p in engine.module.named_parameters()}, measured
 
 
@@ -64,9 +34,9 @@ def formula_loss(model, episodes, c, ref=None):
         ids = torch.tensor([e.prompt_ids + e.completion.token_ids])
         log_probs = (model(ids).logits[0, :-1] / c.temperature).log_softmax(-1)
         chosen = log_probs[torch.arange(len(log_probs)), ids[0, 1:]][len(e.prompt_ids) - 1 :]
-        if c.mask_truncated and e.completion.finish_reason == "length":
+        if c.mask_truncated_completions and e.completion.finish_reason == "length":
             continue
-        weight = 1 / e.length if c.aggregate == "sequence_mean" else 1.0
+        weight = 1 / e.length if c.loss_agg_mode == "seq-mean-token-mean" else 1.0
         total = total - weight * (e.advantage * chosen).sum()
         entropy = -(log_probs.exp() * log_probs).sum(-1)[len(e.prompt_ids) - 1 :]
         total = total - weight * c.entropy_coef * entropy.sum()
@@ -75,9 +45,14 @@ def formula_loss(model, episodes, c, ref=None):
                 d = (ref(ids).logits[0, :-1] / c.temperature).log_softmax(-1)
             d = d[torch.arange(len(d)), ids[0, 1:]][len(e.prompt_ids) - 1 :] - chosen
             total = total + c.kl_coef * (d.exp() - 1 - d).sum()
-    counted = [e for e in episodes if not (c.mask_truncated and e.completion.finish_reason == "length")]
+    counted = [e for e in episodes if not (c.mask_truncated_completions and e.completion.finish_reason == "length")]
     tokens, rows = sum(e.length for e in counted), len(episodes)
-    return total / {"token_mean": tokens, "sequence_mean": rows, "constant": rows * c.max_tokens}[c.aggregate]
+    return (
+        total
+        / {"token-mean": tokens, "seq-mean-token-mean": rows, "seq-mean-token-sum-norm": rows * c.max_tokens}[
+            c.loss_agg_mode
+        ]
+    )
 
 
 def formula_step(c, episodes, ref=None):
@@ -100,8 +75,8 @@ def test_one_update_is_one_step_of_torch_adamw_on_the_formula(stage):
     c, episodes = config(zero_stage=stage), make_episodes()
     expected, loss, norm = formula_step(c, episodes)
     engine = r1.make_engine(tiny_model(), c)
-    measured = r1.update_policy(engine, episodes, c, DEVICE, WORLD)
-    with r1.gathered(engine.module):
+    measured = update(engine, episodes, c)
+    with gathered(engine.module):
         weights = {name: p.detach().clone() for name, p in engine.module.named_parameters()}
     assert_same(weights, expected)
     assert measured["loss"] == pytest.approx(loss, rel=1e-4)
@@ -109,11 +84,11 @@ def test_one_update_is_one_step_of_torch_adamw_on_the_formula(stage):
 
 
 ALGORITHMS = [
-    {"aggregate": "sequence_mean"},
-    {"aggregate": "constant", "max_tokens": 50},
+    {"loss_agg_mode": "seq-mean-token-mean"},
+    {"loss_agg_mode": "seq-mean-token-sum-norm", "max_tokens": 50},
     {"entropy_coef": 0.05},
-    {"mask_truncated": True},
-    {"mask_truncated": True, "aggregate": "sequence_mean", "entropy_coef": 0.05},
+    {"mask_truncated_completions": True},
+    {"mask_truncated_completions": True, "loss_agg_mode": "seq-mean-token-mean", "entropy_coef": 0.05},
 ]
 
 
@@ -132,7 +107,7 @@ def test_one_update_of_every_aggregation_is_one_step_on_its_formula(changes, bud
 
 def test_each_minibatch_is_a_step_of_its_own_on_its_own_groups():
     episodes = [e for e in make_episodes(8) if e.advantage]
-    c = config(loss="grpo_clip", minibatches=3, completions=2, cliprange=10.0)
+    c = config(loss_type="grpo_clip", minibatches=3, group_size=2, cliprange=10.0)
     both, _ = updated(c, episodes)
     model, old = tiny_model(), tiny_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=c.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
@@ -140,7 +115,9 @@ def test_each_minibatch_is_a_step_of_its_own_on_its_own_groups():
         total = 0.0
         for e in part:
             ids = torch.tensor([e.prompt_ids + e.completion.token_ids])
-            chosen = lambda m: m(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[len(e.prompt_ids) - 1 :]
+            chosen = lambda m: (
+                m(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[len(e.prompt_ids) - 1 :]
+            )
             total = total - e.advantage * (chosen(model) - chosen(old).detach()).exp().sum()
         optimizer.zero_grad()
         (total / sum(e.length for e in part)).backward()
@@ -166,11 +143,11 @@ def test_the_sampler_s_mismatch_is_logged_as_difference_ratio_and_effective_samp
 def test_the_gradient_norm_is_that_of_this_step():
     c, episodes = config(max_grad_norm=0.01), make_episodes()
     engine = r1.make_engine(tiny_model(), c)
-    first = r1.update_policy(engine, episodes, c, DEVICE, WORLD)["grad_norm"]
+    first = update(engine, episodes, c)["grad_norm"]
     other = [copy.copy(e) for e in episodes]
     for e in other:
         e.advantage *= 10
-    second = r1.update_policy(engine, other, c, DEVICE, WORLD)["grad_norm"]
+    second = update(engine, other, c)["grad_norm"]
     assert second > 5 * first  # ten times the advantages, nearly the same weights
 
 
@@ -208,7 +185,7 @@ def test_a_step_without_signal_changes_nothing_from_a_fresh_optimizer():
 def test_the_stop_token_gets_gradient():
     episode = make_episodes(2)[1]
     episode.advantage = 1.0
-    stop = r1.Completion([5, 6, 0], [-3.9] * 3, "stop")
+    stop = Completion([5, 6, 0], [-3.9] * 3, "stop")
     episode.completion = stop
     before = tiny_model()
     weights, _ = updated(config(), [episode])
@@ -226,7 +203,7 @@ def test_the_kl_penalty_pulls_towards_the_reference_with_the_formula_s_gradient(
     with torch.no_grad():
         for p in ref.parameters():
             p.add_(0.05 * torch.randn_like(p))
-    r1.add_log_probs(ref, episodes, "ref_log_probs", c, DEVICE)
+    r1.add_log_probs(ref, episodes, "ref_log_probs", c)
     weights, measured = updated(c, episodes)
     expected, loss, _ = formula_step(c, episodes, ref)
     assert_same(weights, expected, tolerance=5e-5)
@@ -235,13 +212,13 @@ def test_the_kl_penalty_pulls_towards_the_reference_with_the_formula_s_gradient(
 
 def test_the_first_epoch_of_grpo_clip_is_the_plain_policy_gradient():
     episodes = make_episodes()
-    clipped, measured = updated(config(loss="grpo_clip"), episodes)
+    clipped, measured = updated(config(loss_type="grpo_clip"), episodes)
     assert_same(clipped, updated(config(), episodes)[0])
     assert measured["clip_ratio/low"] == measured["clip_ratio/high"] == 0
 
 
 def test_later_epochs_of_grpo_clip_clip():
-    _, measured = updated(config(loss="grpo_clip", epochs=4, cliprange=0.01), make_episodes())
+    _, measured = updated(config(loss_type="grpo_clip", epochs=4, cliprange=0.01), make_episodes())
     assert measured["clip_ratio/low"] > 0 and measured["clip_ratio/high"] > 0
 
 
@@ -262,74 +239,33 @@ def test_bfloat16_weights_with_float32_master_weights_train():
     assert any(not torch.equal(weights[n], p.bfloat16().float()) for n, p in tiny_model().named_parameters())
 
 
-SEVERAL_STEPS = {"aggregate": "sequence_mean", "entropy_coef": 0.02, "minibatches": 3, "completions": 2, "epochs": 2}
-CASES = {  # ZeRO stage, every other episode without signal, other settings
-    "plain": (2, False, {}),
-    "silent": (2, True, {}),
-    "sharded": (3, False, {}),
-    "sharded, in chunks": (3, False, {}),
-    "gspo": (2, False, {"loss": "gspo", **SEVERAL_STEPS}),
-    "constant": (2, False, {"aggregate": "constant"}),
-}
-
-
 def test_two_processes_give_the_weights_of_one(tmp_path):
     """Uneven shares too: one process's completions are twice as many micro-batches, or all without signal."""
-    script = tmp_path / "two.py"
-    script.write_text(
-        "import sys, json, torch, torch.distributed as dist\n"
-        "sys.path[:0] = ['.', 'tests']\n"
-        "import nano_r1 as r1, test_update as t\n"
-        "rank, world, device = r1.start_processes()\n"
-        "result = {}\n"
-        "for case, (stage, silent, changes) in t.CASES.items():\n"
-        "    episodes = t.make_episodes()\n"
-        "    for e in episodes[1::2]:\n"
-        "        e.advantage = 0.0 if silent else e.advantage\n"
-        "    r1.LOGITS_AT_ONCE = 50 * 7 if 'chunks' in case else 10**9\n"
-        "    c = t.config(zero_stage=stage, **changes)\n"
-        "    groups = [episodes[start : start + 2] for start in range(0, 12, 2)][rank::world]\n"
-        "    mine = [e for group in groups for e in group]\n"
-        "    engine = r1.make_engine(t.tiny_model(), c)\n"
-        "    m = r1.update_policy(engine, mine, c, device, world)\n"
-        "    with r1.gathered(engine.module):\n"
-        "        w = {n: p.detach().flatten().tolist() for n, p in engine.module.named_parameters()}\n"
-        "    result[case] = (w, m['loss'], m['grad_norm'], m['entropy'])\n"
-        "if rank == 0:\n"
-        "    json.dump(result, open(sys.argv[1], 'w'))\n"
-        "r1.stop_processes()\n"
-    )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run([*torchrun, script, tmp_path / "w.json"], capture_output=True, text=True, timeout=180)
+    done = run(tmp_path / "w.json", launcher=TWO_PROCESSES, script="tests/two_processes.py")
     assert done.returncode == 0, done.stderr[-6000:]
-    for case, (weights, loss, norm, entropy) in json.load(open(tmp_path / "w.json")).items():
-        _, silent, changes = CASES[case]
-        episodes = make_episodes()
-        for e in episodes[1::2]:
-            e.advantage = 0.0 if silent else e.advantage
-        expected, measured = updated(config(**changes), episodes)
+    for case, (weights, measured) in json.loads((tmp_path / "w.json").read_text()).items():
+        expected, alone = updated(config(**two_processes.CASES[case][2]), two_processes.episodes_of(case))
         assert_same({n: torch.tensor(v).view_as(expected[n]) for n, v in weights.items()}, expected, tolerance=3e-5)
-        assert loss == pytest.approx(measured["loss"], rel=1e-4), case
-        assert norm == pytest.approx(measured["grad_norm"], rel=1e-3), case
+        assert measured["loss"] == pytest.approx(alone["loss"], rel=1e-4), case
+        assert measured["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-3), case
 
 
 def rewarded(rewards):
-    verdict = lambda r: {"reward": r, "format_reward": 0.0, "answer_reward": 0.0, "why": ""}
-    return [r1.Episode({"place": i}, [1], r1.Completion([1], [0.0], "stop"), "", verdict(r)) for i, r in enumerate(rewards)]
+    reward = lambda r: Reward(r, 0.0, 0.0, "")
+    return [r1.Episode({"place": i}, [1], Completion([1], [0.0], "stop"), "", reward(r)) for i, r in enumerate(rewards)]
 
 
-def test_a_batch_is_filled_with_the_groups_that_have_a_signal_first():
-    c = config(questions=2, completions=2, sampling_rounds=3)
+@pytest.mark.parametrize("m, chosen", [(2, [2, 3, 6, 7]), (3, [2, 3, 6, 7, 0, 1])])
+def test_dynamic_sampling_selects_the_groups_that_have_a_signal_first(m, chosen):
+    c = config(prompts_per_step=m, group_size=2, max_num_gen_batches=3)
     episodes = rewarded([1, 1, 0, 2, 0, 0, 1, 0])  # groups without, with, without, with a signal
-    assert r1.count_signals(episodes, c) == 2
-    assert [e.problem["place"] for e in r1.fill_batch(episodes, c, 0, 1)] == [2, 3, 6, 7]
-    c = config(questions=3, completions=2, sampling_rounds=3)
-    assert [e.problem["place"] for e in r1.fill_batch(episodes, c, 0, 1)] == [2, 3, 6, 7, 0, 1]
+    assert [r1.has_signal(group) for group in r1.groups_of(episodes, c)] == [False, True, False, True]
+    assert [e.problem["place"] for e in r1.select_groups(episodes, c)] == chosen
 
 
 def test_without_dynamic_sampling_the_batch_is_what_was_sampled():
     episodes = rewarded([1, 1, 0, 2])
-    assert r1.fill_batch(episodes, config(questions=2, completions=2), 0, 1) is episodes
+    assert r1.select_groups(episodes, config(prompts_per_step=2, group_size=2)) is episodes
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}], ids=["all weights", "lora"])
@@ -338,7 +274,7 @@ def test_gradient_checkpointing_recomputes_and_changes_nothing(changes, tmp_path
     results, passes = [], []
     for recompute in (False, True):
         c = config(model=str(tmp_path), gradient_checkpointing=recompute, micro_batch_tokens=10_000, **changes)
-        model, count = r1.load_policy(c), []
+        model, count = load_policy(c, None, torch.device("cpu")), []
         next(m for m in model.modules() if type(m).__name__ == "Qwen2DecoderLayer").mlp.register_forward_pre_hook(
             lambda *_: count.append(1)
         )
@@ -349,12 +285,91 @@ def test_gradient_checkpointing_recomputes_and_changes_nothing(changes, tmp_path
 
 
 def test_rewards_of_a_step_become_advantages_of_its_episodes():
-    problem = {"nums": [1, 2, 4], "target": 7}
+    c, problem = config(group_size=4), {"nums": [1, 2, 4], "target": 7}
+    task = load_task("countdown", "short", load_tokenizer(c.model))
     texts = ["\n</think>\n<answer>1+2+4</answer>", "\n</think>\n<answer>1*2*4</answer>", "?", "?"]
-    episodes = [r1.Episode(problem, [1], r1.Completion([1], [0.0], "stop"), text) for text in texts]
-    r1.score(episodes, task, config(completions=4))
-    r1.add_advantages(episodes, config(completions=4))
+    episodes = [r1.Episode(problem, [1], Completion([1], [0.0], "stop"), text) for text in texts]
+    r1.compute_rewards(episodes, task)
+    r1.compute_advantages(episodes, c)
     rewards = torch.tensor([2.0, 1.0, 0.0, 0.0])
     expected = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
     assert [e.advantage for e in episodes] == pytest.approx(expected.tolist(), rel=1e-5)
-    assert [e.reward["why"] for e in episodes][:2] == ["correct", "equals 8, not 7"]
+    assert [e.reward.why for e in episodes][:2] == ["correct", "equals 8, not 7"]
+
+
+# The whole loop
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(settings, the completions of each step as they were sampled, the final model) of two steps of `main`.
+
+    Two minibatches each, so that the ratio is not 1 in the second one; from step 2 on the KL is not 0 either.
+    """
+    settings = {**SMALL, "steps": 2, "minibatches": 2, "kl_coef": 0.5, "warmup_steps": 2, "eval_problems": 1}
+    settings |= {"out": str(tmp_path_factory.mktemp("out")), "name": "a", "learning_rate": 1e-3, "temperature": 0.9}
+    sampled, compute_rewards = [], r1.compute_rewards
+
+    def seen(episodes, *args):
+        compute_rewards(episodes, *args)
+        if len(episodes) == 16:  # not the evaluation's
+            sampled.append([copy.copy(e) for e in episodes])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(r1, "compute_rewards", seen)
+        path, _ = main(**settings)
+    return r1.Config(**settings), sampled, load_model(path / "model", "float32")
+
+
+def paper_step(model, reference, optimizer, groups, c, lr):
+    """GRPO as the paper has it, on a step's groups of (prompt, completion, reward), in float64: eq. 3 and 4, PPO's clip."""
+
+    def log_probs(m, prompt, completion):
+        logits = m(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / c.temperature
+        return torch.distributions.Categorical(logits=logits).log_prob(torch.tensor(completion))
+
+    with torch.no_grad():
+        old = [[log_probs(model, p, o) for p, o, _ in group] for group in groups]
+        ref = [[log_probs(reference, p, o) for p, o, _ in group] for group in groups]
+    half = len(groups) // 2
+    for part in (slice(0, half), slice(half, None)):
+        losses = []
+        for group, olds, refs in zip(groups[part], old[part], ref[part]):
+            r = torch.tensor([reward for _, _, reward in group], dtype=torch.float64)
+            advantages = (r - r.mean()) / (r.std() + c.advantage_eps)
+            for (prompt, completion, _), a, old_one, ref_one in zip(group, advantages, olds, refs):
+                new = log_probs(model, prompt, completion)
+                rho, d = (new - old_one).exp(), ref_one - new
+                clipped = torch.clip(rho, 1 - c.cliprange, 1 + c.cliprange)
+                losses.append((-torch.min(rho * a, clipped * a) + c.kl_coef * (d.exp() - 1 - d)).mean())
+        optimizer.zero_grad()
+        (sum(losses) / len(losses)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+
+
+def test_two_steps_of_main_are_torch_adamw_on_the_paper_s_equations(trained):
+    c, sampled, final = trained
+    model, reference = (load_model(c.model, "float32").double() for _ in range(2))
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
+    for lr, episodes in zip((0.5e-3, 1e-3 * 0.5), sampled, strict=True):  # warm-up to step 2, decay from step 1
+        rows = [(e.prompt_ids, e.completion.token_ids, e.reward.total) for e in episodes]
+        paper_step(model, reference, optimizer, [rows[i : i + 4] for i in range(0, 16, 4)], c, lr)
+    moved = lambda m: torch.cat([(p - q).flatten() for p, q in zip(m.double().parameters(), reference.parameters())])
+    theirs, ours = moved(model).detach(), moved(final).detach()
+    assert theirs.norm() > 0.1
+    assert (ours - theirs).norm() < 1e-3 * theirs.norm()
+
+
+def test_two_steps_of_main_are_those_of_the_update_that_these_tests_use(trained):
+    """helpers.update repeats main's lines; bit for bit, so that neither can drift from the other."""
+    c, sampled, final = trained
+    engine, reference = (load_policy(c, None, torch.device("cpu")) for _ in range(2))
+    engine = r1.make_engine(engine, c)
+    for step, episodes in enumerate(sampled, start=1):
+        r1.compute_advantages(episodes, c)
+        r1.set_learning_rate(engine, c, step)
+        update(engine, episodes, c, reference.eval())
+    for p, q in zip(engine.module.parameters(), final.parameters()):
+        assert torch.equal(p, q)

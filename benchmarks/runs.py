@@ -1,0 +1,121 @@
+"""What the benchmarks share: runs of nano_r1.py, started, gone on with or found complete; models to sample from.
+
+No benchmark by itself.
+"""
+
+import dataclasses
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+OUT = os.path.join(ROOT, "out")
+
+
+def config_of(flags):
+    """The `Config` that these flags (one text) give. Raises UserError, or SystemExit for a flag that does not exist."""
+    from nano_r1 import Config
+    from plumbing.settings import parse_args
+
+    return parse_args(Config, "nano_r1.py", "", shlex.split(flags))
+
+
+def train(path, flags, seed, quiet=False):
+    """Make sure that the run in directory `path` is complete; returns `path`.
+
+    A run that was interrupted goes on; one that is there with other settings ends the program with a sentence. With
+    `quiet` the run's output is shown only if it fails. cost.json, written last, has seconds, date and commit.
+    """
+    where = ["--seed", str(seed), "--out", os.path.dirname(path), "--name", os.path.basename(path)]
+    started = os.path.exists(os.path.join(path, "config.json"))
+    if started:
+        check_settings(path, shlex.join([*shlex.split(flags), *where]))
+    if os.path.exists(os.path.join(path, "cost.json")):
+        return path
+    command = [sys.executable, "nano_r1.py", *(["--resume", path] if started else [*shlex.split(flags), *where])]
+    if not quiet:
+        print("$", shlex.join(command), flush=True)
+    start = time.time()
+    done = subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True)
+    if done.returncode:
+        sys.exit(f"$ {shlex.join(command)}\n{(done.stdout or '')[-2000:]}\n{(done.stderr or '')[-4000:]}".strip())
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    cost = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d"), "commit": commit.stdout.strip()}
+    with open(os.path.join(path, "cost.json"), "w") as file:
+        json.dump(cost, file)
+    return path
+
+
+def check_settings(path, flags):
+    """End the program if the run in `path` was started with other settings: an old one would be taken for a new one."""
+    from plumbing.settings import RESUMABLE
+
+    with open(os.path.join(path, "config.json")) as file:
+        saved = json.load(file)
+    wanted = dataclasses.asdict(config_of(flags))
+    names = [n for n in {**wanted, **saved} if n not in (set(RESUMABLE) - {"steps"}) and wanted.get(n) != saved.get(n)]
+    if names:
+        sys.exit(f"{path} is a run with other settings ({', '.join(names)}): delete it, or take another --out.")
+
+
+def cost(path):
+    with open(os.path.join(path, "cost.json")) as file:
+        return json.load(file)
+
+
+def records(path):
+    """The objects of a run's metrics.jsonl; the first is the evaluation before training."""
+    with open(os.path.join(path, "metrics.jsonl")) as file:
+        return [json.loads(line) for line in file]
+
+
+def model_of(path):
+    """The directory of a run's trained model; a model's directory is its own."""
+    inside = os.path.join(path, "model")
+    return inside if os.path.isdir(inside) else path
+
+
+def problem_key(task_name):
+    """A function of a problem: what makes two problems of that task the same."""
+    from plumbing.tasks import import_task
+
+    return getattr(import_task(task_name), "problem_key", lambda problem: json.dumps(problem, sort_keys=True))
+
+
+def problems_trained_on(path, key):
+    """The keys of the problems of every episode of a run; none where there are no episodes."""
+    seen, episodes = set(), os.path.join(path, "episodes")
+    for name in os.listdir(episodes) if os.path.isdir(episodes) else ():
+        with open(os.path.join(episodes, name)) as file:
+            seen |= {key(json.loads(line)["problem"]) for line in file}
+    return seen
+
+
+def load_sampler(config):
+    """(sampler, policy, task) of `config.model`; `sampler.sync_weights(other)` makes it sample from another model."""
+    import nano_r1 as r1
+    from plumbing.tasks import MAX_PROMPT
+
+    device = r1.init_distributed()
+    task = r1.load_task(config.task, config.prompt, r1.load_tokenizer(config.model))
+    policy = r1.load_policy(config, None, device).eval()
+    return r1.make_sampler(config, policy, task, MAX_PROMPT + config.max_tokens), policy, task
+
+
+def spread(values, digits=3):
+    """`mean (smallest to largest)`; of one value alone itself, of none nothing."""
+    if len(set(values)) < 2:
+        return f"{values[0]:.{digits}f}" if values else ""
+    return f"{statistics.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def table(lines):
+    """A Markdown table from rows of cells, the first the header."""
+    rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
