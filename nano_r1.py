@@ -162,7 +162,7 @@ from plumbing.models import find, gathered, initialize_deepspeed, load_policy, l
 from plumbing.models import load_tokenizer, merged_weights, stop_token_ids, vocabulary_size
 from plumbing.oom import oom_advice, vllm_advice
 from plumbing.processes import all_gather_object, all_reduce, derive_seed, init_distributed, shutdown_hooks
-from plumbing.processes import catch_signals, release_signals, stop_requested
+from plumbing.processes import catch_signals, signals_restored, stop_requested
 from plumbing.record import RunLog, Timer
 from plumbing.sampler import Completion, TransformersSampler, sampler_kind
 from plumbing.settings import run_script
@@ -791,13 +791,14 @@ def evaluate_only(sampler, problems, task, config, log):
 
 
 # %%
+@signals_restored()
 def main(config):
     """Evaluate, train, evaluate again, save. Returns the run's directory."""
     device = init_distributed()
+    checkpoint, start = resume_point(config)  # (None, 0), but for --resume
     tokenizer = load_tokenizer(config.model)
     task = load_task(config.task, config.prompt, tokenizer)  # prompts, problems, the verifier
     data = load_data(task, config)
-    checkpoint, start = resume_point(config)  # (None, 0), but for --resume
     policy = load_policy(config, checkpoint, device)  # the model that is trained
     log = RunLog(config)  # the run's directory, the console, the curves
     log.print_header(policy, task, data)
@@ -886,7 +887,6 @@ def main(config):
         if stopping:
             break
 
-    release_signals()
     if not stopping:
         save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
     log.print_summary(stopping)

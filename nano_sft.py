@@ -86,7 +86,8 @@ from plumbing.curves import TUNING_PANELS
 from plumbing.data import load_rows
 from plumbing.evaluation import Meters
 from plumbing.models import context_length, load_policy, load_tokenizer
-from plumbing.processes import all_reduce, catch_signals, derive_seed, init_distributed, release_signals, stop_requested
+from plumbing.processes import all_reduce, catch_signals, derive_seed, init_distributed, signals_restored
+from plumbing.processes import stop_requested
 from plumbing.record import RunLog, Timer
 from plumbing.settings import run_script
 from plumbing.tasks import drop_long_prompts, encode_prompt, load_problems, load_task
@@ -195,9 +196,11 @@ def validate(step, sampler, policy, problems, task, log):
 
 
 # %%
+@signals_restored()
 def main(config):
     """Validate, fine-tune, validate again, save. Returns the run's directory."""
     device = init_distributed()
+    checkpoint, start = resume_point(config)
     if config.batch_size % dist.get_world_size():
         raise UserError(f"--batch_size {config.batch_size} cannot be shared by {dist.get_world_size()} processes.")
     tokenizer = load_tokenizer(config.model)
@@ -205,7 +208,6 @@ def main(config):
     _, problems = load_problems(task, None, config.eval_data, config.eval_problems, config.seed, train=False)
     problems, max_length = drop_long_prompts(problems, task, config.max_tokens, context_length(config.model))
     rows, left_out = load_examples(config, tokenizer)
-    checkpoint, start = resume_point(config)
     policy = load_policy(config, checkpoint, device)
     log = RunLog(config, TUNING_PANELS)
     log.print_tuning_header(rows, left_out, task, problems)
@@ -237,7 +239,6 @@ def main(config):
             save_checkpoint(engine, tokenizer, log.checkpoints, step, config)
         if stopping:
             break
-    release_signals()
     if not stopping:
         save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
     log.print_summary(stopping)

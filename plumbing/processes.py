@@ -4,6 +4,7 @@ DeepSpeed reduces the gradients; otherwise the processes exchange a few sums and
 no launcher and no port.
 """
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -109,10 +110,14 @@ def catch_signals():
             previous_handlers[number] = signal.signal(number, on_signal)
 
 
-def release_signals():
-    """Undo `catch_signals`: in a notebook Ctrl-C works as usual after the run."""
-    while previous_handlers:
-        signal.signal(*previous_handlers.popitem())
+@contextlib.contextmanager
+def signals_restored():
+    """Undo `catch_signals` at the end, whatever happened: a notebook goes on after the run. Decorates a `main`."""
+    try:
+        yield
+    finally:
+        while previous_handlers:
+            signal.signal(*previous_handlers.popitem())
 
 
 def stop_requested():
