@@ -4,16 +4,14 @@ One problem of the built-in generator, and one completion that earns the full re
 opened `<think>`):
 
     question: Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs does Iris have left?
-    answer:   64+33=<<64+33=97>>97
-              97-40=<<97-40=57>>57
-              #### 57
+    answer:   64+33=<<64+33=97>>97\n97-40=<<97-40=57>>57\n#### 57
 
     64+33=97
     97-40=57
     </think>
     <answer>57</answer>
 
-The reward (0 to 2) is a sum of two parts; what a task module holds is listed in countdown_rewards.py:
+The reward (0 to 2) is a sum of two parts:
     format 1.0  thinking, `</think>`, then one answer block that holds a bare number: -7, 43,500, 7.0, 7/14
            0.5  the same tags, but something else, or something besides the number: $8,400, 72 degrees, \boxed{72}
            0.0  anything else
@@ -25,11 +23,8 @@ How a number is read (`parse_number`), as an exact fraction: 7, 7.0 and 14/2 are
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
     refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08), words that change the
               number (5 million, 2 and a half), a unit of one letter (5k, 5x), digits other than 0-9, x = 72
-A refused answer pays nothing and `why` says what was wrong. No text is executed, and none takes more than linear time.
-
-Measured on 500 completions of other people's models with their verdicts: `lenient` agrees with 498 (99.6%). Both
-disagreements are completions that ran out of tokens just after the right number: ours counts it, theirs wants it in a
-finished box or answer block. All 3,319 gold answers we looked at (GSM8K's test split, 2,000 of train) are read.
+A refused answer pays nothing, and `why` says what was wrong. No text is executed, and none takes more than linear
+time. Measured against other people's verdicts: docs/agreement.md.
 """
 
 import random
@@ -37,79 +32,59 @@ import re
 import zlib
 from fractions import Fraction
 
-from countdown_rewards import Prompt, format_reward, hold_out, last_answer, load_rows, render, strip_end, verdict
+from plumbing.data import read_problems, text_column
+from plumbing.tasks import Prompt, format_reward, last_answer, make_reward, render, strip_end
 
-# %% [markdown]
-# ## The problems
+# ---- The problems
 
-# %%
 BUILT_IN = {"train": 16_384, "test": 512}  # sizes of the generated splits
 NAMES = "Ava Ben Carla Dan Ella Finn Grace Hugo Iris Jack Kira Leo Mia Noah Olga Paul".split()
 THINGS = "apples books cards coins eggs flowers marbles pencils shells stamps stickers toys".split()
-# A story, and the steps that solve it: a letter stands for the number of that name, r1 for the result of step 1.
+# A story, and below it the steps that solve it: a is the number put in for {a}, r1 the result of step 1.
 # a, b, c are drawn from 2 to 99, the others from 2 to 12, until every result is a whole number from 1 to 999.
-STORIES = [
-    (
-        "{A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x} does {A} have left?",
-        "a+b r1-c",
-    ),
-    ("{A} picks {a} {x} on Monday and {k} times as many on Tuesday. How many {x} does {A} pick in all?", "a*k a+r1"),
-    ("{A} sells {a} {x} in April and half as many in May. How many {x} does {A} sell altogether?", "a/2 a+r1"),
-    ("A box holds {k} {x}. {A} fills {m} boxes and has {a} {x} left over. How many {x} are there in all?", "m*k r1+a"),
-    ("{A} buys {k} {x} at {m} dollars each and pays with {a} dollars. How many dollars does {A} get back?", "k*m a-r1"),
-    (
-        "{A} reads {k} pages a day from Monday to Friday and {a} pages at the weekend. How many pages is that?",
-        "k*5 r1+a",
-    ),
-    ("{A} has {a} {x}. {B} has {b} more than {A}. How many {x} do they have together?", "a+b a+r1"),
-    ("{A} has {a} {x}, {b} fewer than {B}. How many {x} do they have together?", "a+b a+r1"),
-    (
-        "{A} shares {a} {x} equally among {k} friends and gives each of them {m} more. How many {x} does each get?",
-        "a/k r1+m",
-    ),
-    (
-        "{A} bakes {a} cakes and eats {k} of them. The others go on {m} plates, equally many on each. "
-        "How many are on a plate?",
-        "a-k r1/m",
-    ),
-    (
-        "{A} earns {k} dollars an hour and works {m} hours a day. How many dollars does {A} earn in {h} days?",
-        "k*m r1*h",
-    ),
-    (
-        "A bus carries {a} people. At the first stop {b} get off and {c} get on. How many people are on the bus now?",
-        "a-b r1+c",
-    ),
-    (
-        "{A} saves {k} dollars a week for a bicycle that costs {a} dollars. "
-        "How many are still missing after {m} weeks?",
-        "k*m a-r1",
-    ),
-    (
-        "A hall has {k} rows of {m} chairs. {a} people sit down, one on each chair. How many chairs are free?",
-        "k*m r1-a",
-    ),
-    (
-        "{A} buys {k} {x} at {m} dollars each and {h} {y} at {j} dollars each. How many dollars does {A} pay?",
-        "k*m h*j r1+r2",
-    ),
-    ("{A} is {a} years old and {B} is {k} times as old. How old will {B} be in {m} years?", "a*k r1+m"),
-    (
-        "{A} runs {k} miles on each of {m} days, {B} runs {h} miles on each of {j} days. "
-        "How many more miles does {A} run?",
-        "k*m h*j r1-r2",
-    ),
-    (
-        "{A} has {a} {x}. {A} gives half of them to {B}, buys {b} and loses {k}. How many {x} does {A} have now?",
-        "a/2 r1+b r2-k",
-    ),
-    (
-        "A farm has {k} pens with {m} sheep in each and {h} pens with {j} goats in each. {a} animals are sold. "
-        "How many are left?",
-        "k*m h*j r1+r2 r3-a",
-    ),
-    ("{A} needs {a} {x} and has {b}. They are sold in packs of {k}. How many packs must {A} buy?", "a-b r1/k"),
-]
+STORIES = """
+{A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x} does {A} have left?
+    a+b r1-c
+{A} picks {a} {x} on Monday and {k} times as many on Tuesday. How many {x} does {A} pick in all?
+    a*k a+r1
+{A} sells {a} {x} in April and half as many in May. How many {x} does {A} sell altogether?
+    a/2 a+r1
+A box holds {k} {x}. {A} fills {m} boxes and has {a} {x} left over. How many {x} are there in all?
+    m*k r1+a
+{A} buys {k} {x} at {m} dollars each and pays with {a} dollars. How many dollars does {A} get back?
+    k*m a-r1
+{A} reads {k} pages a day from Monday to Friday and {a} pages at the weekend. How many pages is that?
+    k*5 r1+a
+{A} has {a} {x}. {B} has {b} more than {A}. How many {x} do they have together?
+    a+b a+r1
+{A} has {a} {x}, {b} fewer than {B}. How many {x} do they have together?
+    a+b a+r1
+{A} shares {a} {x} equally among {k} friends and gives each of them {m} more. How many {x} does each get?
+    a/k r1+m
+{A} bakes {a} cakes and eats {k} of them. The others go on {m} plates, equally many on each. How many are on a plate?
+    a-k r1/m
+{A} earns {k} dollars an hour and works {m} hours a day. How many dollars does {A} earn in {h} days?
+    k*m r1*h
+A bus carries {a} people. At the first stop {b} get off and {c} get on. How many people are on the bus now?
+    a-b r1+c
+{A} saves {k} dollars a week for a bicycle that costs {a} dollars. How many are still missing after {m} weeks?
+    k*m a-r1
+A hall has {k} rows of {m} chairs. {a} people sit down, one on each chair. How many chairs are free?
+    k*m r1-a
+{A} buys {k} {x} at {m} dollars each and {h} {y} at {j} dollars each. How many dollars does {A} pay?
+    k*m h*j r1+r2
+{A} is {a} years old and {B} is {k} times as old. How old will {B} be in {m} years?
+    a*k r1+m
+{A} runs {k} miles on each of {m} days, {B} runs {h} miles on each of {j} days. How many more miles does {A} run?
+    k*m h*j r1-r2
+{A} has {a} {x}. {A} gives half of them to {B}, buys {b} and loses {k}. How many {x} does {A} have now?
+    a/2 r1+b r2-k
+A farm has {k} pens with {m} sheep in each and {h} pens with {j} goats in each. {a} animals are sold. How many are left?
+    k*m h*j r1+r2 r3-a
+{A} needs {a} {x} and has {b}. They are sold in packs of {k}. How many packs must {A} buy?
+    a-b r1/k
+""".strip().splitlines()
+STORIES = list(zip(STORIES[::2], map(str.strip, STORIES[1::2])))
 
 
 def solve(steps, numbers):
@@ -163,31 +138,20 @@ MAX_TEXT = 100_000  # characters in the question or the answer of a row; the lon
 def load_problems(split, source=None, seed=0):
     """Problems as dicts with `question` and `answer` (str), the worked solution that ends in `#### 57`.
 
-    Args:
-        split: "train", "test", or "all" (an evaluation set: every row of a file, or the hub's test split).
-        source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else a file's path.
-        seed: of the generator, and of the shuffle that picks the held-out rows of a file.
-    Raises:
-        ValueError: one sentence saying which file, which row, what was expected.
+    source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else a file's path.
+    What is wrong with a source is a ValueError, one sentence; `split` and `seed` are any task's (docs/own_task.md).
     """
     if source is None:
         # The test problems are the same 512 for every seed, so that runs can be compared.
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
-    hub_split = "train" if split == "train" else "test"
-    problems = []
-    for number, row in enumerate(load_rows(source, ("question", "answer"), HUB_DATASET, hub_split), start=1):
-        problem = {"question": row["question"], "answer": row["answer"]}
-        try:
-            for name, text in problem.items():
-                if not isinstance(text, str) or not text.strip():
-                    raise ValueError(f"expected text as {name}, got {text!r:.80}")
-                if len(text) > MAX_TEXT:
-                    raise ValueError(f"expected at most {MAX_TEXT:,} characters as {name}, got {len(text):,}")
-            gold(problem)
-        except ValueError as error:
-            raise ValueError(f"{source}, row {number}: {error}.") from None
-        problems.append(problem)
-    return problems if source == "hub" else hold_out(problems, split, source, seed)
+    return read_problems(split, source, seed, ("question", "answer"), _problem, HUB_DATASET)
+
+
+def _problem(row):
+    """The two columns; ValueError if they are not what they should be."""
+    problem = {name: text_column(row, name, MAX_TEXT) for name in ("question", "answer")}
+    gold(problem)
+    return problem
 
 
 def gold(problem):
@@ -200,10 +164,8 @@ def gold(problem):
         raise ValueError(f"expected an answer that ends in #### and a number, got {got}") from None
 
 
-# %% [markdown]
-# ## The prompt
+# ---- The prompt
 
-# %%
 INSTRUCTIONS = (
     "{question}\n\nThink step by step inside <think> </think> tags, then give only the final number inside "
     "<answer> </answer> tags, for example <answer>42</answer>."
@@ -220,8 +182,7 @@ PROMPTS = {
 
 def format_prompt(problem, tokenizer, style="short"):
     """The prompt as text: the user's turn in the model's chat template, the assistant's turn begun."""
-    prompt = PROMPTS[style]
-    return render(prompt, prompt.text.format(**problem), tokenizer)
+    return render(PROMPTS[style], problem, tokenizer)
 
 
 def subgroups(problem):
@@ -230,10 +191,8 @@ def subgroups(problem):
     return [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
 
 
-# %% [markdown]
-# ## The reward
+# ---- The reward
 
-# %%
 MAX_ANSWER = 200  # characters; a longer answer block is not one number
 # Digits in groups of three (one kind of separator) or in one run, at most 30; then decimals or a denominator.
 NUMBER = (
@@ -260,13 +219,13 @@ def reward(completion, problem, style="short"):
     """Score one completion of `format_prompt(problem, tokenizer, style)`: a `Reward`. Never raises, never hangs."""
     prompt = PROMPTS[style]
     text, expected = strip_end(completion), gold(problem)
-    form = format_reward(text, prompt, is_bare_number)
+    form = format_reward(text, prompt, lambda answer: BARE.fullmatch(answer.strip().translate(SPACES)))
     try:
         value = parse_number(last_answer(text, prompt))
         right, why = value == expected, f"is {value!s:.40}, not {expected!s:.40}"
     except ValueError as error:
         right, why = False, str(error)
-    return verdict(form, right, why, prompt)
+    return make_reward(prompt, form, right, why)
 
 
 def final_answer(completion, problem, style="short"):
@@ -275,10 +234,6 @@ def final_answer(completion, problem, style="short"):
         return str(parse_number(last_answer(strip_end(completion), PROMPTS[style])))
     except ValueError:
         return None
-
-
-def is_bare_number(answer):
-    return BARE.fullmatch(answer.strip().translate(SPACES)) is not None
 
 
 def parse_number(text):

@@ -41,12 +41,11 @@ import sys
 import threading
 import time
 
-from countdown_rewards import Prompt, hold_out, load_rows, render, verdict
+from plumbing.data import read_problems, text_column
+from plumbing.tasks import Prompt, make_reward, render
 
-# %% [markdown]
-# ## The problems
+# ---- The problems
 
-# %%
 HUB_DATASET = "hiyouga/math12k"  # MATH's problems: 12,000 to train on, and the 500 of MATH-500 to test on
 MAX_PROBLEM = 20_000  # characters
 MAX_ANSWER = 500  # characters; the longest answer of MATH-500 has 53
@@ -55,35 +54,25 @@ MAX_ANSWER = 500  # characters; the longest answer of MATH-500 has 53
 def load_problems(split, source=None, seed=0):
     """Problems as dicts with `problem` and `answer` (str), and with `level` and `subject` where the source has them.
 
-    Args:
-        split: "train", "test", or "all" (an evaluation set: every row of a file, or the hub's test split).
-        source: "hub" for `hiyouga/math12k`, else a file's path. There is no generator of competition problems.
-        seed: of the shuffle that picks the held-out rows of a file.
-    Raises:
-        ValueError: one sentence saying which file, which row, what was expected; or that math-verify does not work.
+    source: "hub" for `hiyouga/math12k`, else a file's path. There is no generator of competition problems.
+    What is wrong with a source is a ValueError, one sentence; `split` and `seed` are any task's (docs/own_task.md).
     """
     if source is None:
         raise ValueError("MATH has no built-in problems: use `--data hub` or `--data FILE`.")
     if not ask(r"$\frac{2}{4}$", "$0.5$")[0]:  # or every answer would silently be wrong
         hint = f"`pip install -r requirements.txt`; `python {__file__} </dev/null` shows what is missing"
         raise ValueError(f"math-verify does not work here: {hint}.")
-    hub_split = "train" if split == "train" else "test"
-    rows = load_rows(source, ("problem", "answer"), {"path": HUB_DATASET}, hub_split)
-    problems = [_problem(row, f"{source}, row {number}") for number, row in enumerate(rows, start=1)]
-    return problems if source == "hub" else hold_out(problems, split, source, seed)
+    return read_problems(split, source, seed, ("problem", "answer"), _problem, {"path": HUB_DATASET})
 
 
-def _problem(row, where):
+def _problem(row):
     """The columns we keep of a row; ValueError if one is not what it should be."""
     problem = {name: row[name] for name in ("problem", "answer", "level", "subject") if row.get(name) is not None}
     answer = problem.get("answer")
     if type(answer) in (int, float) and math.isfinite(answer):  # csv and json may hold plain numbers
         problem["answer"] = str(answer)
     for name, longest in (("problem", MAX_PROBLEM), ("answer", MAX_ANSWER)):
-        text = problem.get(name)
-        if not isinstance(text, str) or not text.strip() or len(text) > longest:
-            expected = f"{name} to be a text of 1 to {longest} characters"
-            raise ValueError(f"{where}: expected {expected}, got {row[name]!r:.80}.")
+        text_column({name: None, **problem}, name, longest)
     return problem
 
 
@@ -94,10 +83,8 @@ def subgroups(problem):
     return ([f"level_{level[0]}"] if level else []) + ([subject] if subject else [])
 
 
-# %% [markdown]
-# ## The prompt
+# ---- The prompt
 
-# %%
 INSTRUCTIONS = (
     "Solve this math problem. Think step by step and explain each step before you answer. Conclude with the final "
     "answer in the form\n\nThe final answer is $\\boxed{{answer}}$.\n\nwhere the answer is nothing but the number or "
@@ -115,14 +102,11 @@ PROMPTS = {
 
 def format_prompt(problem, tokenizer, style="short"):
     """The prompt as text: the user's turn in the model's chat template, or the text alone."""
-    prompt = PROMPTS[style]
-    return render(prompt, prompt.text.format(**problem), tokenizer)
+    return render(PROMPTS[style], problem, tokenizer)
 
 
-# %% [markdown]
-# ## The reward
+# ---- The reward
 
-# %%
 BOXED = "\\boxed{"
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are passed over: they print a brace, no more
 NOISE = re.compile(r"\\(?:[!,]|(?:left|right)(?![a-zA-Z]))|(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
@@ -140,7 +124,7 @@ def reward(completion, problem, style="short"):
         form, right, why = 0.5, False, "the last \\boxed{ is empty or never closed"
     else:
         form, right, why = 0.0, False, "no \\boxed{...}"
-    return verdict(form, right, why, PROMPTS[style])
+    return make_reward(PROMPTS[style], form, right, why)
 
 
 def last_boxed(text):
@@ -200,12 +184,11 @@ def final_answer(completion, problem, style="short"):
     return normalize(last_boxed(completion) or "") or None
 
 
-# %% [markdown]
-# ## The processes that ask math-verify
+# ---- The processes that ask math-verify
+#
 # A thread that has a question takes a worker that is idle, or waits for one; the first questions start them. The time
 # limit is the kernel's: it also ends a computation inside C code, which no Python signal handler or thread could stop.
 
-# %%
 WORKERS = 4  # at most, and no more than there are threads that ask
 CPU_LIMIT = 1.0  # seconds of processor time for one question; ordinary ones take some milliseconds
 WALL_LIMIT = 30.0  # seconds of waiting, for a worker that the machine does not let run

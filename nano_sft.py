@@ -43,6 +43,7 @@ import torch
 
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
+from plumbing import tasks
 import nano_r1 as r1
 from nano_r1 import setting
 
@@ -140,7 +141,7 @@ def load_examples(config, tokenizer, context):
     Raises UserError with one sentence for a file that is missing or unreadable, or a row without prompt or response.
     """
     try:
-        table = countdown.load_rows(config.data, ("prompt", "response"), hub=None)
+        table = tasks.load_rows(config.data, ("prompt", "response"), hub=None)
     except ValueError as error:
         raise r1.UserError(str(error)) from None
     rows = {}  # unique, in order

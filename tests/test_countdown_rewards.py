@@ -23,6 +23,7 @@ from countdown_rewards import (
     reward,
     subgroups,
 )
+from plumbing.tasks import END_MARKERS, Reward
 
 PROBLEM = {"nums": [19, 36, 55, 7], "target": 65}
 RIGHT = "((36-19)-7)+55"
@@ -271,7 +272,7 @@ def check_bounded(text):
         start = time.process_time()
         result = reward(text, SMALL, style)
         seconds = time.process_time() - start
-        assert type(result) is countdown_rewards.Reward
+        assert type(result) is Reward
         assert result.total == prompt.weights[0] * result.format + prompt.weights[1] * result.answer
         assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
         assert 0 < len(result.why) <= 160 and result.why.isprintable()
@@ -320,7 +321,7 @@ def test_a_megabyte_of_mixed_fragments_gets_a_reward_within_a_second(head, body,
     check_bounded(head + body * (1_000_000 // len(body)) + tail)
 
 
-@pytest.mark.parametrize("marker", countdown_rewards.END_MARKERS)
+@pytest.mark.parametrize("marker", END_MARKERS)
 def test_a_megabyte_of_spaced_end_markers_gets_a_reward_within_a_second(marker):
     check_bounded("a" + f"{marker} " * (1_000_000 // len(marker)))
 

@@ -12,7 +12,6 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import gsm8k_rewards
-from countdown_rewards import Reward
 from gsm8k_rewards import (
     STORIES,
     final_answer,
@@ -26,6 +25,7 @@ from gsm8k_rewards import (
     solve,
     subgroups,
 )
+from plumbing.tasks import Reward
 
 PROBLEM = {
     "question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. "

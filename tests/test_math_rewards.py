@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import countdown_rewards
 import math_rewards
 from math_rewards import equivalent, final_answer, format_prompt, last_boxed, lenient, load_problems, reward, subgroups
+from plumbing import data
+from plumbing.tasks import Reward
 
 PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
 SLOW = "9^{9^{9^9}}"
@@ -266,7 +267,7 @@ def check_bounded(text):
     assert lenient(text, PROBLEM) >= result.answer
     assert final_answer(text, PROBLEM) or result.answer == 0.0
     seconds = time.process_time() - start
-    assert type(result) is countdown_rewards.Reward
+    assert type(result) is Reward
     assert result.total == result.format + result.answer
     assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
     assert result.answer == 0.0 or result.format == 1.0
@@ -564,7 +565,7 @@ def test_the_hub_has_splits_of_its_own(monkeypatch, split, asked):
         calls.append((source, columns, hub["path"], split))
         return ROWS
 
-    monkeypatch.setattr(math_rewards, "load_rows", load_rows)
+    monkeypatch.setattr(data, "load_rows", load_rows)
     assert load_problems(split, "hub") == ROWS
     assert calls == [("hub", ("problem", "answer"), "hiyouga/math12k", asked)]
 
@@ -608,7 +609,7 @@ def test_a_bad_row_is_named(write, bad):
 
 def test_an_empty_cell_of_a_csv_file_is_a_bad_row(write):
     path = write("rows.csv", "problem,answer\n1+1?,2\n1+2?,\n")
-    assert error_of(path).startswith(f"{path}, row 2: expected answer to be a text of 1 to 500 characters, got ")
+    assert error_of(path).startswith(f"{path}, row 2: expected text as answer, got ")
 
 
 def test_a_file_that_is_not_utf_8_is_a_sentence(tmp_path, write):

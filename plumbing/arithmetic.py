@@ -1,0 +1,68 @@
+"""The exact value of an arithmetic expression that a model has written: integers, + - * / and parentheses.
+The text is taken apart and computed in fractions; it is never executed, and the work is linear in its length.
+Whatever is not such an expression is a ValueError with the reason as a short sentence."""
+
+import operator
+import re
+from fractions import Fraction
+
+TOKEN = re.compile(r"([0-9]+)|([-+*/()])|\s+|(.)", re.DOTALL)
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+
+def tokenize(expression):
+    """Its numbers (digits as they stand), operators and parentheses, as a list of str."""
+    tokens = []
+    for number, symbol, other in TOKEN.findall(expression):
+        if other:
+            raise ValueError(f"{other!r} is not part of a legal expression")
+        if number or symbol:
+            tokens.append(number or symbol)
+    return tokens
+
+
+def calculate(left, symbol, right):
+    """`left symbol right` of two fractions."""
+    try:
+        return OPERATIONS[symbol](left, right)
+    except ZeroDivisionError:
+        raise ValueError("divides by zero") from None
+
+
+def value_of(tokens):
+    """The value of `tokenize`'s tokens as a Fraction. Check the numbers first: their size and count bound the work.
+
+    Dijkstra's shunting-yard: two stacks instead of recursion, so that deep parentheses cannot overflow anything.
+    """
+    values, operators = [], []
+
+    def apply():
+        symbol, right, left = operators.pop(), values.pop(), values.pop()
+        values.append(calculate(left, symbol, right))
+
+    operand_next = True  # the grammar is: operand (operator operand)*; an operand is a number or ( expression )
+    for token in tokens:
+        if operand_next and token == "(":
+            operators.append(token)
+        elif operand_next and token.isdigit():
+            values.append(Fraction(int(token)))
+            operand_next = False
+        elif not operand_next and token in PRECEDENCE:
+            while operators and PRECEDENCE.get(operators[-1], 0) >= PRECEDENCE[token]:
+                apply()
+            operators.append(token)
+            operand_next = True
+        elif not operand_next and token == ")":
+            while operators and operators[-1] != "(":
+                apply()
+            if not operators:
+                raise ValueError("unbalanced parentheses")
+            operators.pop()
+        else:
+            raise ValueError(f"{token!r} out of place")
+    if operand_next or "(" in operators:
+        raise ValueError("unfinished expression")
+    while operators:
+        apply()
+    return values[0]
