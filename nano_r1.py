@@ -1814,7 +1814,10 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
     Returns the metrics, overall and by the task's subgroups, and this process's episodes. The seeds are the same at
     every evaluation: what differs between two of them is the model, not the dice.
     """
+    from plumbing import tasks
+
     n = config.completions
+    bound = tasks.Task(task.__name__.removesuffix('_rewards'), task, config.prompt, tokenizer)
     episodes = sample_completions(rollout, problems, task, tokenizer, config, "evaluation", rank, world)
     score(episodes, task, config)
     powers_of_two = [2**i for i in range(n.bit_length())]
@@ -1822,21 +1825,21 @@ def evaluate(rollout, problems, task, tokenizer, config, rank, world):
     for group in groups_of(episodes, n):
         answers = [e.reward["answer_reward"] for e in group]
         formats = [float(e.reward["format_reward"] == 1) for e in group]
-        votes = [task.final_answer(e.text, e.problem, config.prompt) for e in group] if n > 1 else []
+        votes = bound.votes([e.text for e in group], group[0].problem) if n > 1 else []
         values = {
             "pass@1": np.mean(answers).item(),
             **{f"pass@{k}": pass_at_k(n, int(sum(answers)), k) for k in sorted({*powers_of_two, n}) if k > 1},
             **({f"maj@{n}": majority_vote(votes, answers)} if n > 1 else {}),
             # Half of a headline gain can be format alone: right and in form, right wherever it stands.
             "strict": np.mean([a * f for a, f in zip(answers, formats)]).item(),
-            "lenient": np.mean([max(a, task.lenient(e.text, e.problem)) for a, e in zip(answers, group)]).item(),
+            "lenient": np.mean([max(a, bound.lenient(e.text, e.problem)) for a, e in zip(answers, group)]).item(),
             "format": np.mean(formats).item(),
             "format_only": np.mean([(1 - a) * f for a, f in zip(answers, formats)]).item(),
             "neither": np.mean([(1 - a) * (1 - f) for a, f in zip(answers, formats)]).item(),
             "mean_length": np.mean([e.length for e in group]).item(),
             "clipped_ratio": np.mean([e.completion.finish_reason == "length" for e in group]).item(),
         }
-        mine.append((values, task.subgroups(group[0].problem)))
+        mine.append((values, bound.subgroups(group[0].problem)))
     groups = collections.defaultdict(list)
     for values, subgroups in (row for rows in on_all_processes(mine) for row in rows):
         for name in ("", *(f"{s}/" for s in subgroups)):

@@ -73,7 +73,7 @@ def read_problems(split, source, seed, columns, to_problem, hub, hub_has_test=Tr
     for number, row in enumerate(rows, start=1):
         try:
             problems.append(to_problem(row))
-        except ValueError as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             raise ValueError(f"{source}, row {number}: {error}.") from None
     return problems if own_splits else hold_out(problems, split, source, seed)
 
