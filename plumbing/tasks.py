@@ -115,11 +115,10 @@ def last_answer(text, prompt):
     """What the last `<answer>` block after the thinking holds; ValueError if there is no such block."""
     # All of the text where the closing tag is missing: rfind is -1 there.
     conclusion = text[text.rfind(f"</{prompt.thinking}>") + 1 :] if prompt.thinking else text
-    end = conclusion.rfind("</answer>")
-    start = conclusion.rfind("<answer>", 0, max(end, 0))
-    if end < 0 or start < 0:
+    start = conclusion.rfind("<answer>", 0, max(0, conclusion.rfind("</answer>")))
+    if start < 0:
         raise ValueError("no answer block after the thinking")
-    return conclusion[start + len("<answer>") : end]
+    return conclusion[start + len("<answer>") : conclusion.find("</answer>", start)]
 
 
 # ---- The task of a run
