@@ -20,7 +20,7 @@ from plumbing.tasks import Prompt, Reward, drop_long_prompts, encode_prompt, loa
 
 HOUSE = Path(__file__).parents[1]
 PAGE = (HOUSE / "docs" / "own_task.md").read_text()
-CLOCK = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+COINS = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 COUNTDOWN = {"nums": [19, 36, 55, 7], "target": 65}
 
 
@@ -266,10 +266,10 @@ def test_rewards_are_those_of_one_completion_at_a_time_in_order(write_task):
 def test_rewards_wait_side_by_side_in_as_many_threads_as_the_module_says(write_task):
     slow = "    time.sleep(0.2 if completion == '3' else 0)\n    right = str"
     write_task("import time\n\nREWARD_THREADS = 8\n" + GUESS.replace("    right = str", slow))
-    start = time.monotonic()
+    threads, start = threading.active_count(), time.monotonic()
     rewards = load().rewards([*["3"] * 8, "4"], [{"number": n} for n in [3] * 8 + [3]])
     assert [reward.answer for reward in rewards] == [1.0] * 8 + [0.0]
-    assert time.monotonic() - start < 0.8 and threading.active_count() == 1
+    assert time.monotonic() - start < 0.8 and threading.active_count() == threads
 
 
 def test_a_reward_that_raises_in_a_thread_is_a_sentence(write_task):
@@ -347,43 +347,43 @@ def test_without_problems_there_is_nothing_to_drop(write_task):
 
 
 @pytest.fixture
-def clock(write_task):
-    write_task(CLOCK, "clock")
-    return load("clock")
+def coins(write_task):
+    write_task(COINS, "coins")
+    return load("coins")
 
 
 def test_the_page_s_task_has_at_most_sixty_lines():
-    assert len(CLOCK.splitlines()) <= 60
+    assert len(COINS.splitlines()) <= 60
 
 
-def test_the_page_s_task_keeps_the_contract_and_holds_problems_out(clock):
-    train, test = load_problems(clock, None, None, 512, 0)
-    assert len(train) == 600 and len(test) == 120 and not [problem for problem in test if problem in train]
+def test_the_page_s_task_keeps_the_contract_and_holds_problems_out(coins):
+    train, test = load_problems(coins, None, None, 512, 0)
+    assert len(train) == 3050 and len(test) == 256 and not [problem for problem in test if problem in train]
 
 
-def test_the_worked_example_of_the_page_earns_two(clock):
-    problem, text = re.search(r"    (\{.*?\})\n\n(.*?</answer>)", CLOCK, re.DOTALL).groups()
-    assert clock.reward(textwrap.dedent(text), json.loads(problem)) == (2.0, 1.0, 1.0, "correct")
+def test_the_worked_example_of_the_page_earns_two(coins):
+    problem, text = re.search(r"    (\{.*?\})\n\n(.*?</answer>)", COINS, re.DOTALL).groups()
+    assert coins.reward(textwrap.dedent(text), json.loads(problem)) == (2.0, 1.0, 1.0, "correct")
 
 
 @pytest.mark.parametrize(
     "text, expected",
     [
-        ("10+17=27</think><answer>27</answer>", (1.0, 1.0, 0.0, "'27', not 3")),
-        ("</think><answer>three</answer>", (0.5, 0.5, 0.0, "'three', not 3")),
-        ("<answer>3</answer>", (1.0, 0.0, 1.0, "correct")),
-        ("it is 3", (0.0, 0.0, 0.0, "no answer block after the thinking")),
+        ("31+58=89</think><answer>89</answer>", (1.0, 1.0, 0.0, "'89', not 27")),
+        ("</think><answer>many</answer>", (0.5, 0.5, 0.0, "'many', not 27")),
+        ("<answer>27</answer>", (1.0, 0.0, 1.0, "correct")),
+        ("it is 27", (0.0, 0.0, 0.0, "no answer block after the thinking")),
     ],
 )
-def test_the_page_s_task_pays_what_it_says(clock, text, expected):
-    assert clock.reward(text, {"hour": 10, "later": 17}) == expected
+def test_the_page_s_task_pays_what_it_says(coins, text, expected):
+    assert coins.reward(text, {"ava": 31, "ben": 58}) == expected
 
 
-def test_the_page_s_task_reads_a_file(clock, tmp_path):
+def test_the_page_s_task_reads_a_file(coins, tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"hour": 1, "later": 2}\n{"hour": 3, "later": 4}\n')
-    train, test = load_problems(clock, str(path), None, 512, 0)
-    assert sorted(problem["hour"] for problem in train + test) == [1, 3]
+    path.write_text('{"ava": 1, "ben": "2"}\n{"ava": 3, "ben": 4.0}\n')
+    train, test = load_problems(coins, str(path), None, 512, 0)
+    assert sorted(problem["ava"] for problem in train + test) == [1, 3]
 
 
 def test_the_page_names_every_part_of_the_contract():
@@ -392,13 +392,13 @@ def test_the_page_names_every_part_of_the_contract():
 
 
 def test_the_page_s_task_trains(write_task, tmp_path):
-    write_task(CLOCK, "clock")
+    write_task(COINS, "coins")
     sizes = "--steps 1 --questions 2 --completions 2 --max_tokens 40 --eval_problems 4".split()
-    command = [sys.executable, "nano_r1.py", "--task", "clock", "--out", str(tmp_path), "--name", "a", *sizes]
+    command = [sys.executable, "nano_r1.py", "--task", "coins", "--out", str(tmp_path), "--name", "a", *sizes]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr
-    assert "clock: 600 problems to train on, 4 to evaluate on" in done.stdout
+    assert "coins: 3050 problems to train on, 4 to evaluate on" in done.stdout
 
 
 # The size of what a reader is to copy
