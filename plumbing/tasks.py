@@ -239,8 +239,18 @@ class Task:
             return None
 
     def votes(self, texts, problem):
-        """The votes of a problem's completions in maj@k: equal answers have equal votes, None abstains."""
-        return [self.final_answer(text, problem) for text in texts]
+        """The votes of a problem's completions in maj@k: equal answers have equal votes, None abstains.
+
+        With the module's `same_answer` a vote that is the same as an earlier one becomes that one.
+        """
+        votes, different = [], []
+        for text in texts:
+            vote = self.final_answer(text, problem)
+            if vote is not None and hasattr(self.module, "same_answer"):
+                vote = next((v for v in different if self._call("same_answer", bool, vote, v, problem)), vote)
+                different += [vote] if vote not in different else []
+            votes.append(vote)
+        return votes
 
     def subgroups(self, problem):
         """The names of the subgroups under which evaluation reports the problem, too; without `subgroups`: none."""

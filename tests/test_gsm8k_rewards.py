@@ -257,9 +257,10 @@ def test_every_fraction_is_read_back_exactly(numerator, denominator):
 @given(st.text("0123456789,. ", max_size=12))
 @example("1,234.5")
 @example("12,345,678")
+@example("0  .")
 def test_separators_are_accepted_only_between_groups_of_three(text):
     text = text.strip()
-    grouped = re.fullmatch(r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? ?\.?", text) and re.search(r"\d", text)
+    grouped = re.fullmatch(r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? *\.?", text) and re.search(r"\d", text)
     try:
         number = parse_number(text)
     except ValueError:
@@ -365,7 +366,7 @@ FRAGMENTS = [
     "<think>", "</think>", "<answer>", "</answer>", "<answer>57", "</think><answer>57</answer>", "<", "</",
     "5", "57", "057", "1,080", "1,08", "1,", "1 080", "1.", ".5", "1e999", "9**9**9", "9" * 400, "7/0", "7/", "/14",
     "-", "+", "\u2212", "\u2013", "$", "\\$", "€", "%", "\\%", "°", "**", "`", "\\(", "\\)", "=", ",", ".", ":", "#",
-    "\\boxed{", "\\boxed{57}", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####", "#### 57", "A:", "A: ", "answer is",
+    "\\boxed{", "\\boxed{57}", "\\boxed{57} eggs", "\\[", "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####", "#### 57", "A:", "A: ", "answer is",
     "Answer:", " eggs", "ab", "or", " and ", "５７", "٧", "²", "½", "\u00a0", "\u2009", "\u200b", "\x00", "\ud800",
     " ", "\n", "\t", "</s>", "<|endoftext|>", "<|im_end|>\n", "__import__('os')", "{question}", "%s",
 ]  # fmt: skip

@@ -387,7 +387,7 @@ def test_the_page_s_task_reads_a_file(coins, tmp_path):
 
 
 def test_the_page_names_every_part_of_the_contract():
-    parts = set(tasks.REQUIRED) | {"subgroups", "lenient", "final_answer", "REWARD_THREADS"}
+    parts = set(tasks.REQUIRED) | {"subgroups", "lenient", "final_answer", "same_answer", "REWARD_THREADS"}
     assert parts <= set(re.findall(r"^\| `(\w+)", PAGE, re.MULTILINE))
 
 
