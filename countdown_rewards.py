@@ -18,14 +18,13 @@ and no text, however long or hostile, takes more than time linear in its length.
 """
 
 import collections
-import json
 import random
 import re
 import zlib
 from fractions import Fraction
 
 from plumbing.arithmetic import calculate, tokenize, value_of
-from plumbing.data import read_problems
+from plumbing.data import read_problems, whole_number, whole_numbers
 from plumbing.tasks import MAX_ANSWER, Prompt, format_reward, last_answer, make_reward, render, strip_end
 
 # ---- The problems
@@ -99,31 +98,18 @@ def load_problems(split, source=None, seed=0):
     source: None for the built-in generator, "hub" for `Jiayi-Pan/Countdown-Tasks-3to4`, else a file's path.
     What is wrong with a source is a ValueError, one sentence; `split` and `seed` are any task's (docs/own_task.md).
     """
-    if source is None:
-        # The test problems are the same 512 for every seed, so that runs can be compared.
+    if source is None:  # the test problems are the same 512 for every seed, so that runs can be compared
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
-    return read_problems(split, source, seed, ("nums", "target"), _problem, {"path": HUB_DATASET}, hub_has_test=False)
+    columns = ("nums|numbers", "target")
+    return read_problems(split, source, seed, columns, _problem, {"path": HUB_DATASET}, hub_has_test=False)
 
 
 def _problem(row):
-    """The two columns as plain integers; ValueError if they are anything else."""
-    try:
-        nums = json.loads(row["nums"]) if isinstance(row["nums"], str) else row["nums"]  # csv: "[19, 36, 55, 7]"
-        problem = {"nums": [_whole(n) for n in nums], "target": _whole(row["target"])}
-        if problem["nums"]:
-            return problem
-    except (TypeError, ValueError, OverflowError):
-        pass
-    expected = "a list of whole numbers and a whole target"
-    raise ValueError(f"expected {expected}, got nums={row['nums']!r:.80}, target={row['target']!r:.80}")
-
-
-def _whole(value):
-    """An int from 19, 19.0 or "19"; ValueError otherwise (3.5, nan, True)."""
-    number = float(value)
-    if isinstance(value, bool) or not number.is_integer():
-        raise ValueError
-    return int(number)
+    """The two columns as plain integers; ValueError if they are anything else, or if no answer could be paid."""
+    nums = whole_numbers(row, "numbers" if row.get("nums") is None and "numbers" in row else "nums")
+    if min(nums) < 0 or len("+".join(map(str, nums))) > MAX_ANSWER:
+        raise ValueError(f"expected numbers of 0 or more that fit into {MAX_ANSWER} characters, got {nums!r:.80}")
+    return {"nums": nums, "target": whole_number(row, "target")}
 
 
 # ---- The prompt
@@ -168,18 +154,18 @@ def subgroups(problem):
 
     `needs_muldiv` is worth watching: a published run of this recipe learned never to multiply (0% where it is needed).
     """
-    numbers = f"{len(problem['nums'])}_numbers"
-    # Beyond 5 numbers the search of `reachable` would take seconds.
-    if len(problem["nums"]) > 5:
-        return [numbers]
-    easy = problem["target"] in reachable(problem["nums"], "+-")
-    return [numbers, "plus_minus" if easy else "needs_muldiv"]
+    sums = {0}
+    for number in problem["nums"][:12]:  # with either sign: what + and - alone can reach
+        sums = {total + signed for total in sums for signed in (number, -number)}
+    kind = "plus_minus" if problem["target"] in sums else "needs_muldiv"
+    return [f"{len(problem['nums'])}_numbers", *([kind] if len(problem["nums"]) <= 12 else [])]
 
 
 # ---- The reward
 
 EXPRESSION = re.compile(r"(?=[^0-9]*[0-9])[0-9+\-*/().\s]+")
 EQUATION = re.compile(rf"{EXPRESSION.pattern}(?:=\s*-?[0-9./]+\s*)?")
+VALUE = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,12}|/[1-9][0-9]{0,11})?")
 NUMBER = r"\(?(?P<{}>-?[0-9]{{1,12}}(?:\.[0-9]{{1,12}})?)\)?"
 LEFT, RIGHT, RESULT = map(NUMBER.format, ("left", "right", "result"))
 STEP = re.compile(rf"(?:Step\s*[0-9]+\s*:)?\s*{LEFT}\s*(?P<symbol>[-+*/])\s*{RIGHT}\s*=\s*{RESULT}\.?")
@@ -208,8 +194,10 @@ def final_answer(completion, problem, style="short"):
 
 
 LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for an expression
-LENIENT_CANDIDATES = 200
-BETWEEN = re.compile(r"<answer>|</answer>|\\boxed\{|\}|\n|=|:|[^\W\d_]+")  # tags, line ends, words
+BETWEEN = re.compile(r"[^A-Za-z\n=:}]+")  # what stands between words, line ends, = : and }
+LATEX = (("\\times", "*"), ("\\div", "/"), ("\\cdot", "*"), ("\\[", "\n"), ("\\]", "\n"), ("\\(", "\n"), ("\\)", "\n"))
+UNICODE = str.maketrans("×·÷−–", "**/--")
+LETTER = re.compile(r"[^\W\d_a-zA-Z]")
 
 
 def lenient(completion, problem):
@@ -218,16 +206,26 @@ def lenient(completion, problem):
     Beside the strict reward it tells how much of a gain is format alone. Unicode operators and `= target` are accepted;
     an answer in steps is not looked for.
     """
-    text = re.sub(r"\\[\[\]()]", "\n", completion[-LENIENT_TEXT:])  # LaTeX's \[ and \(
-    text = text.translate(str.maketrans("×·÷−–[]", "**/--()"))
-    text = text.replace("\\times", "*").replace("\\div", "/").replace("\\cdot", "*")
-    candidates = [part for part in BETWEEN.split(text) if any(digit in part for digit in "0123456789")]
-    for candidate in candidates[-LENIENT_CANDIDATES:]:
-        try:
-            if evaluate(candidate.strip(" .,;$`*\\+-"), problem["nums"]) == problem["target"]:
-                return 1.0
-        except ValueError:
-            pass
+    text = completion[-LENIENT_TEXT:]
+    for latex, plain in LATEX:
+        text = text.replace(latex, plain)
+    text = text.replace("[", "(").replace("]", ")")
+    if not text.isascii():
+        text = LETTER.sub("a", text.translate(UNICODE))
+    block = text.rpartition("<answer>")[2].partition("</answer>")[0]  # may hold line breaks
+    needed = sorted(map(str, problem["nums"]))
+    shortest = sum(map(len, needed)) + len(needed) - 1
+    for part in (block, *BETWEEN.findall(text)):
+        if len(part) < shortest or sorted(re.findall("[0-9]+", part)) != needed:
+            continue
+        expression = part.strip(" \t.,;$`*\\<>{|/+-")
+        sign = "-" if "-" in part[: part.find(expression)] else ""  # or the bullet of a list
+        for candidate in {expression, sign + expression}:
+            try:
+                if evaluate(candidate, problem["nums"]) == problem["target"]:
+                    return 1.0
+            except ValueError:
+                pass
     return 0.0
 
 
@@ -246,9 +244,9 @@ def answer_value(answer, problem, prompt):
     if len(lines) > 1 or (lines and STEP.fullmatch(lines[0])):
         return evaluate_steps(lines, problem["nums"])
     left, equals, right = answer.partition("=")
-    value = evaluate(left, problem["nums"])
-    if equals and right.strip().removesuffix(".") != str(value):
-        raise ValueError(f"{right.strip()[:20]!r} is not what the left side equals: {value}")
+    value, right = evaluate(left, problem["nums"]), right.strip().removesuffix(".")
+    if equals and (not VALUE.fullmatch(right) or Fraction(right) != value):
+        raise ValueError(f"{right[:20]!r} is not what the left side equals: {value}")
     return value
 
 

@@ -1,7 +1,6 @@
 r"""GSM8K: word problems of primary school; the answer is one number.
 
-One problem of the built-in generator, and one completion that earns the full reward of 2 (the prompt has already
-opened `<think>`):
+A problem of the generator, and a completion that earns the full reward of 2 (the prompt has already opened `<think>`):
 
     question: Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs does Iris have left?
     answer:   64+33=<<64+33=97>>97\n97-40=<<97-40=57>>57\n#### 57
@@ -19,10 +18,10 @@ The reward (0 to 2) is a sum of two parts:
 
 How a number is read (`parse_number`), as an exact fraction: 7, 7.0 and 14/2 are the same, 33.3 and 100/3 are not.
     read      thousands in groups of three, by commas or spaces; before it a sign (- + − –) and $ £ €; after it
-              % ° ¢ and up to three words, the unit; around it ** ** \boxed{ } \( \) $ $ ` ` and a final full stop
+              % ° ¢ and up to three words, the unit; around it ** ** \boxed{ } \( \) \[ \] $ $ ` `, a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
     refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08), words that change the
-              number (5 million, 2 and a half), a unit of one letter (5k, 5x), digits other than 0-9, x = 72
+              number (5 million, 5 less than ten), a unit of one letter (5k, 5x), digits other than 0-9, x = 72
 A refused answer pays nothing, and `why` says what was wrong. No text is executed, and none takes more than linear
 time. Measured against other people's verdicts: docs/agreement.md.
 """
@@ -114,7 +113,7 @@ def generate_problems(split, size, seed):
     Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test share the stories, but never a problem.
     """
     rng = random.Random(f"gsm8k {split} {seed}")
-    problems, seen = [], set()
+    problems = {}
     while len(problems) < size:
         story, steps = rng.choice(STORIES)
         solution = None
@@ -123,12 +122,10 @@ def generate_problems(split, size, seed):
             solution = solve(steps, numbers)
         (first, second), (x, y) = rng.sample(NAMES, 2), rng.sample(THINGS, 2)
         question = story.format(A=first, B=second, x=x, y=y, **numbers)
-        if question in seen or is_test_problem(question) != (split == "test"):
-            continue
-        seen.add(question)
-        lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
-        problems.append({"question": question, "answer": "\n".join([*lines, f"#### {solution[-1][-1]}"])})
-    return problems
+        if is_test_problem(question) == (split == "test"):
+            lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
+            problems.setdefault(question, "\n".join([*lines, f"#### {solution[-1][-1]}"]))
+    return [{"question": question, "answer": answer} for question, answer in problems.items()]
 
 
 HUB_DATASET = {"path": "openai/gsm8k", "name": "main"}  # 7,473 problems to train on, 1,319 to test on
@@ -141,8 +138,7 @@ def load_problems(split, source=None, seed=0):
     source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else a file's path.
     What is wrong with a source is a ValueError, one sentence; `split` and `seed` are any task's (docs/own_task.md).
     """
-    if source is None:
-        # The test problems are the same 512 for every seed, so that runs can be compared.
+    if source is None:  # the test problems are the same 512 for every seed, so that runs can be compared
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
     return read_problems(split, source, seed, ("question", "answer"), _problem, HUB_DATASET)
 
@@ -204,14 +200,18 @@ PREFIX = rf"(?:{SIGN}?(?:\\?[$€£]\ ?)?|\\?[$€£]\ ?{SIGN})"
 BARE = re.compile(rf"{SIGN}?{NUMBER}")
 ANSWER = re.compile(
     rf"(?P<prefix>{PREFIX})(?P<number>{NUMBER})"
-    r"(?:\s*(?:\\?%|°[CF]?|[¢€]))?(?P<unit>[\s/]*[A-Za-z]{2,}(?:[\s/]+[A-Za-z]{2,}){0,2})?"
+    r"(?:\s*(?:\\?%|[¢€]|(?:°|\^\\circ|\^\{\\circ\})\s*[CF]?))?(?P<unit>[\s/]*[A-Za-z]{2,}(?:[\s/]+[A-Za-z]{2,}){0,2})?"
 )
-WRAPPED = re.compile(r"\*\*(.+)\*\*|\\boxed\{(.+)\}|\\\((.+)\\\)|\$(.+)\$|`(.+)`", re.DOTALL)
+WRAPPED = re.compile(
+    r"(?s)(?:\*\*(.+)\*\*|\\boxed\{(.+)\}|\\[(\[](.+)\\[)\]]|\$(.+)\$|`(.+)`)(?P<unit>\s[A-Za-z\s/]+)?"
+)
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf)\{([^{}]*)\}")
 SPACES = str.maketrans("\u00a0\u2009\u202f", "   ")  # no-break, thin, narrow no-break: they group digits in print
-NOT_A_UNIT = set(
-    "and or to plus minus times point negative squared cubed half halves third thirds dozen dozens hundred hundreds "
-    "thousand thousands million millions billion billions trillion trillions".split()
+NOT_A_UNIT = set(  # nor their plurals
+    "and or to plus minus point negative squared cubed half halve third fourth fifth sixth eighth tenth hundredth "
+    "thousandth zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety dozen hundred thousand grand "
+    "lakh crore million billion trillion".split()
 )
 
 
@@ -244,14 +244,15 @@ def parse_number(text):
     shown = f"{text!r:.60}"
     text = text.translate(SPACES).replace("{,}", ",").replace(r"\,", " ").removesuffix(".")  # LaTeX: 1{,}080, 1\,080
     while wrapped := WRAPPED.fullmatch(text):
-        text = wrapped[wrapped.lastindex].strip().removesuffix(".")
+        inside = next(group for group in wrapped.groups() if group).strip().removesuffix(".")
+        text = inside + (wrapped["unit"] or "").rstrip()
     match = ANSWER.fullmatch(LATEX_TEXT.sub(r" \1 ", text).strip())
     if not match:
         count = len(re.findall(r"[0-9][0-9.,]*", text))
         found = "no number" if not count else "more than one number" if count > 1 else "not a plain number"
         raise ValueError(f"{found}: {shown}")
     for word in re.findall("[A-Za-z]+", match["unit"] or ""):
-        if word.lower() in NOT_A_UNIT:
+        if {word.lower(), word.lower().removesuffix("s")} & NOT_A_UNIT:
             raise ValueError(f"{word!r} may change the number: {shown}")
     try:
         number = Fraction(re.sub("[, ]", "", match["number"]))
@@ -295,6 +296,4 @@ def candidates(text):
     if box:
         yield box[1]
     for place in PLACES:
-        found = place.findall(text)
-        if found:
-            yield found[-1]
+        yield from place.findall(text)[-1:]

@@ -161,13 +161,14 @@ from plumbing.evaluation import UpdateMeters, measure_episodes, measure_evaluati
 from plumbing.models import find, gathered, initialize_deepspeed, load_policy, load_reference
 from plumbing.models import load_tokenizer, merged_weights, stop_token_ids, vocabulary_size
 from plumbing.oom import oom_advice, vllm_advice
+from plumbing.problems import load_data
 from plumbing.processes import all_gather_object, all_reduce, derive_seed, init_distributed, shutdown_hooks
 from plumbing.processes import catch_signals, signals_restored, stop_requested
 from plumbing.record import RunLog, Timer
 from plumbing.sampler import Completion, TransformersSampler, sampler_kind
 from plumbing.settings import run_script
 from plumbing.sync_check import check_sync, prove_sync
-from plumbing.tasks import Reward, encode_prompt, load_data, load_task
+from plumbing.tasks import Reward, encode_prompt, load_task
 
 # %% [markdown]
 # ## 2. The objective

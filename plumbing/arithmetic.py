@@ -1,4 +1,4 @@
-"""The exact value of an arithmetic expression that a model has written: integers, + - * / and parentheses.
+"""The exact value of an arithmetic expression that a model has written: whole numbers, + - * / and parentheses.
 The text is taken apart and computed in fractions; it is never executed, and the work is linear in its length.
 Whatever is not such an expression is a ValueError with the reason as a short sentence."""
 
@@ -41,9 +41,13 @@ def value_of(tokens):
         symbol, right, left = operators.pop(), values.pop(), values.pop()
         values.append(calculate(left, symbol, right))
 
-    operand_next = True  # the grammar is: operand (operator operand)*; an operand is a number or ( expression )
+    # The grammar is: [-] operand (operator operand)*; an operand is a number or ( expression ).
+    operand_next = True
     for token in tokens:
-        if operand_next and token == "(":
+        if operand_next and token == "-" and (not operators or operators[-1] == "("):  # a sign: 0 - operand
+            values.append(Fraction(0))
+            operators.append(token)
+        elif operand_next and token == "(":
             operators.append(token)
         elif operand_next and token.isdigit():
             values.append(Fraction(int(token)))

@@ -1,20 +1,24 @@
-"""Problems from files and from the hub: rows of jsonl, json, csv or parquet, read by `datasets`; a held-out part.
+"""Problems from files and from the hub: rows of jsonl, json, csv, parquet or arrow, read by `datasets`; held-out rows.
 Beside tasks.py, which would be too long with it; the supervised lesson reads its rows with it, too.
 Whatever is wrong with a source becomes one sentence, a ValueError."""
 
+import gzip
+import json
 import os
 import random
+import re
+import zlib
 
 HELD_OUT = 500  # problems kept for the test split of a hub or file source
-FILE_READERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+FILE_READERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
 
 
 def load_rows(source, columns, hub, split="train"):
-    """Rows of a local file (jsonl, json, csv, parquet) or of a hub data set, read by `datasets`.
+    """Rows of a local file (see FILE_READERS; also with .gz) or of a hub data set, read by `datasets`.
 
     Args:
         source: a file's path, or "hub".
-        columns: the names that must be there.
+        columns: the names that must be there; "nums|numbers" is one of two.
         hub: what `datasets.load_dataset` calls the set, as keyword arguments, e.g. {"path": "openai/gsm8k"}.
         split: of the hub's set; a file is one split.
     Raises:
@@ -28,11 +32,13 @@ def load_rows(source, columns, hub, split="train"):
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what goes wrong is said below, in one sentence
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or reading a local file waits for the network
     if source != "hub":
+        if os.path.isdir(source):
+            raise ValueError(f"{source} is a directory: name one of its files.")
         if not os.path.isfile(source):
             raise ValueError(f"No such data file: {source}.")
-        reader = FILE_READERS.get(os.path.splitext(source)[1].lower())
+        reader = FILE_READERS.get(os.path.splitext(source.lower().removesuffix(".gz"))[1])
         if reader is None:
-            raise ValueError(f"{source}: the name must end in one of {', '.join(FILE_READERS)}.")
+            raise ValueError(f"{source}: the name must end in one of {', '.join(FILE_READERS)}, or in that and .gz.")
         if os.path.getsize(source) == 0:
             raise ValueError(f"{source} is empty.")
     try:
@@ -43,12 +49,13 @@ def load_rows(source, columns, hub, split="train"):
         names, rows = rows.column_names, list(rows)  # bytes become text only here
     except Exception as error:  # what `datasets` raises differs by reader, version and network
         error = error.__cause__ or error
-        if "corresponds to no data" in str(error):
+        if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
             raise ValueError(f"{source} has no rows.") from None
-        where = f"The hub data set {hub['path']}" if source == "hub" else source
-        hint = " (is there a network? `--data FILE` reads a local copy)" if source == "hub" else ""
-        raise ValueError(f"{where} could not be read: {first_line(error)}{hint}") from None
-    missing = [name for name in columns if name not in names]
+        if source == "hub":
+            hint = "(is there a network? `--data FILE` reads a local copy)"
+            raise ValueError(f"The hub data set {hub['path']} could not be read: {first_line(error)} {hint}") from None
+        raise ValueError(f"{source} could not be read: {broken_line(source) or first_line(error)}") from None
+    missing = [name.replace("|", " or ") for name in columns if not set(name.split("|")) & set(names)]
     if missing:
         raise ValueError(f"{source} has columns {names}; {' and '.join(missing)} missing.")
     if not rows:
@@ -56,7 +63,24 @@ def load_rows(source, columns, hub, split="train"):
     return rows
 
 
-def read_problems(split, source, seed, columns, to_problem, hub, hub_has_test=True):
+def broken_line(path):
+    """What is wrong with which line of a jsonl file (its readers count from 0, or bytes); None if that is not it."""
+    if ".jsonl" not in path.lower():
+        return None
+    number = 0
+    try:
+        with (gzip.open if path.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):  # noqa: B007 (used in the except clause)
+                if line.strip():
+                    json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"JSON parse error in line {number}: {error.msg} at character {error.colno}"
+    except (OSError, EOFError, ValueError, zlib.error):  # not gzip, not UTF-8
+        pass
+    return None
+
+
+def read_problems(split, source, seed, columns, to_problem, hub=None, hub_has_test=True):
     """The problems of one split of a file or of a hub data set: what a task's `load_problems` returns for a source.
 
     Args:
@@ -73,19 +97,41 @@ def read_problems(split, source, seed, columns, to_problem, hub, hub_has_test=Tr
     for number, row in enumerate(rows, start=1):
         try:
             problems.append(to_problem(row))
-        except ValueError as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             raise ValueError(f"{source}, row {number}: {error}.") from None
     return problems if own_splits else hold_out(problems, split, source, seed)
 
 
 def text_column(row, name, longest):
-    """The text that a row has under `name`; ValueError if it is no text, blank, or over `longest` characters."""
+    """The text that a row has under `name`; ValueError if it is no text, blank, or longer than that many characters."""
     text = row[name]
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"expected text as {name}, got {text!r:.80}")
     if len(text) > longest:
         raise ValueError(f"expected at most {longest:,} characters as {name}, got {len(text):,}")
     return text
+
+
+def whole_number(row, name):
+    """An int from 19, 19.0 or "19"; ValueError for anything else (3.5, nan, True)."""
+    try:
+        number = float(row[name])
+        if number.is_integer() and not isinstance(row[name], bool):
+            return int(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"expected a whole number as {name}, got {row[name]!r:.80}")
+
+
+def whole_numbers(row, name):
+    """A list of one int or more from a list, or from a text such as "[19, 36]", "[19 36]" or "19,36"."""
+    numbers = row[name]
+    if isinstance(numbers, str):
+        text = re.fullmatch(r"\s*(?:\[([^][]*)\]|([^][]*,[^][]*))\s*", numbers)
+        numbers = re.findall(r"[^\s,\"']+", text[1] or text[2]) if text else None
+    if not isinstance(numbers, list) or not numbers:
+        raise ValueError(f"expected a list of whole numbers as {name}, got {row[name]!r:.80}")
+    return [whole_number({name: number}, name) for number in numbers]
 
 
 def hold_out(problems, split, source, seed):

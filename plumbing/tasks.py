@@ -115,11 +115,10 @@ def last_answer(text, prompt):
     """What the last `<answer>` block after the thinking holds; ValueError if there is no such block."""
     # All of the text where the closing tag is missing: rfind is -1 there.
     conclusion = text[text.rfind(f"</{prompt.thinking}>") + 1 :] if prompt.thinking else text
-    end = conclusion.rfind("</answer>")
-    start = conclusion.rfind("<answer>", 0, max(end, 0))
-    if end < 0 or start < 0:
+    start = conclusion.rfind("<answer>", 0, max(0, conclusion.rfind("</answer>")))
+    if start < 0:
         raise ValueError("no answer block after the thinking")
-    return conclusion[start + len("<answer>") : end]
+    return conclusion[start + len("<answer>") : conclusion.find("</answer>", start)]
 
 
 # ---- The task of a run
@@ -240,8 +239,18 @@ class Task:
             return None
 
     def votes(self, texts, problem):
-        """The votes of a problem's completions in maj@k: equal answers have equal votes, None abstains."""
-        return [self.final_answer(text, problem) for text in texts]
+        """The votes of a problem's completions in maj@k: equal answers have equal votes, None abstains.
+
+        With the module's `same_answer` a vote that is the same as an earlier one becomes that one.
+        """
+        votes, different = [], []
+        for text in texts:
+            vote = self.final_answer(text, problem)
+            if vote is not None and hasattr(self.module, "same_answer"):
+                vote = next((v for v in different if self._call("same_answer", bool, vote, v, problem)), vote)
+                different += [vote] if vote not in different else []
+            votes.append(vote)
+        return votes
 
     def subgroups(self, problem):
         """The names of the subgroups under which evaluation reports the problem, too; without `subgroups`: none."""
@@ -310,33 +319,3 @@ def drop_long_prompts(problems, task, max_tokens, context=None):
             f"No prompt leaves room for --max_tokens {max_tokens} in the model's context of {context} tokens."
         )
     return fitting, room + max_tokens
-
-
-class Data(NamedTuple):
-    """The problems of a run."""
-
-    train: list
-    eval: list
-    left_out: int  # problems whose prompt is too long
-    max_length: int  # tokens of the longest prompt and completion that can occur
-
-
-def load_data(task, config):
-    """The run's problems that fit into the model's context. Raises UserError, also where they are too few."""
-    import torch.distributed as dist  # heavy, and the task modules import this file
-
-    from plumbing.models import context_length
-
-    sharing = dist.get_world_size() * config.minibatches
-    if config.prompts_per_step % sharing and not config.eval_only:
-        parts = f"{dist.get_world_size()} process(es) and {config.minibatches} minibatch(es)"
-        raise UserError(f"--prompts_per_step {config.prompts_per_step} cannot be shared equally by {parts}.")
-    options = (config.data, config.eval_data, config.eval_problems, config.seed, not config.eval_only)
-    train, test = load_problems(task, *options)
-    given, context = len(train) + len(test), context_length(config.model)
-    train, _ = drop_long_prompts(train, task, config.max_tokens, context)
-    test, max_length = drop_long_prompts(test, task, config.max_tokens, context)
-    if len(train) < config.prompts_per_step and not config.eval_only:
-        few = f"{len(train)} training problems are fewer than --prompts_per_step {config.prompts_per_step}"
-        raise UserError(f"{few}: lower that.")
-    return Data(train, test, given - len(train) - len(test), max_length)

@@ -1,4 +1,6 @@
+import gzip
 import json
+import re
 import socket
 import time
 from fractions import Fraction
@@ -118,6 +120,12 @@ def test_the_last_answer_block_decides_when_it_is_wrong():
     assert reward(completion(RIGHT) + f"<answer>{WRONG}</answer>", PROBLEM)[:3] == (0.0, 0.0, 0.0)
 
 
+def test_a_stray_closing_tag_costs_the_format_point_only():
+    assert reward(completion(RIGHT) + "</answer>", PROBLEM)[:3] == (1.0, 0.0, 1.0)
+    assert reward(completion(RIGHT) + " so </answer>\n", PROBLEM)[:3] == (1.0, 0.0, 1.0)
+    assert reward(f"</answer></think><answer>{RIGHT}</answer>", PROBLEM)[:3] == (2.0, 1.0, 1.0)
+
+
 def test_the_last_answer_block_decides_when_it_is_right():
     assert reward(completion(WRONG) + f"<answer>{RIGHT}</answer>", PROBLEM)[:3] == (1.0, 0.0, 1.0)
 
@@ -135,7 +143,9 @@ def test_the_last_answer_block_decides_when_it_is_right():
         ("9**9**9", [9, 9, 9], 9**9),
         ("2.5 * 4", [2, 5, 4], 10),
         (".5*8", [5, 8], 4),
-        ("-2+5", [2, 5], 3),
+        ("--2+5", [2, 5], 7),
+        ("2--5", [2, 5], 7),
+        ("-", [], 0),
         ("+2+5", [2, 5], 7),
         ("2*-5", [2, 5], -10),
         ("2(5)", [2, 5], 10),
@@ -157,6 +167,22 @@ def test_the_last_answer_block_decides_when_it_is_right():
 )
 def test_an_illegal_expression_pays_nothing(answer, nums, target):
     assert answer_score(answer, nums, target) == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer, nums, target",
+    [
+        ("(-53 - 53 + 54 + 65)", [53, 53, 54, 65], 13),
+        ("-(96 - 58) + 92", [96, 58, 92], 54),
+        ("-2+5", [2, 5], 3),
+        ("5*(-2+4)", [2, 5, 4], 10),
+        ("-2*3+10", [2, 3, 10], 4),
+        ("-12/4/3+2", [12, 4, 3, 2], 1),
+        ("-(-(7))", [7], 7),
+    ],
+)
+def test_a_minus_sign_at_the_start_or_after_a_parenthesis_is_paid(answer, nums, target):
+    assert reward(completion(answer), {"nums": nums, "target": target}) == (2.0, 1.0, 1.0, "correct")
 
 
 def test_a_number_used_twice_pays_nothing():
@@ -255,7 +281,7 @@ FRAGMENTS = [
     "<think>", "</think>", "<answer>", "</answer>", "<answer>(1+2)", "(3*4)</answer>",
     "</think><answer>1+2+3+4</answer>", "</", "<", ">",
     "1", "2", "3", "4", "07", "2.5", "1e999", "9**9**9", "9" * 400, "1/0", "1/(2-2)",
-    "(", ")", "()", "((((((((", "+", "-", "*", "/", "//", ".", "=", ",", "e", "_",
+    "(", ")", "()", "((((((((", "-(", "-1", "1-2-3-4", "[1", "]", "+", "-", "*", "/", "//", ".", "=", ",", "e", "_",
     "０１２", "٣", "²", "½", "𝟙", "×", "÷", "−", "\u200b", "\u3000", "\x00", "\x1c", "\ud800", " ", "\n", "\t",
     "</s>", "<|endoftext|>", "<|im_end|>\n", "<|eot_id|> ", "<|end_of_text|>",
     "__import__('os')", "import os", "{nums}", "%s", "\\boxed{",
@@ -392,18 +418,20 @@ def test_only_the_exact_target_pays(expression, target):
 
 
 def derivable(tokens):
-    """True if the grammar `E -> number | (E) | E op E` produces the tokens: undo its rules until none applies."""
-    text = "".join("n" if token.isdigit() else "o" if token in "+-*/" else token for token in tokens)
-    shorter = text.replace("non", "n").replace("(n)", "n")
-    while shorter != text:
-        text, shorter = shorter, shorter.replace("non", "n").replace("(n)", "n")
-    return text == "n"
+    """True if the grammar `S -> E | -E, E -> number | (S) | E op E` produces the tokens: undo its rules to the end."""
+    text, before = "^" + "".join("n" if token.isdigit() else token for token in tokens), None
+    while text != before:
+        before = text
+        text = re.sub(r"n[-+*]n", "n", text).replace("(n)", "n")
+        text = re.sub(r"([\^(])-n(?=[-+*)]|$)", r"\1n", text)
+    return text == "^n"
 
 
 @settings(max_examples=1000)
 @given(st.lists(st.sampled_from(["1", "1", "+", "-", "*", "(", ")"]), max_size=9))
 @example(["(", "1", ")", "*", "(", "1", "-", "(", "1", ")", ")"])
-@example(["-", "1"])
+@example(["-", "1", "-", "1"])
+@example(["1", "-", "-", "1"])
 def test_evaluate_accepts_exactly_what_the_grammar_derives(tokens):
     try:
         evaluate(" ".join(tokens), [1] * tokens.count("1"))
@@ -429,6 +457,18 @@ def test_twenty_thousand_typical_completions_are_scored_a_second():
             reward(text, problem)
         seconds.append(time.process_time() - start)
     assert len(cases) / min(seconds) >= 20_000
+
+
+@needs_data
+def test_ten_thousand_real_completions_are_read_leniently_a_second():
+    rows = [json.loads(line) for line in open(DATA / "countdown_completions.jsonl")]
+    seconds = []
+    for _ in range(8):
+        start = time.process_time()
+        for row in rows:
+            lenient(row["completion"], row)
+        seconds.append(time.process_time() - start)
+    assert len(rows) / min(seconds) >= 10_000
 
 
 # The generator
@@ -531,6 +571,18 @@ def test_subgroups_name_the_count_and_whether_plus_and_minus_suffice():
     assert subgroups({"nums": [5, 7, 9, 2], "target": 315}) == ["4_numbers", "needs_muldiv"]
 
 
+@given(st.lists(st.integers(1, 99), min_size=3, max_size=5), st.integers(1, 200))
+def test_the_subgroup_plus_minus_is_what_the_search_finds(nums, target):
+    assert ("plus_minus" in subgroups({"nums": nums, "target": target})) == (target in reachable(nums, "+-"))
+
+
+def test_subgroups_of_five_numbers_take_less_than_a_tenth_of_a_millisecond():
+    start = time.process_time()
+    for target in range(1000):
+        subgroups({"nums": [3, 14, 15, 92, 65], "target": target})
+    assert time.process_time() - start < 0.1
+
+
 def test_subgroups_of_many_numbers_name_the_count_only():
     assert subgroups({"nums": list(range(1, 31)), "target": 6}) == ["30_numbers"]
 
@@ -565,6 +617,12 @@ def write(tmp_path, lookups):
             path.write_text(rows)
         elif suffix == ".jsonl":
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        elif suffix == ".gz":
+            path.write_bytes(gzip.compress(b"".join(json.dumps(row).encode() + b"\n" for row in rows)))
+        elif suffix == ".arrow":
+            datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+            (saved,) = (tmp_path / "saved").glob("*.arrow")
+            saved.rename(path)
         elif suffix == ".json":
             path.write_text(json.dumps(rows))
         elif suffix == ".csv":
@@ -576,7 +634,19 @@ def write(tmp_path, lookups):
     return write_file
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv", "rows.parquet", "ROWS.JSONL"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rows.jsonl",
+        "rows.json",
+        "rows.csv",
+        "rows.parquet",
+        "ROWS.JSONL",
+        "rows.jsonl.gz",
+        "rows.json.gz",
+        "rows.arrow",
+    ],
+)
 def test_all_rows_of_a_file_are_loaded_in_order(write, name):
     assert load_problems("all", write(name, ROWS)) == ROWS
 
@@ -590,6 +660,20 @@ def test_loaded_numbers_are_plain_integers_whatever_the_file_holds(write):
     problems = load_problems("all", write("rows.jsonl", [{"nums": [1.0, 2.0], "target": "3"}]))
     assert problems == [{"nums": [1, 2], "target": 3}]
     assert all(type(n) is int for n in (*problems[0]["nums"], problems[0]["target"]))
+
+
+@pytest.mark.parametrize(
+    "nums", ["30,100,93", "[30 100 93]", "[30, 100, 93]", "30, 100, 93", " [ 30 100  93 ] ", '["30", "100.0", "93"]']
+)
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_numbers_may_be_a_text_with_commas_or_in_brackets(write, name, nums):
+    path = write(name, [{"nums": nums, "target": 37}])
+    assert load_problems("all", path) == [{"nums": [30, 100, 93], "target": 37}]
+
+
+def test_the_column_of_the_numbers_may_be_called_numbers(write):
+    rows = [{"numbers": row["nums"], "target": row["target"]} for row in ROWS]
+    assert load_problems("all", write("rows.jsonl", rows)) == ROWS
 
 
 def test_columns_that_are_not_needed_are_ignored(write):
@@ -625,8 +709,8 @@ def test_a_missing_file_is_a_sentence(tmp_path):
     assert "No such data file" in error_of("train", str(tmp_path / "none.jsonl"))
 
 
-def test_a_directory_is_not_a_file(tmp_path):
-    assert "No such data file" in error_of("train", str(tmp_path))
+def test_a_directory_is_a_sentence_of_its_own(tmp_path):
+    assert error_of("train", str(tmp_path)) == f"{tmp_path} is a directory: name one of its files."
 
 
 def test_an_unknown_extension_is_a_sentence_that_lists_the_known_ones(write):
@@ -664,6 +748,8 @@ def test_a_missing_column_is_named(write, name):
         {"nums": [1, None], "target": 3},
         {"nums": [1, 2], "target": None},
         {"nums": [1, 2]},
+        {"nums": [-1, 2], "target": 1},
+        {"nums": list(range(400)), "target": 1},
     ],
 )
 def test_a_bad_row_is_named(write, bad):
@@ -671,10 +757,34 @@ def test_a_bad_row_is_named(write, bad):
 
 
 @pytest.mark.parametrize(
-    "nums", ["[1, 2", "1 2", "7", "{}", "null", "[[1], 2]", '["a"]', "[true, 2]", "[NaN]", "[1e999]"]
+    "nums",
+    ["[1, 2", "1 2", "7", "{}", "null", "[[1], 2]", '["a"]', "[true, 2]", "[NaN]", "[1e999]", "[]", ",", "[-1, 2]"],
 )
 def test_a_bad_cell_of_a_csv_file_is_named(write, nums):
     assert ", row 2:" in error_of("train", write("rows.csv", [ROWS[0], {"nums": nums, "target": 3}, ROWS[1]]))
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
+def test_a_broken_line_is_named_as_an_editor_counts(tmp_path, lookups, name):
+    good, broken = json.dumps(ROWS[0]), '{"nums": [1, 2], "target": '
+    for lines, number in (([good, broken, good], 2), ([broken, good], 1), ([good, "", good, "no json"], 4)):
+        text = "\n".join(lines).encode()
+        path = tmp_path / str(number) / name
+        path.parent.mkdir()
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        assert f"could not be read: JSON parse error in line {number}: " in error_of("train", str(path))
+
+
+def test_a_file_that_only_calls_itself_compressed_is_a_sentence(write, tmp_path):
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(b"no gzip")
+    assert "could not be read" in error_of("train", str(path))
+
+
+def test_a_compressed_file_without_rows_is_a_sentence(tmp_path, lookups):
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(b""))
+    assert "has no rows" in error_of("train", str(path))
 
 
 def test_a_whole_number_too_large_for_a_float_is_a_bad_row(write):
@@ -760,6 +870,9 @@ def steps_reward(answer, problem=THREE):
         "Step 1: 3 - 2 = 1.\nStep 2: 1 * 1 = 1.",
         "(1 + 2) / 3",
         "(1 + 2) / 3 = 1",
+        "(1 + 2) / 3 = 1.0",
+        "(1 + 2) / 3 = 3/3.",
+        "-2 + 1 * 3",
     ],
 )
 def test_steps_or_one_equation_earn_the_full_reward(answer):
@@ -783,6 +896,9 @@ def test_steps_may_pass_through_negative_and_decimal_numbers():
         ("Step 1: 2 / 0 = 0\n1", "'Step 1: 2 / 0 = 0' takes 0, which is not there"),
         ("first 1 + 2 = 3\nthen 3 / 3 = 1", "'first 1 + 2 = 3' is not a step"),
         ("(1 + 2) / 3 = 2", "'2' is not what the left side equals: 1"),
+        ("(1 + 2) / 3 = 1/0", "'1/0' is not what the left side equals: 1"),
+        ("(1 + 2) / 3 = 1e0", "'1e0' is not what the left side equals: 1"),
+        ("(1 + 2) / 3 =", "'' is not what the left side equals: 1"),
         ("1 + 2 + 3", "equals 6, not 1"),
     ],
 )
@@ -834,6 +950,11 @@ def test_a_tag_that_the_model_has_to_open_itself_is_required():
         f"Thus {RIGHT} = 65, so we are done.",
         f"The equation: {RIGHT}=65",
         f"\\[ {RIGHT} = 65 \\]",
+        f"<answer>{RIGHT[:5]}\n{RIGHT[5:]}</answer>",
+        "so -7 + 36 - 19 + 55",
+        f"- {RIGHT}",
+        f"{RIGHT}<|im_end|>",
+        f"ответ {RIGHT}",
     ],
 )
 def test_lenient_finds_a_right_solution_wherever_it_stands(text):

@@ -87,6 +87,10 @@ def test_a_right_answer_inside_the_thinking_does_not_beat_a_wrong_final_one():
     assert reward("<answer>57</answer></think><answer>58</answer>", PROBLEM).answer == 0.0
 
 
+def test_a_stray_closing_tag_costs_the_format_point_only():
+    assert reward(completion("57") + "</answer>", PROBLEM)[:3] == (1.0, 0.0, 1.0)
+
+
 def test_the_last_answer_block_decides():
     assert reward(completion("57") + "<answer>58</answer>", PROBLEM).answer == 0.0
     assert reward(completion("58") + "<answer>57</answer>", PROBLEM).answer == 1.0
@@ -171,6 +175,15 @@ def test_why_says_what_is_wrong_in_a_few_words(answer, why):
         ("$72$", 72),
         (r"$\$8,400$", 8400),
         ("`72`", 72),
+        (r"\boxed{72} inches", 72),
+        (r"\boxed{72 inches}", 72),
+        (r"$\boxed{72}$ square inches.", 72),
+        ("**72** eggs", 72),
+        (r"\[ \boxed{75} \]", 75),
+        (r"\( \boxed{75} \)", 75),
+        (r"72^\circ", 72),
+        (r"72^{\circ} C", 72),
+        ("3 times", 3),
     ],
 )
 def test_a_number_is_read_with_its_sign_separators_unit_and_markup(text, value):
@@ -184,11 +197,22 @@ def test_a_number_is_read_with_its_sign_separators_unit_and_markup(text, value):
         *("3 or 4", "3, 4", "3 4", "5 apples and 3 pears", "1 1/2", "3-4", "3 - 4", "9*8=72", "72 cm^2", "5:30"),
         *("1,08", "12,34,56", "1,0800", ",080", "1,080 200", "0,123", "1234,567", "1 08", "1\n080", "1.2.3", "1.000,5"),
         *("5 million", "5 Dozen", "2 and a half", "3 or four", "3 to five", "5 squared", "5 minus two", "1 third"),
+        *("5 tens", "5 lakh", "5 less than ten", "5 times two", "5 grand", r"\boxed{5} million", r"\boxed{5} tens"),
         *("5k", "5x", "5 M", "2i", "5π", "1e3", "0x10", "1_000"),
         *("--7", "-$-7", "- 7", "~7", "=7", "x = 72", "about 72", "not 72", "(7)", "7!", "√4"),
         *("7/2/3", "7.5/2", "7/-2", "7/0"),
         *("７２", "٧٢", "²", "½", "五", "7²", "7\u200b2", "\ud800"),
-        *(r"\boxed{5} or \boxed{6}", r"\boxed{5", "**5** or **6**", "$5$ $6$", r"\frac{7}{14}", "5 <b>eggs</b>"),
+        *(
+            r"\boxed{5} or \boxed{6}",
+            r"\boxed{5} 6",
+            r"\boxed{5}6",
+            "3 times 4",
+            r"\boxed{5",
+            "**5** or **6**",
+            "$5$ $6$",
+            r"\frac{7}{14}",
+            "5 <b>eggs</b>",
+        ),
         "72 of the very many eggs",
     ],
 )
@@ -233,9 +257,10 @@ def test_every_fraction_is_read_back_exactly(numerator, denominator):
 @given(st.text("0123456789,. ", max_size=12))
 @example("1,234.5")
 @example("12,345,678")
+@example("0  .")
 def test_separators_are_accepted_only_between_groups_of_three(text):
     text = text.strip()
-    grouped = re.fullmatch(r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? ?\.?", text) and re.search(r"\d", text)
+    grouped = re.fullmatch(r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? *\.?", text) and re.search(r"\d", text)
     try:
         number = parse_number(text)
     except ValueError:
@@ -341,7 +366,7 @@ FRAGMENTS = [
     "<think>", "</think>", "<answer>", "</answer>", "<answer>57", "</think><answer>57</answer>", "<", "</",
     "5", "57", "057", "1,080", "1,08", "1,", "1 080", "1.", ".5", "1e999", "9**9**9", "9" * 400, "7/0", "7/", "/14",
     "-", "+", "\u2212", "\u2013", "$", "\\$", "€", "%", "\\%", "°", "**", "`", "\\(", "\\)", "=", ",", ".", ":", "#",
-    "\\boxed{", "\\boxed{57}", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####", "#### 57", "A:", "A: ", "answer is",
+    "\\boxed{", "\\boxed{57}", "\\boxed{57} eggs", "\\[", "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####", "#### 57", "A:", "A: ", "answer is",
     "Answer:", " eggs", "ab", "or", " and ", "５７", "٧", "²", "½", "\u00a0", "\u2009", "\u200b", "\x00", "\ud800",
     " ", "\n", "\t", "</s>", "<|endoftext|>", "<|im_end|>\n", "__import__('os')", "{question}", "%s",
 ]  # fmt: skip

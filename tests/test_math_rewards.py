@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import math_rewards
 from math_rewards import equivalent, final_answer, format_prompt, last_boxed, lenient, load_problems, reward, subgroups
-from plumbing import data
-from plumbing.tasks import Reward
+from plumbing import data, math_workers
+from plumbing.tasks import Reward, load_task
 
 PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
 SLOW = "9^{9^{9^9}}"
@@ -129,6 +129,7 @@ def test_the_box_of_every_reference_solution_holds_its_answer():
         ("43{,}500", "43500"),
         ("43\\,500", "43500"),
         ("10,\\!000", "10000"),
+        ("32,\\! 349", "32349"),
         ("$5$", "5"),
         ("5.", "5"),
         ("5\\text{ cm}", "5"),
@@ -142,6 +143,15 @@ def test_the_box_of_every_reference_solution_holds_its_answer():
         ("\\frac{\\sqrt{3}}{3}", "\\frac{1}{\\sqrt{3}}"),
         ("( 3 , \\pi / 2 )", "\\left( 3, \\frac{\\pi}{2} \\right)"),
         ("2, 1", "1, 2"),
+        ("200, 100", "100, 200"),
+        ("10, 100", "100, 10"),
+        ("9,\\,4", "4,\\ 9"),
+        ("9,~4", "4,\\quad 9"),
+        ("(7,\\ 11)", "(7,11)"),
+        ("(100,200)", "(100, 200)"),
+        ("x=\\ 5", "5"),
+        ("1,000, 2,000", "2000, 1000"),
+        ("1+\\sqrt 2, 1-\\sqrt 2, 2+\\sqrt 3, 2-\\sqrt 3", "1+\\sqrt 2,\\ 1-\\sqrt 2,\\ 2+\\sqrt 3,\\ 2-\\sqrt 3"),
         ("\\{2, 1\\}", "\\{1,2\\}"),
         ("Evelyn", "\\text{Evelyn}"),
         ("(B)", "\\text{B}"),
@@ -161,6 +171,15 @@ def test_equivalent_answers_are_right(answer, gold):
         ("1 2", "12"),
         ("12", "1 2"),
         ("12,34", "1234"),
+        ("32, 349", "32349"),
+        ("32 ,349", "32349"),
+        ("100200", "100, 200"),
+        ("100,\\,200", "100200"),
+        ("2\\,3", "23"),
+        ("0, 1, 2", "1,000, 2,000"),
+        ("4", "4,\\ 9"),
+        ("5,\\ 6,\\ 7", "5"),
+        ("3", "1+\\sqrt 2,\\ 1-\\sqrt 2,\\ 2+\\sqrt 3,\\ 2-\\sqrt 3"),
         ("3 or 4", "3"),
         ("3,4", "3"),
         ("1,2", "1,2,3"),
@@ -195,14 +214,14 @@ def test_the_verdict_agrees_with_ninety_seven_percent_of_labelled_pairs_and_neve
     rows = real("math_equivalence.jsonl")
     assert len(rows) == 300
     wrong = [r for r in rows if equivalent(content(r["pred"]), content(r["gold"]))[0] != r["equivalent"]]
-    assert len(wrong) <= 9
+    assert len(wrong) <= 7
     assert [r for r in wrong if not r["equivalent"]] == []
 
 
 @needs_data
 def test_math_verify_itself_finds_every_gold_answer_equal_to_itself():
     golds = [f"${row['answer']}$" for row in real("math500.jsonl")]
-    assert [gold for gold in golds if not math_rewards.ask(gold, gold)[0]] == []
+    assert [gold for gold in golds if not math_workers.ask(gold, gold)[0]] == []
 
 
 @needs_data
@@ -240,6 +259,20 @@ def test_the_lenient_reading_takes_the_last_answer_only(text):
     assert lenient(text, PROBLEM) == 0.0
 
 
+def test_the_lenient_reading_finds_a_right_box_wherever_it_stands():
+    assert lenient(box("0.5") + " I hope it is correct." * 500, PROBLEM) == 1.0
+
+
+def test_equivalent_answers_vote_together():
+    texts = [box(answer) for answer in ("1/2", "0.5", "3", "\\frac{1}{2}", "3.0", "x", "")]
+    assert load_task("math", "short", None).votes(texts, PROBLEM) == ["1/2", "1/2", "3", "1/2", "3", "x", None]
+
+
+def test_a_vote_that_takes_too_long_to_compare_is_the_same_as_itself_only():
+    texts = [box("3"), box(SLOW), box("2+1"), box(SLOW), box("4")]
+    assert load_task("math", "short", None).votes(texts, PROBLEM) == ["3", SLOW, "3", SLOW, "4"]
+
+
 def test_a_vote_is_the_normalized_text_of_the_last_box():
     assert final_answer(box("1") + box(" \\left( 3, \\dfrac{1}{2} \\right). "), PROBLEM) == "(3,\\frac{1}{2})"
 
@@ -256,7 +289,7 @@ FRAGMENTS = [
     "\\frac", "\\frac{1}{", "\\sqrt{", "\\infty", "\\pi", "\\pm", "\\cup", "\\sum_{k=1}^{n}", "\\int", "\\binom",
     "\\begin{pmatrix}", "\\end{pmatrix}", "&", "^", "^{", "_", "!", "(", ")", "[", "|", "%", "=", "<", "/", "-", "+",
     "9", "99999999", "1e999", "0", ".", ",", "x", "i", "e", "A", " or ", " and ", "answer is ", "Answer:", "\n", " ",
-    "\x00", "\ud800", "٣", "½", "√", "{0}", "%s", "__import__('os')", "<|im_end|>",
+    "\\!", "\\ ", "\\,", "~", "1, ", "1,000", " ,1", "a  b", "\x00", "\ud800", "٣", "½", "√", "{0}", "%s", "__import__('os')", "<|im_end|>",
 ]  # fmt: skip
 hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=20).map("".join)
 
@@ -319,12 +352,12 @@ def test_an_answer_that_would_take_years_is_wrong_within_seconds(answer):
 @pytest.fixture
 def pool():
     """No worker is running, nothing is remembered; returns the pids of those that are idle."""
-    math_rewards.stop_workers()
-    math_rewards.empty_pool()
+    math_workers.stop_workers()
+    math_workers.empty_pool()
     math_rewards.compare.cache_clear()
-    yield lambda: [worker.pid for worker in math_rewards.idle.queue if worker]
-    math_rewards.stop_workers()
-    math_rewards.empty_pool()
+    yield lambda: [worker.pid for worker in math_workers.idle.queue if worker]
+    math_workers.stop_workers()
+    math_workers.empty_pool()
 
 
 def right_and_wrong():
@@ -360,8 +393,8 @@ def test_a_slow_answer_is_remembered(pool):
 
 def test_a_worker_that_never_gets_to_run_counts_as_too_slow(pool, monkeypatch):
     right_and_wrong()
-    os.kill(pool()[0], signal.SIGSTOP)
-    monkeypatch.setattr(math_rewards, "WALL_LIMIT", 0.2)
+    os.killpg(pool()[0], signal.SIGSTOP)
+    monkeypatch.setattr(math_workers, "WALL_LIMIT", 0.2)
     assert reward(box("0.75"), PROBLEM).why == "'$0.75$' takes too long to compare"
     monkeypatch.undo()
     assert right_and_wrong() == (1.0, 0.0)
@@ -370,7 +403,7 @@ def test_a_worker_that_never_gets_to_run_counts_as_too_slow(pool, monkeypatch):
 def test_a_worker_killed_from_outside_is_replaced(pool):
     right_and_wrong()
     before = pool()
-    os.kill(before[0], signal.SIGKILL)
+    os.killpg(before[0], signal.SIGKILL)
     assert right_and_wrong() == (1.0, 0.0)
     assert len(pool()) == 1 and pool() != before
 
@@ -401,7 +434,26 @@ def test_several_threads_get_their_own_verdicts_from_at_most_four_workers(pool):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert wrong == [] and 1 <= len(pool()) <= math_rewards.WORKERS == 4
+    assert wrong == [] and 1 <= len(pool()) <= math_workers.WORKERS <= 4
+
+
+def test_a_worker_that_is_slow_once_goes_on_answering(pool):
+    right_and_wrong()
+    before = pool()
+    for tower in ("9^{9^{9^9}}", "8^{9^{9^9}}", "7^{9^{9^9}}"):
+        assert reward(f"\\boxed{{{tower}}}", PROBLEM).why == f"'${tower}$' takes too long to compare"
+    assert right_and_wrong() == (1.0, 0.0) and pool() == before
+
+
+@pytest.mark.parametrize("who", ["the worker", "its child"])
+def test_half_a_worker_killed_from_outside_changes_no_verdict(pool, who):
+    right_and_wrong()
+    (worker,) = pool()
+    child = int(Path(f"/proc/{worker}/task/{worker}/children").read_text())
+    os.kill(worker if who == "the worker" else child, signal.SIGKILL)
+    for _ in range(3):
+        assert right_and_wrong() == (1.0, 0.0)
+    assert ends(worker) and (who == "the worker" or ends(child))
 
 
 def test_one_thread_keeps_to_one_worker(pool):
@@ -426,18 +478,19 @@ def test_a_forked_child_has_workers_of_its_own(pool):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")
 def test_the_memory_of_a_worker_is_bounded(pool):
     right_and_wrong()
-    assert resource.prlimit(pool()[0], resource.RLIMIT_AS) == (math_rewards.MEMORY_LIMIT,) * 2
+    assert resource.prlimit(pool()[0], resource.RLIMIT_AS) == (math_workers.MEMORY_LIMIT,) * 2
 
 
 SCRIPT = """
     import os, sys, threading, time
     sys.path.insert(0, {house!r})
     import math_rewards
+    from plumbing import math_workers
     print("main", math_rewards.reward("\\\\boxed{{0.5}}", {{"answer": "1/2"}}).answer)
     math_rewards.reward("\\\\boxed{{\\\\frac{{x}}}}", {{"answer": "1/2"}})
     math_rewards.reward("\\\\boxed{{9^{{9^{{9^9}}}}}}", {{"answer": "1/2"}})
     print("main", math_rewards.reward("\\\\boxed{{0.25}}", {{"answer": "1/4"}}).answer)
-    print(*[worker.pid for worker in math_rewards.idle.queue if worker], flush=True)
+    print(*[worker.pid for worker in math_workers.idle.queue if worker], flush=True)
     {last}
 """
 
@@ -469,7 +522,7 @@ def ends(pid):
         "",
         "os._exit(0)",
         "os.kill(os.getpid(), 9)",
-        "threading.Thread(target=math_rewards.ask, args=('$9^{9^9}$', '$1$'), daemon=True).start(); time.sleep(0.2)",
+        "threading.Thread(target=math_workers.ask, args=('$9^{9^9}$', '$1$'), daemon=True).start(); time.sleep(0.2)",
     ],
     ids=["by itself", "at once", "killed", "with a question in flight"],
 )
@@ -492,11 +545,25 @@ def test_a_thousand_typical_completions_take_less_than_three_seconds_of_processo
     assert len(cases) == 1000
     start = time.process_time(), sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     right = sum(reward("step by step " * 100 + text, {"answer": gold}).answer for text, gold in cases)
-    math_rewards.stop_workers()  # the time of a child is known once it has ended
+    math_workers.stop_workers()  # the time of a child is known once it has ended
     own, workers = time.process_time() - start[0], sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - start[1]
     assert right == 5 * 125
     assert workers > 0.1  # it is the workers that we have timed
     assert own + workers < 3  # 10,000 in 30 seconds, on one core
+
+
+def test_50_slow_answers_among_256_cost_less_than_thirty_seconds_of_processor_time_side_by_side(pool):
+    """15 seconds on two cores; as processor time, since other work on the machine must not decide the test."""
+    texts = [f"\\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(2, 52)] + [box(f"{n}/{n + 3}") for n in range(1, 207)]
+    texts = [texts[n * 101 % 256] for n in range(256)]  # mixed
+    start = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + time.process_time()
+    rewards = load_task("math", "short", None).rewards(texts, [PROBLEM] * 256)
+    workers = len(pool())
+    math_workers.stop_workers()
+    seconds = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + time.process_time() - start
+    assert sum("too long" in reward.why for reward in rewards) == 50
+    assert [reward.answer for reward in rewards] == [float(text == box("3/6")) for text in texts]
+    assert workers == math_workers.WORKERS and seconds < 30
 
 
 # Problems from files
@@ -567,7 +634,7 @@ def test_the_hub_has_splits_of_its_own(monkeypatch, split, asked):
 
     monkeypatch.setattr(data, "load_rows", load_rows)
     assert load_problems(split, "hub") == ROWS
-    assert calls == [("hub", ("problem", "answer"), "hiyouga/math12k", asked)]
+    assert calls == [("hub", ("problem", "answer|solution"), "hiyouga/math12k", asked)]
 
 
 def error_of(path, split="train"):
@@ -587,7 +654,36 @@ def test_a_missing_file_is_a_sentence(tmp_path):
 
 
 def test_a_missing_column_is_named(write):
-    assert "answer missing" in error_of(write("rows.jsonl", [{"problem": "1+1?", "solution": "2"}]))
+    assert "answer or solution missing" in error_of(write("rows.jsonl", [{"problem": "1+1?", "result": "2"}]))
+
+
+def test_rows_of_the_original_data_set_have_their_answer_in_the_last_box_of_the_solution(write):
+    rows = [
+        {
+            "problem": "a?",
+            "level": "Level 2",
+            "type": "Algebra",
+            "solution": "$\\boxed{1}$, no, $\\boxed{\\frac{1}{2}}$.",
+        },
+        {"problem": "b?", "level": "Level ?", "type": "Geometry", "solution": "So it is $\\boxed 2$."},
+        {"problem": "c?", "level": "Level 5", "type": "Algebra", "solution": "\\fbox{C}"},
+    ]
+    problems = load_problems("all", write("rows.jsonl", rows))
+    assert [problem["answer"] for problem in problems] == ["\\frac{1}{2}", "2", "C"]
+    assert problems[0] == {"problem": "a?", "answer": "\\frac{1}{2}", "level": "Level 2", "subject": "Algebra"}
+    assert subgroups(problems[0]) == ["level_2", "algebra"]
+
+
+@pytest.mark.parametrize("solution", ["It is 2.", "\\boxed{}", "\\boxed{2", None])
+def test_a_solution_without_a_box_is_a_bad_row(write, solution):
+    rows = [{"problem": "a?", "solution": "\\boxed{1}"}, {"problem": "b?", "solution": solution}]
+    assert ", row 2: expected " in error_of(write("rows.jsonl", rows))
+
+
+@pytest.mark.parametrize("answer", ["\\frac{1}{2", "2}", "}{"])
+def test_an_answer_that_no_box_can_hold_is_a_bad_row(write, answer):
+    message = error_of(write("rows.jsonl", [ROWS[0], {"problem": "a?", "answer": answer}]))
+    assert ", row 2: expected balanced braces in the answer, got " in message
 
 
 @pytest.mark.parametrize(
@@ -621,7 +717,7 @@ def test_a_file_that_is_not_utf_8_is_a_sentence(tmp_path, write):
 def test_without_a_working_math_verify_no_problems_are_loaded(write, tmp_path, pool, monkeypatch):
     broken = tmp_path / "broken.py"
     broken.write_text("import a_module_that_is_not_there")
-    monkeypatch.setattr(math_rewards, "__file__", str(broken))
+    monkeypatch.setattr(math_workers, "COMMAND", [sys.executable, str(broken)])
     assert "math-verify does not work here: `pip install -r requirements.txt`" in error_of(write("rows.jsonl", ROWS))
 
 

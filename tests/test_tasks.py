@@ -387,13 +387,13 @@ def test_the_page_s_task_reads_a_file(coins, tmp_path):
 
 
 def test_the_page_names_every_part_of_the_contract():
-    parts = set(tasks.REQUIRED) | {"subgroups", "lenient", "final_answer", "REWARD_THREADS"}
+    parts = set(tasks.REQUIRED) | {"subgroups", "lenient", "final_answer", "same_answer", "REWARD_THREADS"}
     assert parts <= set(re.findall(r"^\| `(\w+)", PAGE, re.MULTILINE))
 
 
 def test_the_page_s_task_trains(write_task, tmp_path):
     write_task(COINS, "coins")
-    sizes = "--steps 1 --questions 2 --completions 2 --max_tokens 40 --eval_problems 4".split()
+    sizes = "--steps 1 --prompts_per_step 2 --group_size 2 --max_tokens 40 --eval_problems 4".split()
     command = [sys.executable, "nano_r1.py", "--task", "coins", "--out", str(tmp_path), "--name", "a", *sizes]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, timeout=300, env=env)
