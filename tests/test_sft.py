@@ -1,4 +1,4 @@
-"""Supervised training: the loss by hand, what the base model's authors write, and whole runs of both programs."""
+"""Supervised training: the loss by hand, and whole runs."""
 
 import json
 import os
@@ -6,20 +6,13 @@ import random
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import countdown_rewards as countdown
-import gsm8k_rewards as gsm8k
 import nano_r1 as r1
 import nano_sft
-
-EXACT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
-STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")
 
 
 def nano_sft_run(*args):
@@ -64,74 +57,9 @@ def test_any_split_into_micro_batches_gives_the_token_mean_s_gradient(budget):
     assert measured["loss"] == pytest.approx(-out["log_probs"][batch["response_mask"]].mean().item(), rel=1e-5)
 
 
-# What the authors write
-
-
-def numbers_and_target(rng):
-    problem = rng.choice(countdown.generate_problems("train", 50, 0))
-    return problem["nums"], problem["target"]
-
-
-@given(st.integers(0, 10_000))
-def test_an_attempt_s_arithmetic_is_right_and_its_expression_has_its_value(seed):
-    rng = random.Random(seed)
-    nums, target = numbers_and_target(rng)
-    text, value, expression = nano_sft.write_attempt(nums, rng.choice((None, target)), rng)
-    steps = STEP.findall(text)
-    assert len(steps) == len(nums) - 1
-    assert all(EXACT[o](int(a), int(b)) == int(result) for a, o, b, result in steps)
-    assert countdown.evaluate(expression, nums) == value == int(steps[-1][-1])
-
-
-@given(st.integers(0, 10_000))
-def test_an_author_says_yes_only_to_the_target_and_no_only_to_something_else(seed):
-    rng = random.Random(seed)
-    nums, target = numbers_and_target(rng)
-    for line in nano_sft.write_response(nums, target, rng).splitlines():
-        if line.endswith((" yes", " no")):
-            assert line.endswith(" yes") == (line.split()[0].split("=")[-1] == str(target))
-
-
-@given(st.integers(0, 10_000))
-def test_a_word_problem_s_steps_are_right_even_where_they_are_ill_chosen(seed):
-    rng = random.Random(seed)
-    problem = rng.choice(gsm8k.generate_problems("train", 50, 0))
-    steps = STEP.findall(nano_sft.write_solution(problem, rng).split("<answer>")[0])
-    assert steps and all(EXACT[o](int(a), int(b)) == int(result) for a, o, b, result in steps)
-
-
-def test_the_authors_are_often_wrong_and_four_in_ten_answers_lack_the_form():
-    rng = random.Random(0)
-    problems = countdown.generate_problems("train", 400, 0)
-    rewards = [countdown.reward(nano_sft.write_response(p["nums"], p["target"], rng), p) for p in problems]
-    assert 0.5 < sum(r.format == 1 for r in rewards) / 400 < 0.7
-    assert 0.15 < sum(r.answer for r in rewards) / 400 < 0.45
-
-
-# The tokenizer
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
-    """As transformers loads it: the class it picks has ideas of its own about numbers."""
     return r1.load_tokenizer("models/nano-base")
-
-
-def test_every_number_from_0_to_999_is_one_token(tokenizer):
-    assert all(len(tokenizer.encode(str(n))) == 1 for n in range(1000))
-    assert len(tokenizer.encode("36-19=17")) == 5
-
-
-def test_the_embedded_tokenizer_is_the_one_that_nano_sft_makes(tokenizer):
-    made, rng = nano_sft.make_tokenizer(), random.Random(0)
-    texts = [nano_sft.write_response(p["nums"], p["target"], rng) for p in countdown.generate_problems("train", 20, 0)]
-    texts += [gsm8k.format_prompt(p, made) for p in gsm8k.generate_problems("train", 50, 0)]
-    assert [made.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
-
-
-def test_decoding_gives_back_any_text(tokenizer):
-    text = "36-19=17-7=10 yes\n</think>\n<answer>((36-19)-7)</answer> déjà vu 1234 ½ 你好"
-    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 # Fine-tuning
@@ -139,15 +67,16 @@ def test_decoding_gives_back_any_text(tokenizer):
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory, tokenizer):
-    """Right and well-formed solutions that begin in a way the base never does, as a file."""
+    """Solutions that begin in a way the base never does, as a file."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     rng = random.Random(1)
     with open(path, "w") as file:
-        for problem in countdown.generate_problems("train", 1500, 7):
-            response = nano_sft.write_response(problem["nums"], problem["target"], rng)
-            if countdown.reward(response, problem).total == 2:
-                row = {"prompt": countdown.format_prompt(problem, tokenizer), "response": f" Let me see.{response}"}
-                file.write(json.dumps(row) + "\n")
+        for _ in range(300):
+            a, b, c = (rng.randint(1, 99) for _ in range(3))
+            problem = {"nums": [a, b, c], "target": a + b + c}
+            thinking = f" Let me see.\n{a}+{b}={a + b}+{c}={a + b + c} yes\n</think>\n"
+            row = {"prompt": countdown.format_prompt(problem, tokenizer)}
+            file.write(json.dumps({**row, "response": f"{thinking}<answer>({a}+{b})+{c}</answer>"}) + "\n")
     return path
 
 
@@ -261,24 +190,3 @@ def test_a_bad_row_is_named_in_one_sentence(tmp_path, tokenizer, rows, message):
 def test_a_wrong_call_ends_with_one_sentence_and_code_2(args, message):
     done = nano_sft_run(*args)
     assert (done.returncode, done.stderr) == (2, message)
-
-
-# The base model from scratch
-
-
-def test_the_base_is_made_in_two_stages_and_resumes(tmp_path):
-    sizes = ["--pretrain_steps", 2, "--hidden_size", 64, "--layers", 1, "--batch_size", 4, "--save_every", 2]
-    sizes += ["--out", tmp_path / "base", "--steps", 20]
-    killed = subprocess.Popen([sys.executable, "nano_sft.py", "base", *map(str, sizes)])
-    work = tmp_path / "base.work"
-    while not (work.exists() and any(name.startswith("step_") for name in os.listdir(work))):
-        assert killed.poll() is None
-        time.sleep(0.01)
-    killed.kill()
-    killed.wait()
-    other = nano_sft_run("base", *sizes, "--seed", 1)
-    assert other.returncode == 2 and "is of a run with another --seed: 0 instead of 1" in other.stderr
-    done = nano_sft_run("base", *sizes)
-    assert done.returncode == 0 and "step 20/20  attempts" in done.stdout and not work.exists()
-    model = r1.load_model(str(tmp_path / "base"), "float32")
-    assert model.config.num_hidden_layers == 1 and model.config.model_type == "qwen2"
