@@ -25,7 +25,7 @@ EXACT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a *
 STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")
 PROBLEMS = countdown.generate_problems("train", 300, 0)
 STORIES = gsm8k.generate_problems("train", 400, 0)
-WRITERS = {name: (lambda *args, name=name: base.write_as(name, *args)) for name in base.AUTHORS}
+WRITERS = {name: (lambda *args, author=base.AUTHORS[name]: base.write_as(author, *args)) for name in base.AUTHORS}
 WRITERS["stage 2"] = base.write_response
 
 
@@ -100,23 +100,24 @@ def test_a_word_problem_s_steps_are_right_even_where_the_way_is_wrong(seed):
 def completions(name, count=600):
     rng = random.Random(name)
     for problem in (PROBLEMS * 10)[:count]:
-        yield problem, base.write_as(name, problem["nums"], problem["target"], rng)
+        yield problem, base.write_as(base.AUTHORS[name], problem["nums"], problem["target"], rng)
 
 
 def test_the_shares_add_up():
-    assert sum(author.share for author in base.AUTHORS.values()) == pytest.approx(1)
-    weights = [author.forms for author in base.AUTHORS.values()]
-    assert all(sum(forms) == pytest.approx(1) and len(forms) == len(base.FORMS) for forms in weights)
+    for population in (base.AUTHORS, base.AUTHORS_OF_STAGE_3):
+        assert sum(author.share for author in population.values()) == pytest.approx(1)
+        for author in population.values():
+            assert sum(author.forms) == pytest.approx(1) and len(author.forms) == len(base.FORMS)
 
 
 def test_authors_are_drawn_with_their_shares(monkeypatch):
     drawn = []
-    monkeypatch.setattr(base, "write_as", lambda name, *_: drawn.append(name))
+    monkeypatch.setattr(base, "write_as", lambda author, *_: drawn.append(author))
     rng = random.Random(0)
     for _ in range(4000):
         base.write_population_response([1, 2, 3], 6, rng)
-    for name, author in base.AUTHORS.items():
-        assert drawn.count(name) / 4000 == pytest.approx(author.share, abs=0.03)
+    for author in base.AUTHORS.values():
+        assert drawn.count(author) / 4000 == pytest.approx(author.share, abs=0.03)
 
 
 @pytest.mark.parametrize("name", base.AUTHORS)
@@ -167,13 +168,13 @@ def test_the_systematic_solve_nearly_all_problems_with_3_numbers_and_most_with_4
 def test_who_aims_takes_the_last_operation_nearest_to_the_target():
     rng = random.Random(0)
     for problem in PROBLEMS:
-        text, value, _ = base.habitual_attempt(problem["nums"], problem["target"], True, rng)
+        text, value, _ = base.habitual_attempt(problem["nums"], problem["target"], True, base.MOSTLY_PLUS, rng)
         a, b = (int(n) for n in STEP.findall(text)[-1][::2])
         results = [result for _, result, _ in base.operations(a, b).values()]
         assert abs(value - problem["target"]) == min(abs(result - problem["target"]) for result in results)
 
 
-def test_authors_of_stage_3_ask_no_oracle(monkeypatch):
+def test_authors_of_stages_3_and_4_ask_no_oracle(monkeypatch):
     monkeypatch.setattr(base, "within_reach", None)
     for name in base.AUTHORS:
         assert all(text for _, text in completions(name, 50))
@@ -184,7 +185,7 @@ def test_the_population_is_often_wrong_and_more_often_out_of_form():
     rng = random.Random(0)
     problems = PROBLEMS * 5
     rewards = [countdown.reward(base.write_population_response(p["nums"], p["target"], rng), p) for p in problems]
-    assert 0.10 < sum(r.answer for r in rewards) / len(rewards) < 0.20
+    assert 0.08 < sum(r.answer for r in rewards) / len(rewards) < 0.20
     assert sum(r.format == 1 for r in rewards) / len(rewards) < 0.5
 
 
@@ -256,7 +257,10 @@ def test_the_embedded_model_is_a_qwen2_of_less_than_10_mb():
 
 # The script
 
-TINY = "--pretrain_steps 2 --attempt_steps 10 --final_steps 8 --hidden_size 64 --layers 1 --batch_size 4 --practice 2"
+TINY = (
+    "--pretrain_steps 2 --attempt_steps 10 --practice_steps 4 --final_steps 4 --hidden_size 64 --layers 1 "
+    "--batch_size 4 --practice 2"
+)
 
 
 def make_base(*args):
@@ -272,12 +276,12 @@ def made(tmp_path_factory):
     return out
 
 
-def test_the_base_is_made_in_three_stages_and_resumes_to_the_same_weights(tmp_path, made):
+def test_the_base_is_made_in_four_stages_and_resumes_to_the_same_weights(tmp_path, made):
     from safetensors.torch import load_file
 
     out, work = tmp_path / "base", tmp_path / "base.work"
     killed = subprocess.Popen([sys.executable, SCRIPT, *TINY.split(), "--save_every", "2", "--out", out])
-    while not (work / "early").exists() or not any(n.startswith("step_") for n in os.listdir(work / "early")):
+    while not (work / "stages-1-and-2").exists() or not list((work / "stages-1-and-2").glob("step_*")):
         assert killed.poll() is None
         time.sleep(0.01)
     killed.kill()
@@ -292,7 +296,8 @@ def test_the_base_is_made_in_three_stages_and_resumes_to_the_same_weights(tmp_pa
 
 def test_stage_3_can_start_from_a_model_that_has_the_others(tmp_path, made):
     done = make_base("--start_from", made, "--out", tmp_path / "base")
-    assert done.returncode == 0 and "stages 1 and 2" not in done.stdout and "stage 3" in done.stdout
+    assert done.returncode == 0 and "stages 1 and 2" not in done.stdout
+    assert "stage 3:" in done.stdout and "stage 4:" in done.stdout
 
 
 def test_excluded_problems_are_left_out(tmp_path):

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The embedded base model, from scratch
 #
-#     python models/nano-base/make_base.py --exclude FILE                  # all three stages; resumable
-#     python models/nano-base/make_base.py --start_from DIR --exclude FILE # DIR has stages 1 and 2: only stage 3
+#     python models/nano-base/make_base.py --exclude FILE                  # all four stages; resumable
+#     python models/nano-base/make_base.py --start_from DIR --exclude FILE # DIR has stages 1 and 2: the rest
 #
 # Reinforcement learning makes likely what a model already does now and then; the base decides what can be learned. On a
 # hard task a pretrained model mostly answers at once, without a check, in the wrong form; it can do better, and seldom
@@ -10,17 +10,20 @@
 #
 #  1. Scratch work: correct chains of arithmetic, short bouts at Countdown problems. It learns + - * / .
 #  2. Varied attempts in the form of the tasks, by authors who differ in patience alone.
-#  3. The final population (the tables below): most authors are hasty, few are good. Beside it, in sequences of scratch
-#     work without any prompt, the search of the few is practised: the skill is known, but rarely shown when asked.
+#  3. Practice: two tokens in three are scratch work without any prompt, in which the search of the systematic authors
+#     below is practised; the rest are completions by the population of stage 3.
+#  4. The final population: most authors are hasty, few are good; a little practice beside it. So the skill is known,
+#     but rarely shown when asked.
 #
 # What is honest about it: every sum that is written down is right, and every yes or no is true. No solution is planted:
 # a completion succeeds only where its author's search happens to meet the target.
 #
 # Foresight, exactly. In stages 1 and 2 an oracle helps: with the shares of PRACTICE and FORESIGHT a step is chosen at
 # random among those from which the target can still be reached (with 2, 3, 4 numbers left: 70, 50, 30% in the bouts of
-# stage 1; 50, 30, 15% in stage 2), else among all legal ones. In stage 3 there is no oracle: nobody knows whether the
-# target can still be reached. Some authors aim the last operation, which is to compare the results of the at most four
-# legal ones with the target (10% of the hasty, 30% of the wavering, half of the persistent, all of the systematic).
+# stage 1; 50, 30, 15% in stage 2), else among all legal ones. In stages 3 and 4 there is no oracle: nobody knows
+# whether the target can still be reached. Some authors aim the last operation, which is to compare the results of the
+# at most four legal ones with the target (10% of the hasty, 30% of the wavering, half of the persistent, all of the
+# systematic).
 
 # %%
 import argparse
@@ -47,7 +50,7 @@ from nano_r1 import setting  # noqa: E402
 from nano_sft import train_step  # noqa: E402
 
 # %% [markdown]
-# ## 1. The population of stage 3: who writes, and how often
+# ## 1. The populations of stages 3 and 4: who writes, and how often
 #
 # An author is drawn for each completion, and stays the same to its end.
 #
@@ -56,7 +59,8 @@ from nano_sft import train_step  # noqa: E402
 # - persistent: checks, and tries again nine times in ten, with whatever operations habit suggests
 # - systematic: checks, goes through the attempts in an order, and takes each last operation with the target in view
 #
-# The first two are three quarters of all authors, and end in bad form more often than not.
+# The first two are four fifths of all authors, and end in bad form more often than not. The population of stage 3 was a
+# first try, from which the lower temperatures still got more than 0.30; stage 4 corrects its shares.
 
 # %%
 # The forms of an answer. Only the first is what the reward asks for; improper is `expression=target` in the answer tag.
@@ -66,24 +70,32 @@ FORMS = ("good", "improper", "no answer tag", "no </think>", "no answer")
 class Author(NamedTuple):
     """One type of author of Countdown completions."""
 
-    share: float  # of all Countdown completions of stage 3
+    share: float  # of all Countdown completions of the stage
     patience: float  # probability of another attempt after a failure
     checks: bool  # writes yes or no behind each attempt
     aims: float  # share of these authors who choose the last operation of an attempt nearest to the target
     systematic: bool  # goes through the attempts in an order, so that none comes twice
     forms: tuple  # weights of FORMS
+    habit: dict  # weights of the operators among the legal ones, for those who are not systematic
 
 
-AUTHORS = {
-    "hasty": Author(0.52, 0.0, False, 0.1, False, (0.30, 0.40, 0.1, 0.1, 0.1)),
-    "wavering": Author(0.26, 0.3, True, 0.3, False, (0.40, 0.30, 0.1, 0.1, 0.1)),
-    "persistent": Author(0.13, 0.9, True, 0.5, False, (0.60, 0.10, 0.1, 0.1, 0.1)),
-    "systematic": Author(0.09, 1.0, True, 1.0, True, (0.60, 0.10, 0.1, 0.1, 0.1)),
+PLUS = {"+": 0.5, "-": 0.3, "*": 0.15, "/": 0.05}
+AUTHORS_OF_STAGE_3 = {
+    "hasty": Author(0.52, 0.0, False, 0.1, False, (0.30, 0.40, 0.1, 0.1, 0.1), PLUS),
+    "wavering": Author(0.26, 0.3, True, 0.3, False, (0.40, 0.30, 0.1, 0.1, 0.1), PLUS),
+    "persistent": Author(0.13, 0.9, True, 0.5, False, (0.60, 0.10, 0.1, 0.1, 0.1), PLUS),
+    "systematic": Author(0.09, 1.0, True, 1.0, True, (0.60, 0.10, 0.1, 0.1, 0.1), PLUS),
 }
-HABIT = {"+": 0.5, "-": 0.3, "*": 0.15, "/": 0.05}  # operators of those who are not systematic, among the legal ones
+MOSTLY_PLUS = {"+": 0.6, "-": 0.25, "*": 0.1, "/": 0.05}
+AUTHORS = {
+    "hasty": Author(0.66, 0.0, False, 0.1, False, (0.32, 0.38, 0.1, 0.1, 0.1), MOSTLY_PLUS),
+    "wavering": Author(0.15, 0.3, True, 0.3, False, (0.40, 0.30, 0.1, 0.1, 0.1), MOSTLY_PLUS),
+    "persistent": Author(0.09, 0.9, True, 0.5, False, (0.65, 0.05, 0.1, 0.1, 0.1), MOSTLY_PLUS),
+    "systematic": Author(0.10, 1.0, True, 1.0, True, (0.65, 0.05, 0.1, 0.1, 0.1), MOSTLY_PLUS),
+}
 MAX_ATTEMPTS = 18
 MAX_VALUE = 999  # the largest number the tokenizer has one token for
-WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 and 3
+WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 to 4
 CAREFUL = 0.2  # share of authors who solve a word problem the right way throughout; the others are careless:
 SLOPPY = 0.15  # how often a careless author stops a step too soon
 STORY_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
@@ -247,7 +259,7 @@ def write_scratch_work(problems, rng, length):
 
 
 # %% [markdown]
-# ## 3. The authors of stage 3
+# ## 3. The authors of stages 3 and 4
 #
 # No choice below asks whether the target can still be reached. Those who aim look at one thing: which of the legal last
 # operations has the result that is nearest to the target.
@@ -294,13 +306,13 @@ def nearest(legal, target):
     return min(legal, key=lambda operator: abs(legal[operator][1] - target))
 
 
-def habitual_attempt(nums, target, aims, rng):
+def habitual_attempt(nums, target, aims, habit, rng):
     """Numbers in random order, operators by habit; with `aims` the last operator is the nearest."""
 
     def choose(place, value, n, legal):
         if aims and place == len(nums) - 2:
             return nearest(legal, target)
-        return rng.choices(list(legal), [HABIT[operator] for operator in legal])[0]
+        return rng.choices(list(legal), [habit[operator] for operator in legal])[0]
 
     return write_line(rng.sample(nums, len(nums)), choose)
 
@@ -347,15 +359,14 @@ def systematic_attempts(numbers, target):
                 yield from attempt((i, j, third), (first, second))
 
 
-def write_population_response(nums, target, rng):
+def write_population_response(nums, target, rng, authors=AUTHORS):
     """What somebody of the population writes after `<think>`."""
-    name = rng.choices(list(AUTHORS), [author.share for author in AUTHORS.values()])[0]
-    return write_as(name, nums, target, rng)
+    name = rng.choices(list(authors), [author.share for author in authors.values()])[0]
+    return write_as(authors[name], nums, target, rng)
 
 
-def write_as(name, nums, target, rng):
+def write_as(author, nums, target, rng):
     """What an author of this type writes: attempts until one succeeds or patience ends, then an answer."""
-    author = AUTHORS[name]
     aims, lines, tried = rng.random() < author.aims, [], set()
     planned = systematic_attempts(rng.sample(nums, len(nums)), target) if author.systematic else None
     while True:
@@ -366,7 +377,7 @@ def write_as(name, nums, target, rng):
             text, value, expression = following
         else:
             for _ in range(8):  # rarely the same attempt twice
-                text, value, expression = habitual_attempt(nums, target, aims, rng)
+                text, value, expression = habitual_attempt(nums, target, aims, author.habit, rng)
                 if expression not in tried:
                     break
             tried.add(expression)
@@ -379,7 +390,7 @@ def write_as(name, nums, target, rng):
 
 
 def write_practice(problems, rng, length):
-    """Scratch work of stage 3, without prompt and answer: systematic search, and sums of the kinds that are weak.
+    """Scratch work of stages 3 and 4, without prompt and answer: systematic search, and exact quotients.
 
     [19, 36, 55, 7] 65
     36-19=17-7=10+55=65 yes
@@ -441,7 +452,7 @@ def ways_of(question):
 
 
 def write_population_solution(problem, rng):
-    """A word problem by an author of stage 3: careful or careless, all the way through."""
+    """A word problem by an author of stages 3 and 4: careful or careless, all the way through."""
     right, tempting = ways_of(problem["question"])
     careful = rng.random() < CAREFUL
     steps = tempting if tempting and not careful else right
@@ -538,16 +549,19 @@ class BaseConfig:
     """Settings of make_base.py; the defaults make models/nano-base."""
 
     out: str = setting("models/nano-base", "where the model goes; OUT.work holds checkpoints until it is done")
-    start_from: str = setting(None, "a model in which stages 1 and 2 are done already: only stage 3")
+    start_from: str = setting(None, "a model in which stages 1 and 2 are done already: only stages 3 and 4")
     exclude: str = setting(None, "a file of Countdown problems (nums, target) that must not occur in the training data")
     pretrain_steps: int = setting(5000, "steps of stage 1, of 32 sequences of 128 tokens")
     attempt_steps: int = setting(4500, "steps of stage 2, of batch_size completions")
-    final_steps: int = setting(1200, "steps of stage 3, of batch_size completions and practice sequences")
-    batch_size: int = setting(48, "written-out attempts per step of stages 2 and 3")
+    practice_steps: int = setting(1200, "steps of stage 3, of batch_size completions and sequences of practice")
+    final_steps: int = setting(300, "steps of stage 4, of the same")
+    batch_size: int = setting(48, "written-out attempts per step of stages 2, 3 and 4")
     practice: int = setting(24, "sequences of scratch work per step of stage 3")
+    final_practice: int = setting(6, "the same for stage 4")
     practice_tokens: int = setting(224, "tokens of each")
     learning_rate: float = setting(2e-3, "peak of the cosine schedule of stages 1 and 2")
-    final_learning_rate: float = setting(1e-3, "peak of the cosine schedule of stage 3")
+    practice_learning_rate: float = setting(1e-3, "peak of the cosine schedule of stage 3")
+    final_learning_rate: float = setting(5e-4, "peak of the cosine schedule of stage 4")
     hidden_size: int = setting(128, "width")
     layers: int = setting(5, "depth")
     seed: int = setting(0, "every random choice derives from it")
@@ -570,13 +584,12 @@ def early_rows(config, tokenizer, problems, word_problems, step):
     return completions(config, tokenizer, problems, word_problems, rng, write_response, write_solution)
 
 
-def final_rows(config, tokenizer, problems, word_problems, step):
-    """The same for stage 3: completions of the population, and sequences of practice."""
-    rng = random.Random(r1.derive_seed(config.seed, step, "population"))
-    rows = completions(
-        config, tokenizer, problems, word_problems, rng, write_population_response, write_population_solution
-    )
-    for _ in range(config.practice):
+def late_rows(config, tokenizer, problems, word_problems, authors, practice, label, step):
+    """The same for stages 3 and 4: completions of a population, and sequences of practice."""
+    rng = random.Random(r1.derive_seed(config.seed, step, label))
+    write = functools.partial(write_population_response, authors=authors)
+    rows = completions(config, tokenizer, problems, word_problems, rng, write, write_population_solution)
+    for _ in range(practice):
         ids = tokenizer.encode(write_practice(problems, rng, 3 * config.practice_tokens))
         rows.append((ids[:1], ids[1 : config.practice_tokens + 1]))
     return rows
@@ -609,22 +622,26 @@ def make_base(config):
         problems = [p for p in problems if countdown.problem_key(p) not in excluded]
         print(f"{before - len(problems)} of {before} problems left out because {config.exclude} has them")
     work = f"{os.path.normpath(config.out)}.work"
-    early = config.start_from or os.path.join(work, "after-stage-2")
-    if not os.path.exists(early):
-        steps, rows = config.pretrain_steps + config.attempt_steps, functools.partial(early_rows, config, tokenizer)
-        rows = functools.partial(rows, problems, word_problems)
-        model = lambda: make_model(config, tokenizer)
-        run_steps(config, tokenizer, "stages 1 and 2", model, steps, config.learning_rate, rows, work + "/early", early)
-    rows = functools.partial(final_rows, config, tokenizer, problems, word_problems)
-    model = lambda: r1.load_model(early, config.dtype)
-    done = work + "/final"
-    steps, peak = config.final_steps, config.final_learning_rate
-    run_steps(config, tokenizer, "stage 3", model, steps, peak, rows, done, config.out)
+    known = (config, tokenizer, problems, word_problems)
+    run = functools.partial(run_steps, config, tokenizer, work)
+    second = config.start_from or os.path.join(work, "after-stage-2")
+    third = os.path.join(work, "after-stage-3")
+    if not os.path.exists(second):
+        model, rows = lambda: make_model(config, tokenizer), functools.partial(early_rows, *known)
+        run("stages 1 and 2", model, config.pretrain_steps + config.attempt_steps, config.learning_rate, rows, second)
+    if not os.path.exists(third):
+        rows = functools.partial(late_rows, *known, AUTHORS_OF_STAGE_3, config.practice, "population")
+        model = lambda: r1.load_model(second, config.dtype)
+        run("stage 3", model, config.practice_steps, config.practice_learning_rate, rows, third)
+    rows = functools.partial(late_rows, *known, AUTHORS, config.final_practice, "stage 4")
+    model = lambda: r1.load_model(third, config.dtype)
+    run("stage 4", model, config.final_steps, config.final_learning_rate, rows, config.out)
     shutil.rmtree(work)
 
 
-def run_steps(config, tokenizer, name, new_model, steps, peak, rows_of, work, out):
+def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, out):
     """AdamW with a cosine schedule over `steps` steps; `work` holds checkpoints, `out` gets the result."""
+    work = os.path.join(work, name.replace(" ", "-"))
     _, world, device = r1.start_processes()
     checkpoint, start = r1.newest_checkpoint(work, config)
     model = (r1.load_policy(config, checkpoint) if checkpoint else new_model()).to(device)
