@@ -194,7 +194,7 @@ def test_the_population_is_often_wrong_and_more_often_out_of_form():
 
 def test_every_story_is_recognised_and_its_right_way_is_its_worked_answer():
     for problem in STORIES:
-        right, tempting = base.ways_of(problem["question"])
+        right, _ = base.ways_of(problem["question"])
         assert [f"{a}{o}{b}=<<{a}{o}{b}={r}>>{r}" for a, o, b, r in right] == problem["answer"].splitlines()[:-1]
     with pytest.raises(ValueError, match="no story"):
         base.ways_of("How many?")

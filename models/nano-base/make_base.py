@@ -43,11 +43,11 @@ from typing import NamedTuple
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))  # the repository's root
-import countdown_rewards as countdown  # noqa: E402
-import gsm8k_rewards as gsm8k  # noqa: E402
-import nano_r1 as r1  # noqa: E402
-from nano_r1 import setting  # noqa: E402
-from nano_sft import train_step  # noqa: E402
+import countdown_rewards as countdown
+import gsm8k_rewards as gsm8k
+import nano_r1 as r1
+from nano_r1 import setting
+from nano_sft import train_step
 
 # %% [markdown]
 # ## 1. The populations of stages 3 and 4: who writes, and how often
