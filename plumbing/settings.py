@@ -164,7 +164,7 @@ def parse_args(config_class, prog, description, argv=None):
     return config
 
 
-def run_script(main, config):
+def run_script(main, config, after_interrupt="--resume RUN_DIRECTORY continues from the last checkpoint."):
     """Run a script's main, and end the program: 0, 2 for an error of the user's, 128 + signal when asked to stop."""
     from plumbing import processes
 
@@ -177,7 +177,7 @@ def run_script(main, config):
         print(f"{prog}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\nInterrupted. --resume RUN_DIRECTORY continues from the last checkpoint.", file=sys.stderr)
+        print(f"\nInterrupted. {after_interrupt}", file=sys.stderr)
         sys.exit(130)
 
 
