@@ -195,9 +195,9 @@ def final_answer(completion, problem, style="short"):
 
 LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for an expression
 BETWEEN = re.compile(r"[^A-Za-z\n=:}]+")  # what stands between words, line ends, = : and }
-LATEX = (("\\times", "*"), ("\\div", "/"), ("\\cdot", "*"), ("\\[", "\n"), ("\\]", "\n"), ("\\(", "\n"), ("\\)", "\n"))
-UNICODE = str.maketrans("×·÷−–", "**/--")
-LETTER = re.compile(r"[^\W\d_a-zA-Z]")
+SAME = (("\\times", "*"), ("\\div", "/"), ("\\cdot", "*"), ("×", "*"), ("·", "*"), ("÷", "/"), ("−", "-"), ("–", "-"))
+SAME += (("\\[", "\n"), ("\\]", "\n"), ("\\(", "\n"), ("\\)", "\n"), ("[", "("), ("]", ")"))
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def lenient(completion, problem):
@@ -207,15 +207,13 @@ def lenient(completion, problem):
     an answer in steps is not looked for.
     """
     text = completion[-LENIENT_TEXT:]
-    for latex, plain in LATEX:
-        text = text.replace(latex, plain)
-    text = text.replace("[", "(").replace("]", ")")
-    if not text.isascii():
-        text = LETTER.sub("a", text.translate(UNICODE))
+    for written, plain in SAME:
+        text = text.replace(written, plain)
+    text = NOT_ASCII.sub(lambda other: "a" if other[0].isalpha() else "~", text)  # a letter ends an expression
     block = text.rpartition("<answer>")[2].partition("</answer>")[0]  # may hold line breaks
     needed = sorted(map(str, problem["nums"]))
     shortest = sum(map(len, needed)) + len(needed) - 1
-    for part in (block, *BETWEEN.findall(text)):
+    for part in {block, *BETWEEN.findall(text)}:
         if len(part) < shortest or sorted(re.findall("[0-9]+", part)) != needed:
             continue
         expression = part.strip(" \t.,;$`*\\<>{|/+-")

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 TOKEN = re.compile(r"([0-9]+)|([-+*/()])|\s+|(.)", re.DOTALL)
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
-OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}
 
 
 def tokenize(expression):
@@ -23,7 +23,7 @@ def tokenize(expression):
 
 
 def calculate(left, symbol, right):
-    """`left symbol right` of two fractions."""
+    """`left symbol right`, exactly, of whole numbers or fractions."""
     try:
         return OPERATIONS[symbol](left, right)
     except ZeroDivisionError:
@@ -45,12 +45,12 @@ def value_of(tokens):
     operand_next = True
     for token in tokens:
         if operand_next and token == "-" and (not operators or operators[-1] == "("):  # a sign: 0 - operand
-            values.append(Fraction(0))
+            values.append(0)
             operators.append(token)
         elif operand_next and token == "(":
             operators.append(token)
         elif operand_next and token.isdigit():
-            values.append(Fraction(int(token)))
+            values.append(int(token))
             operand_next = False
         elif not operand_next and token in PRECEDENCE:
             while operators and PRECEDENCE.get(operators[-1], 0) >= PRECEDENCE[token]:
@@ -69,4 +69,4 @@ def value_of(tokens):
         raise ValueError("unfinished expression")
     while operators:
         apply()
-    return values[0]
+    return Fraction(values[0])

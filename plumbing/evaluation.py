@@ -125,19 +125,20 @@ def majority_vote(votes, answers):
 
 def measure_problem(group, task):
     """{metric: value} of the n completions of one problem."""
-    n = len(group)
+    n, texts = len(group), [e.text for e in group]
     answers = [e.reward.answer for e in group]
+    lenient = task.lenients(texts, [e.problem for e in group])
     formats = [float(e.reward.format == 1) for e in group]
     values = {"pass@1": np.mean(answers).item()}
     for k in sorted({2**i for i in range(1, n.bit_length())} | {n}):
         if k > 1:
             values[f"pass@{k}"] = pass_at_k(n, int(sum(answers)), k)
     if n > 1:
-        values[f"maj@{n}"] = majority_vote(task.votes([e.text for e in group], group[0].problem), answers)
+        values[f"maj@{n}"] = majority_vote(task.votes(texts, group[0].problem), answers)
     return values | {
         # Much of a gain can be format alone. strict: right and well-formed; lenient: right anywhere in the text.
         "strict": np.mean([a * f for a, f in zip(answers, formats)]).item(),
-        "lenient": np.mean([max(a, task.lenient(e.text, e.problem)) for a, e in zip(answers, group)]).item(),
+        "lenient": np.mean([max(a, b) for a, b in zip(answers, lenient)]).item(),
         "format": np.mean(formats).item(),
         "format_only": np.mean([(1 - a) * f for a, f in zip(answers, formats)]).item(),
         "neither": np.mean([(1 - a) * (1 - f) for a, f in zip(answers, formats)]).item(),

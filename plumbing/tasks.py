@@ -292,10 +292,10 @@ def load_problems(task, data, eval_data, eval_problems, seed, train=True):
     for problem in (*training[:1], test[0]):
         task.prompt_ids(problem)
         task.subgroups(problem)
+        task.votes(SAMPLES, problem)
         for text in SAMPLES:
             task.reward(text, problem)
             task.lenient(text, problem)
-            task.final_answer(text, problem)
     return training, test[:eval_problems]
 
 

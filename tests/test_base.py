@@ -260,7 +260,7 @@ def test_the_embedded_model_is_a_qwen2_of_less_than_10_mb():
 # The script
 
 TINY = (
-    "--pretrain_steps 2 --attempt_steps 10 --practice_steps 4 --final_steps 4 --hidden_size 64 --layers 1 "
+    "--problems 500 --pretrain_steps 2 --attempt_steps 10 --practice_steps 4 --final_steps 4 --hidden_size 64 --layers 1 "
     "--batch_size 4 --practice 2"
 )
 
@@ -306,4 +306,4 @@ def test_excluded_problems_are_left_out(tmp_path):
     problem = countdown.generate_problems("train", 1, derive_seed(0, "sft problems"))[0]
     (tmp_path / "p.jsonl").write_text(f'{{"nums": {problem["nums"][::-1]}, "target": {problem["target"]}}}\n')
     done = make_base("--exclude", tmp_path / "p.jsonl", "--out", tmp_path / "base", "--final_steps", 1)
-    assert done.returncode == 0 and "1 of 40000 problems left out" in done.stdout
+    assert done.returncode == 0 and "1 of 500 problems left out" in done.stdout

@@ -961,7 +961,9 @@ def test_lenient_finds_a_right_solution_wherever_it_stands(text):
     assert lenient(text, PROBLEM) == 1.0
 
 
-@pytest.mark.parametrize("text", ["", "65", "65 = 65", WRONG, "36 + 55", "the answer is ((36-19)-7)+54 = 65"])
+@pytest.mark.parametrize(
+    "text", ["", "65", "65 = 65", WRONG, "36 + 55", "the answer is ((36-19)-7)+54 = 65", f"{RIGHT}²"]
+)
 def test_lenient_finds_nothing_where_there_is_no_solution(text):
     assert lenient(text, PROBLEM) == 0.0
 

@@ -226,10 +226,12 @@ def test_problems_that_are_no_list_of_dicts_are_refused(write_task, result):
         ("subgroups = lambda problem: 'easy'", "subgroups must return list, not str"),
         ("lenient = lambda completion, problem: None", "lenient must return int or float, not NoneType"),
         ("final_answer = lambda completion, problem, style: 7", "final_answer must return str or NoneType, not int"),
+        ("same_answer = lambda vote, other, problem: None", "same_answer must return bool, not NoneType"),
     ],
 )
 def test_an_optional_function_with_another_result_is_refused(write_task, definition, says):
-    write_task(f"{GUESS}\n\n{definition}\n")
+    votes = "" if "final_answer" in definition else "final_answer = lambda completion, problem, style: completion\n"
+    write_task(f"{GUESS}\n\n{votes}{definition}\n")
     assert sentence(lambda: load_problems(load(), None, None, 4, 0)) == f"guess_rewards.py: {says}."
 
 

@@ -565,6 +565,7 @@ class BaseConfig:
     learning_rate: float = 2e-3  # peak of the cosine schedule of stages 1 and 2
     practice_learning_rate: float = 1e-3  # peak of the cosine schedule of stage 3
     final_learning_rate: float = 5e-4  # peak of the cosine schedule of stage 4
+    problems: int = 40_000  # Countdown problems, and as many word problems, to write about
     hidden_size: int = 128  # width
     layers: int = 5  # depth
     seed: int = 0  # every random choice derives from it
@@ -617,8 +618,8 @@ def make_base(config):
     """Train the base model in one process, or go on with it, and save it."""
     init_distributed()
     tokenizer = make_tokenizer()
-    problems = countdown.generate_problems("train", 40_000, derive_seed(config.seed, "sft problems"))
-    word_problems = gsm8k.generate_problems("train", 40_000, derive_seed(config.seed, "sft word problems"))
+    problems = countdown.generate_problems("train", config.problems, derive_seed(config.seed, "sft problems"))
+    word_problems = gsm8k.generate_problems("train", config.problems, derive_seed(config.seed, "sft word problems"))
     if config.exclude:
         excluded = {countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)}
         before = len(problems)
