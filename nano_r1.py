@@ -107,7 +107,7 @@ class Objective:
 class Update:
     """the update, step 7"""
 
-    steps: int = 50  # GRPO steps [200-1000]
+    steps: int = 40  # GRPO steps [200-1000]
     epochs: int = 1  # passes over each batch of completions
     minibatches: int = 1  # optimizer steps per pass
     learning_rate: float = 1.5e-4  # peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]
