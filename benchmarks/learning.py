@@ -44,7 +44,7 @@ def print_table(title, before, after):
     for name in sorted(names, key=lambda n: (n.count("/"), n)):
         group = name.removeprefix("eval/").removesuffix("pass@1").strip("/") or "all"
         lines.append(row(f"pass@1, {group}", after[0][name.removesuffix("pass@1") + "problems"], name))
-    labels = {"strict": "right and in form", "lenient": "right wherever it stands", "format": "in form"}
+    labels = {"strict": "strict: right, well-formed", "lenient": "lenient accuracy", "format": "well-formed"}
     for name, label in (*labels.items(), ("mean_length", "mean length, tokens"), ("clipped_ratio", "cut off")):
         lines.append(row(label, "", f"eval/{name}"))
     print(f"\n{runs.table(lines)}")

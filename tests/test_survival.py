@@ -2,8 +2,8 @@
 
 import os
 import pickle
-import resource
 import signal
+import sys
 import time
 
 import pytest
@@ -266,9 +266,9 @@ def test_a_second_ctrl_c_leaves_at_once(tmp_path):
 
 def test_a_disk_without_room_gets_one_sentence_and_the_run_goes_on_once_there_is_some(tmp_path):
     """The kernel refuses files beyond 1 MiB: metrics and episodes fit, weights do not."""
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+    limited = ("bash", "-c", 'ulimit -f 1024; exec "$0" "$@"', sys.executable)
     settings = {**SMALL, "steps": 3, "save_every": 1}
-    process = start(*flags(out=tmp_path, name="f", **settings), preexec_fn=limit)
+    process = start(*flags(out=tmp_path, name="f", **settings), launcher=limited)
     _, error = process.communicate(timeout=300)
     assert process.returncode == 2 and "could not be written" in error and len(error.splitlines()) == 1
     assert os.listdir(tmp_path / "f" / "checkpoints") == []
