@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 import torch
 from tqdm import tqdm
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
+from plumbing.decoding import can_decode, decode
 from plumbing.models import gathered, vocabulary_size
 from plumbing.oom import oom_advice
 
@@ -31,30 +29,6 @@ def sampler_kind(config):
     if config.rollout != "auto":
         return config.rollout
     return "vllm" if torch.cuda.is_available() and importlib.util.find_spec("vllm") else "transformers"
-
-
-def grouped_attention(module, query, key, value, attention_mask, scaling=None, **kwargs):
-    """transformers' SDPA; for one token at a time without its copies of keys and values for each query head.
-
-    Query heads that share keys and values become positions of one head: (R, H, 1, D) -> (R, KV, H / KV, D).
-    """
-    one_for_all_heads = attention_mask is None or attention_mask.shape[1] == 1
-    if query.shape[2] > 1 or not one_for_all_heads or kwargs.get("position_bias") is not None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    rows, heads, _, size = query.shape
-    grouped = query.reshape(rows, key.shape[1], -1, size)  # (R, KV, H / KV, D)
-    out = torch.nn.functional.scaled_dot_product_attention(grouped, key, value, attention_mask, scale=scaling)
-    return out.reshape(rows, 1, heads, -1), None
-
-
-def additive_mask(*args, dtype=torch.float32, **kwargs):
-    """transformers' mask for SDPA, (R, 1, T, S), as the numbers that SDPA would make of it again in every layer."""
-    mask = sdpa_mask(*args, **kwargs)
-    return None if mask is None else mask.new_zeros(mask.shape, dtype=dtype).masked_fill_(~mask, -torch.inf)
-
-
-AttentionInterface.register("grouped", grouped_attention)
-AttentionMaskInterface.register("grouped", additive_mask)
 
 
 class PreallocatedKVLayer(DynamicLayer):
@@ -91,16 +65,12 @@ class PreallocatedKVLayer(DynamicLayer):
 
 
 @contextlib.contextmanager
-def for_decoding(model):
-    """A context in which the model is in eval mode, and SDPA, if that is its attention, our form of it."""
-    training, attention = model.training, model.config._attn_implementation
+def in_eval_mode(model):
+    training = model.training
     model.eval()
-    if attention == "sdpa":
-        model.set_attn_implementation("grouped")
     try:
         yield
     finally:
-        model.set_attn_implementation(attention)
         model.train(training)
 
 
@@ -144,7 +114,7 @@ class TransformersSampler:
     def wake(self):
         pass
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
 
@@ -156,7 +126,7 @@ class TransformersSampler:
         work = list(zip(prompt_token_ids, limits, seeds))
         per_batch, results = max(1, self.MAX_ROWS // n), []
         starts = range(0, len(work), per_batch)
-        with for_decoding(self.model):
+        with in_eval_mode(self.model):
             for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
                 results += self._generate_batch(*zip(*work[start : start + per_batch]), n, temperature)
         return results
@@ -215,10 +185,7 @@ class TransformersSampler:
                 state = (rows, live, limits, mask, position, token)
                 rows, live, limits, mask, position, token = (x[keep] for x in state)
             position = position + 1
-            logits = self.model(
-                input_ids=token, attention_mask=mask[:, : width + t + 1], position_ids=position, past_key_values=cache,
-                use_cache=True,
-            ).logits[:, -1]  # fmt: skip
+            logits = self._next_logits(token, position, mask[:, : width + t + 1], cache)  # (R, V)
 
         columns = zip(tokens.T.tolist(), logprobs.T.tolist(), lengths.tolist(), stopped.tolist())
         completions = [
@@ -226,6 +193,13 @@ class TransformersSampler:
             for ids, scores, length, stop in columns
         ]
         return [completions[i : i + n] for i in range(0, count, n)]
+
+    def _next_logits(self, token, position, mask, cache):
+        if can_decode(self.model):
+            return decode(self.model, token, position, mask, cache)
+        return self.model(
+            input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True
+        ).logits[:, -1]  # fmt: skip
 
     def _ends_with_stop_text(self, ids):
         """Stop texts are tags: each of their characters takes at most one token."""

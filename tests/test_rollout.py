@@ -7,6 +7,7 @@ from transformers.models.auto import AutoModelForCausalLM
 
 import countdown_rewards as countdown
 import nano_r1 as r1
+from plumbing.decoding import can_decode
 from plumbing.models import load_model, load_tokenizer, stop_token_ids, vocabulary_size
 from plumbing.processes import derive_seed, init_distributed
 from plumbing.sampler import TransformersSampler
@@ -81,6 +82,26 @@ def test_other_models_sample_from_what_they_score(family, prompts, tokenizer):
     assert {c.finish_reason for group in groups for c in group} == {"stop", "length"}
     for completion, reference in zip((c for g in groups for c in g), scored(model, starts, groups, 1.0)):
         assert torch.allclose(torch.tensor(completion.logprobs), reference, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["one head of keys", "a head of keys each", "adapters"])
+def test_the_short_forward_pass_samples_the_same_tokens_as_that_of_transformers(
+    family, prompts, tokenizer, monkeypatch
+):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(FAMILIES.get(family, FAMILIES["one head of keys"]))
+    if family == "adapters":
+        import peft
+
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, init_lora_weights=False, target_modules="all-linear"))
+    assert can_decode(model)
+    sampler = TransformersSampler(model.eval(), tokenizer, list(range(0, 1640, 40)))
+    groups = sampler.generate(prompts, 4, 1.0, 80, seeds(prompts, 1))
+    monkeypatch.setattr("plumbing.sampler.can_decode", lambda model: False)
+    theirs = sampler.generate(prompts, 4, 1.0, 80, seeds(prompts, 1))
+    for ours, other in zip(sum(groups, []), sum(theirs, [])):
+        assert ours.token_ids == other.token_ids
+        assert ours.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
 def test_greedy_is_what_generate_gives(sampler, policy, prompts, tokenizer):

@@ -1,0 +1,54 @@
+"""One token for each row of a batch, for models that are built like Llama: Qwen2, Qwen3, Llama itself.
+
+transformers' forward pass does this with 1,300 operations for 5 layers, most of them over in microseconds; here it is
+250, with the same modules and the same numbers up to rounding. Other models take transformers' own.
+"""
+
+import torch
+
+KINDS = ("qwen2", "qwen3", "llama")  # RMSNorm, rotary positions, grouped-query attention, SwiGLU
+
+
+def can_decode(model):
+    """Whether `decode` computes what the model's own forward pass does."""
+    layers = getattr(model.config, "layer_types", None) or ()
+    return model.config.model_type in KINDS and not any("sliding" in layer for layer in layers)
+
+
+def rotary(model, hidden, position):
+    """(cos, sin), each (R, 1, 1, D); the first half of sin is negative: see `rotate`."""
+    cos, sin = model.rotary_emb(hidden, position)  # (R, 1, D)
+    half = sin.shape[-1] // 2
+    return cos[:, None], torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)[:, None]
+
+
+def rotate(x, cos, sin):
+    """Rotary positions: x cos + (-x2, x1) sin, with x1 and x2 the halves of x (RoFormer, arXiv:2104.09864)."""
+    return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+def decode(model, token, position, mask, cache):
+    """Logits (R, V) behind `token` (R, 1) at `position` (R, 1); its keys and values are added to the cache.
+
+    `mask`: (R, S), whether each of the S tokens so far counts, this one included.
+    """
+    inner, rows = model.get_decoder(), len(token)
+    hidden = inner.embed_tokens(token[:, 0])  # (R, H)
+    cos, sin = rotary(inner, hidden, position)
+    bias = hidden.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)[:, None, None]  # (R, 1, 1, S)
+    for layer, kept in zip(inner.layers, cache.layers):
+        attention = layer.self_attn
+        x, size = layer.input_layernorm(hidden), attention.head_dim
+        keys = attention.k_proj(x).view(rows, -1, 1, size)  # (R, KV, 1, D)
+        values = attention.v_proj(x).view(rows, -1, 1, size)  # (R, KV, 1, D)
+        # The query heads that share keys and values are positions of one head: nothing is copied for each.
+        query = attention.q_proj(x).view(rows, keys.shape[1], -1, size)  # (R, KV, heads / KV, D)
+        if hasattr(attention, "q_norm"):  # Qwen3
+            query, keys = attention.q_norm(query), attention.k_norm(keys)
+        keys, values = kept.update(rotate(keys, cos, sin), values)  # (R, KV, S, D)
+        out = torch.nn.functional.scaled_dot_product_attention(
+            rotate(query, cos, sin), keys, values, bias, scale=attention.scaling
+        )
+        hidden = hidden + attention.o_proj(out.reshape(rows, -1))
+        hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return model.get_output_embeddings()(inner.norm(hidden))
