@@ -21,6 +21,9 @@ def parse_or_exit(config_class, prog, description, argv=None):
     except UserError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # --help | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+        sys.exit(0)
 
 
 def check_start(config):

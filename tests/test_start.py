@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from helpers import ROOT, cpu_seconds_of_children, run
@@ -66,6 +68,12 @@ def test_a_mistake_is_one_line_and_exit_code_2_within_two_seconds(name, place):
     assert done.stderr.startswith("nano_r1.py: ") and len(done.stderr.splitlines()) == 1
     assert says.format(tmp=place) in done.stderr
     assert snapshot(place) == files
+
+
+def test_help_into_a_pipe_that_closes_early_ends_quietly():
+    command = f"{sys.executable} nano_r1.py --help | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: nano_r1.py")
 
 
 @pytest.mark.parametrize("name", ["task", "data", "no model there", "context", "existing name", "out is a file"])
