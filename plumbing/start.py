@@ -3,6 +3,7 @@
 A script asks here when it has read its command line; `main` asks again, for a config that was made in a notebook.
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -32,6 +33,8 @@ def check_start(config):
     for file in (config.data, config.eval_data):
         if file not in (None, "hub") and not os.path.exists(file):
             raise UserError(f"No such data file: {file}.")
+    if config.wandb != "off" and not importlib.util.find_spec("wandb"):
+        raise UserError(f"--wandb {config.wandb} needs a package: pip install wandb.")
     check_model(config)
     if not config.resume:
         if config.name:

@@ -1,5 +1,6 @@
 """The embedded base model: what its authors write, its tokenizer, and a tiny run of the script that makes it."""
 
+import functools
 import importlib.util
 import os
 import random
@@ -65,7 +66,9 @@ def test_every_author_s_arithmetic_is_right_and_every_verdict_true(name, seed):
             assert line.endswith(" yes") == (line.split()[0].split("=")[-1] == str(problem["target"]))
 
 
-@pytest.mark.parametrize("write", [base.write_practice, base.write_scratch_work])
+@pytest.mark.parametrize(
+    "write", [base.write_practice, functools.partial(base.write_practice, pairs=0.5), base.write_scratch_work]
+)
 @given(seed=st.integers(0, 10_000))
 def test_scratch_work_is_right_and_its_verdicts_are_true(write, seed):
     target = None
@@ -176,11 +179,11 @@ def test_who_aims_takes_the_last_operation_nearest_to_the_target():
         assert abs(value - problem["target"]) == min(abs(result - problem["target"]) for result in results)
 
 
-def test_authors_of_stages_3_and_4_ask_no_oracle(monkeypatch):
+def test_authors_from_stage_3_on_ask_no_oracle(monkeypatch):
     monkeypatch.setattr(base, "within_reach", None)
     for name in base.AUTHORS:
         assert all(text for _, text in completions(name, 50))
-    base.write_practice(PROBLEMS, random.Random(0), 500)
+    base.write_practice(PROBLEMS, random.Random(0), 500, pairs=0.3)
 
 
 def test_the_population_is_often_wrong_and_more_often_out_of_form():
@@ -260,8 +263,8 @@ def test_the_embedded_model_is_a_qwen2_of_less_than_10_mb():
 # The script
 
 TINY = (
-    "--problems 500 --pretrain_steps 2 --attempt_steps 10 --practice_steps 4 --final_steps 4 --hidden_size 64 --layers 1 "
-    "--batch_size 4 --practice 2"
+    "--problems 500 --pretrain_steps 2 --attempt_steps 10 --practice_steps 4 --aim_steps 2 --final_steps 4 "
+    "--hidden_size 64 --layers 1 --batch_size 4 --practice 2 --aim_batch_size 2 --aim_practice 2"
 )
 
 
@@ -278,7 +281,7 @@ def made(tmp_path_factory):
     return out
 
 
-def test_the_base_is_made_in_four_stages_and_resumes_to_the_same_weights(tmp_path, made):
+def test_the_base_is_made_in_five_stages_and_resumes_to_the_same_weights(tmp_path, made):
     from safetensors.torch import load_file
 
     out, work = tmp_path / "base", tmp_path / "base.work"
@@ -301,5 +304,5 @@ def test_stage_3_can_start_from_a_model_that_has_the_others_and_excluded_problem
     (tmp_path / "p.jsonl").write_text(f'{{"nums": {problem["nums"][::-1]}, "target": {problem["target"]}}}\n')
     done = make_base("--start_from", made, "--exclude", tmp_path / "p.jsonl", "--out", tmp_path / "base")
     assert done.returncode == 0 and "stages 1 and 2" not in done.stdout
-    assert "stage 3:" in done.stdout and "stage 4:" in done.stdout
+    assert "stage 3:" in done.stdout and "stage 4:" in done.stdout and "stage 5:" in done.stdout
     assert "1 of 500 problems left out" in done.stdout

@@ -87,6 +87,12 @@ def test_a_config_made_in_a_notebook_is_told_the_same(name, place):
     assert says.format(tmp=place) in str(caught.value)
 
 
+def test_wandb_that_is_not_installed_is_one_sentence(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="--wandb offline needs a package: pip install wandb."):
+        check_start(Config(wandb="offline"))
+
+
 def test_a_resumed_run_may_have_the_directory_that_it_made(place):
     config = Config(out=str(place), name="run")
     (place / "run" / "config.json").write_text(json.dumps(dataclasses.asdict(config)))

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The embedded base model, from scratch
 #
-#     python models/nano-base/make_base.py --exclude FILE                  # all four stages; resumable
+#     python models/nano-base/make_base.py --exclude FILE                  # all five stages; resumable
 #     python models/nano-base/make_base.py --start_from DIR --exclude FILE # DIR has stages 1 and 2: the rest
 #
 # Reinforcement learning makes likely what a model already does now and then; the base decides what can be learned. On a
@@ -12,7 +12,8 @@
 #  2. Varied attempts in the form of the tasks, by authors who differ in patience alone.
 #  3. Practice: two tokens in three are scratch work without any prompt, in which the search of the systematic authors
 #     below is practised; the rest are completions by the population of stage 3.
-#  4. The final population: most authors are hasty, few are good; a little practice beside it. So the skill is known,
+#  4. More practice: nine tokens in ten, with many a pair of numbers whose one operation has to be aimed.
+#  5. The final population: most authors are hasty, few are good; a little practice beside it. So the skill is known,
 #     but rarely shown when asked.
 #
 # What is honest about it: every sum that is written down is right, and every yes or no is true. No solution is planted:
@@ -20,7 +21,7 @@
 #
 # Foresight, exactly. In stages 1 and 2 an oracle helps: with the shares of PRACTICE and FORESIGHT a step is chosen at
 # random among those from which the target can still be reached (with 2, 3, 4 numbers left: 70, 50, 30% in the bouts of
-# stage 1; 50, 30, 15% in stage 2), else among all legal ones. In stages 3 and 4 there is no oracle: nobody knows
+# stage 1; 50, 30, 15% in stage 2), else among all legal ones. From stage 3 on there is no oracle: nobody knows
 # whether the target can still be reached. Some authors aim the last operation, which is to compare the results of the
 # at most four legal ones with the target (10% of the hasty, 30% of the wavering, half of the persistent, all of the
 # systematic).
@@ -53,7 +54,7 @@ from plumbing.processes import derive_seed, init_distributed
 from plumbing.script import run_script
 
 # %% [markdown]
-# ## 1. The populations of stages 3 and 4: who writes, and how often
+# ## 1. The populations of stages 3 to 5: who writes, and how often
 #
 # An author is drawn for each completion, and stays the same to its end.
 #
@@ -62,8 +63,8 @@ from plumbing.script import run_script
 # - persistent: checks, and tries again nine times in ten, with whatever operations habit suggests
 # - systematic: checks, goes through the attempts in an order, and takes each last operation with the target in view
 #
-# The first two are four fifths of all authors, and end in bad form more often than not. The population of stage 3 was a
-# first try, from which the lower temperatures still got more than 0.30; stage 4 corrects its shares.
+# The first two are four fifths of all authors, and end in bad form more often than not. The population of stages 3
+# and 4 was a first try, from which the lower temperatures still got more than 0.30; stage 5 corrects its shares.
 
 # %%
 # The forms of an answer. Only the first is what the reward asks for; improper is `expression=target` in the answer tag.
@@ -83,7 +84,7 @@ class Author(NamedTuple):
 
 
 PLUS = {"+": 0.5, "-": 0.3, "*": 0.15, "/": 0.05}
-AUTHORS_OF_STAGE_3 = {
+EARLY_AUTHORS = {
     "hasty": Author(0.52, 0.0, False, 0.1, False, (0.30, 0.40, 0.1, 0.1, 0.1), PLUS),
     "wavering": Author(0.26, 0.3, True, 0.3, False, (0.40, 0.30, 0.1, 0.1, 0.1), PLUS),
     "persistent": Author(0.13, 0.9, True, 0.5, False, (0.60, 0.10, 0.1, 0.1, 0.1), PLUS),
@@ -98,7 +99,7 @@ AUTHORS = {
 }
 MAX_ATTEMPTS = 18
 MAX_VALUE = 999  # the largest number the tokenizer has one token for
-WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 to 4
+WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 to 5
 CAREFUL = 0.2  # share of authors who solve a word problem the right way throughout; the others are careless:
 SLOPPY = 0.15  # how often a careless author stops a step too soon
 STORY_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
@@ -262,7 +263,7 @@ def write_scratch_work(problems, rng, length):
 
 
 # %% [markdown]
-# ## 3. The authors of stages 3 and 4
+# ## 3. The authors of stages 3 to 5
 #
 # No choice below asks whether the target can still be reached. Those who aim look at one thing: which of the legal last
 # operations has the result that is nearest to the target.
@@ -392,8 +393,20 @@ def write_as(author, nums, target, rng):
     return finish(lines, expression, f"{expression}={target}", rng, author.forms)
 
 
-def write_practice(problems, rng, length):
-    """Scratch work of stages 3 and 4, without prompt and answer: systematic search, and exact quotients.
+def write_pair(rng):
+    """Two numbers and a target, mostly what one of the operations makes of them; the author aims."""
+    a, n = rng.randint(1, MAX_VALUE) if rng.random() < 0.5 else rng.randint(1, 99), rng.randint(1, 99)
+    if rng.random() < 0.3:  # quotients are rare among random numbers
+        n = rng.randint(2, 40)
+        a = n * rng.randint(1, MAX_VALUE // n)
+    legal = operations(a, n)
+    target = rng.choice(list(legal.values()))[1] if rng.random() < 0.6 else rng.randint(10, 99)
+    text, value, _ = write_line((a, n), lambda place, value, n, legal: nearest(legal, target))
+    return f"\n[{a}, {n}] {target}\n{text} {'yes' if value == target else 'no'}"
+
+
+def write_practice(problems, rng, length, pairs=0.0):
+    """Scratch work of stages 3 to 5, without prompt and answer: systematic search, exact quotients, a share of pairs.
 
     [19, 36, 55, 7] 65
     36-19=17-7=10+55=65 yes
@@ -405,6 +418,9 @@ def write_practice(problems, rng, length):
             divisor = rng.randint(2, 99)
             quotient = rng.randint(1, MAX_VALUE // divisor)
             text += f"\n{divisor * quotient}/{divisor}={quotient}"
+            continue
+        if kind < 0.08 + pairs:
+            text += write_pair(rng)
             continue
         problem = rng.choice(problems)
         nums, target = rng.sample(problem["nums"], len(problem["nums"])), problem["target"]
@@ -455,7 +471,7 @@ def ways_of(question):
 
 
 def write_population_solution(problem, rng):
-    """A word problem by an author of stages 3 and 4: careful or careless, all the way through."""
+    """A word problem by an author of stages 3 to 5: careful or careless, all the way through."""
     right, tempting = ways_of(problem["question"])
     careful = rng.random() < CAREFUL
     steps = tempting if tempting and not careful else right
@@ -552,19 +568,23 @@ class BaseConfig:
     """Settings of make_base.py; the defaults make models/nano-base."""
 
     out: str = "models/nano-base"  # where the model goes; OUT.work holds checkpoints until it is done
-    start_from: str | None = None  # a model in which stages 1 and 2 are done already: only stages 3 and 4
+    start_from: str | None = None  # a model in which stages 1 and 2 are done already: only the rest
     exclude: str | None = None  # a file of Countdown problems (nums, target) that must not occur in the training data
     pretrain_steps: int = 5000  # steps of stage 1, of 32 sequences of 128 tokens
     attempt_steps: int = 4500  # steps of stage 2, of batch_size completions
     practice_steps: int = 1200  # steps of stage 3, of batch_size completions and sequences of practice
-    final_steps: int = 300  # steps of stage 4, of the same
-    batch_size: int = 48  # written-out attempts per step of stages 2, 3 and 4
+    aim_steps: int = 800  # steps of stage 4, of the same
+    final_steps: int = 300  # steps of stage 5, of the same
+    batch_size: int = 48  # written-out attempts per step of stages 2, 3 and 5
+    aim_batch_size: int = 16  # the same for stage 4
     practice: int = 24  # sequences of scratch work per step of stage 3
-    final_practice: int = 6  # the same for stage 4
-    practice_tokens: int = 224  # tokens of each
+    aim_practice: int = 40  # the same for stage 4
+    final_practice: int = 6  # the same for stage 5
+    aim_pairs: float = 0.27  # share of pairs among the scratch work of stage 4
+    practice_tokens: int = 224  # tokens of each sequence
     learning_rate: float = 2e-3  # peak of the cosine schedule of stages 1 and 2
-    practice_learning_rate: float = 1e-3  # peak of the cosine schedule of stage 3
-    final_learning_rate: float = 5e-4  # peak of the cosine schedule of stage 4
+    practice_learning_rate: float = 1e-3  # peak of the cosine schedules of stages 3 and 4
+    final_learning_rate: float = 5e-4  # peak of the cosine schedule of stage 5
     problems: int = 40_000  # Countdown problems, and as many word problems, to write about
     hidden_size: int = 128  # width
     layers: int = 5  # depth
@@ -585,23 +605,24 @@ def early_rows(config, tokenizer, problems, word_problems, step):
     if step <= config.pretrain_steps:
         texts = (tokenizer.encode(write_scratch_work(problems, rng, 220)) for _ in range(32))
         return [(ids[:1], ids[1:129]) for ids in texts]
-    return completions(config, tokenizer, problems, word_problems, rng, write_response, write_solution)
+    count = config.batch_size
+    return completions(count, tokenizer, problems, word_problems, rng, write_response, write_solution)
 
 
-def late_rows(config, tokenizer, problems, word_problems, authors, practice, label, step):
-    """The same for stages 3 and 4: completions of a population, and sequences of practice."""
-    rng = random.Random(derive_seed(config.seed, step, label))
+def late_rows(config, tokenizer, problems, word_problems, seed_label, authors, count, practice, pairs, step):
+    """The same from stage 3 on: completions of a population, and sequences of practice."""
+    rng = random.Random(derive_seed(config.seed, step, seed_label))
     write = functools.partial(write_population_response, authors=authors)
-    rows = completions(config, tokenizer, problems, word_problems, rng, write, write_population_solution)
+    rows = completions(count, tokenizer, problems, word_problems, rng, write, write_population_solution)
     for _ in range(practice):
-        ids = tokenizer.encode(write_practice(problems, rng, 3 * config.practice_tokens))
+        ids = tokenizer.encode(write_practice(problems, rng, 3 * config.practice_tokens, pairs))
         rows.append((ids[:1], ids[1 : config.practice_tokens + 1]))
     return rows
 
 
-def completions(config, tokenizer, problems, word_problems, rng, write_attempts, write_story):
+def completions(count, tokenizer, problems, word_problems, rng, write_attempts, write_story):
     rows = []
-    for _ in range(config.batch_size):
+    for _ in range(count):
         if rng.random() < WORD_PROBLEMS:
             problem = rng.choice(word_problems)
             prompt, response = gsm8k.format_prompt(problem, tokenizer), write_story(problem, rng)
@@ -629,17 +650,22 @@ def make_base(config):
     known = (config, tokenizer, problems, word_problems)
     run = functools.partial(run_steps, config, tokenizer, work)
     second = config.start_from or os.path.join(work, "after-stage-2")
-    third = os.path.join(work, "after-stage-3")
     if not os.path.exists(second):
         model, rows = lambda: make_model(config, tokenizer), functools.partial(early_rows, *known)
         run("stages 1 and 2", model, config.pretrain_steps + config.attempt_steps, config.learning_rate, rows, second)
-    if not os.path.exists(third):
-        rows = functools.partial(late_rows, *known, AUTHORS_OF_STAGE_3, config.practice, "population")
-        model = lambda: load_model(second, config.dtype)
-        run("stage 3", model, config.practice_steps, config.practice_learning_rate, rows, third)
-    rows = functools.partial(late_rows, *known, AUTHORS, config.final_practice, "stage 4")
-    model = lambda: load_model(third, config.dtype)
-    run("stage 4", model, config.final_steps, config.final_learning_rate, rows, config.out)
+    third, fourth = (os.path.join(work, f"after-stage-{stage}") for stage in (3, 4))
+    peak, last_peak = config.practice_learning_rate, config.final_learning_rate
+    for name, seed_label, before, after, steps, lr, *what in (
+        ("stage 3", "population", second, third, config.practice_steps, peak,
+         EARLY_AUTHORS, config.batch_size, config.practice, 0.0),
+        ("stage 4", "drill", third, fourth, config.aim_steps, peak,
+         EARLY_AUTHORS, config.aim_batch_size, config.aim_practice, config.aim_pairs),
+        ("stage 5", "stage 5", fourth, config.out, config.final_steps, last_peak,
+         AUTHORS, config.batch_size, config.final_practice, 0.0),
+    ):  # fmt: skip
+        if after == config.out or not os.path.exists(after):
+            rows = functools.partial(late_rows, *known, seed_label, *what)
+            run(name, functools.partial(load_model, before, config.dtype), steps, lr, rows, after)
     shutil.rmtree(work)
 
 
