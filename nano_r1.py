@@ -64,7 +64,7 @@ class Problems:
 class Rollout:
     """the rollout, steps 1 to 3"""
 
-    prompts_per_step: int = 32  # m [16 in nano-aha-moment, 128 if you can]
+    prompts_per_step: int = 16  # m [the same in nano-aha-moment, 128 if you can]
     group_size: int = 8  # n, completions of each prompt [4 in nano-aha-moment, 8 is better]
     max_tokens: int = 320  # completions longer than this are cut off [1024]
     temperature: float = 1.0  # the loss scores the distribution that is sampled, so no top-p and no top-k
@@ -108,7 +108,7 @@ class Objective:
 class Update:
     """the update, step 7"""
 
-    steps: int = 40  # GRPO steps [200-1000]
+    steps: int = 100  # GRPO steps [200-1000]
     epochs: int = 1  # passes over each batch of completions
     minibatches: int = 1  # optimizer steps per pass
     learning_rate: float = 1.5e-4  # peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]
