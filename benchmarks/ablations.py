@@ -16,6 +16,7 @@ import math
 import os
 import shlex
 import statistics
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -23,72 +24,67 @@ from tqdm import tqdm
 import runs
 from runs import spread
 
-COMMON = "--prompts_per_step 16 --warmup_steps 3 --lr_scheduler_type constant --eval_problems 512 --save_every 0"
-SETTINGS = {  # short completions make word problems the cheap ones; where length matters, it is Countdown
-    "gsm8k": f"--task gsm8k --steps 30 --max_tokens 64 --eval_every 10 {COMMON}",
-    "countdown": f"--task countdown --steps 40 --max_tokens 200 --eval_every 20 {COMMON}",
-}
+# Short enough for many runs: 30 steps and 200 tokens. No decay of the learning rate, so that the end is no special place.
+SETTINGS = (
+    "--task countdown --steps 30 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant --eval_every 15 "
+    "--eval_problems 512 --save_every 0 --record_tokens_every 0"
+)
 OFF_POLICY = "--epochs 2 --minibatches 4"
 
 
 @dataclass
 class Question:
     title: str
-    task: str
     variants: dict  # label -> flags; the first is what the others are compared with
 
 
 QUESTIONS = {
-    "learning_rate": Question(
-        "Which learning rate?",
-        "gsm8k",
-        {"1.5e-4": "", **{lr: f"--learning_rate {lr}" for lr in ("1.5e-5", "5e-5", "5e-4", "1.5e-3")}},
-    ),
-    "baseline": Question(
-        "Does the baseline matter?",
-        "gsm8k",
-        {
-            "group mean": "",
-            "none, raw rewards": "--loss_type no_baseline",
-            "leave one out (RLOO)": "--baseline leave_one_out --scale_rewards none",
-        },
-    ),
     "aggregation": Question(
         "Which length normalization?",
-        "countdown",
         {
             "masked_mean: each completion's mean": "",
             "token mean of the step": "--loss_agg_mode token-mean",
             "masked_normalize: a constant": "--loss_agg_mode seq-mean-token-sum-norm",
         },
     ),
+    "baseline": Question(
+        "Does the baseline matter?",
+        {
+            "group mean": "",
+            "none, raw rewards": "--loss_type no_baseline",
+            "leave one out (RLOO)": "--baseline leave_one_out --scale_rewards none",
+        },
+    ),
     "std": Question(
         "Divide by the group's standard deviation?",
-        "gsm8k",
         {"yes": "", "no": "--scale_rewards none", "by that of the batch": "--scale_rewards batch"},
+    ),
+    "kl": Question(
+        "How much KL penalty?",
+        {"1e-3": "", **{c: f"--kl_coef {c}" for c in ("0", "1e-2", "1e-1")}},
+    ),
+    "kl_estimator": Question(
+        "Which estimate of the KL belongs into the loss? (coefficient 0.5)",
+        {k: f"--kl_coef 0.5{'' if k == 'k3' else f' --kl_estimator {k}'}" for k in ("k3", "k2", "k1")},
     ),
     "off_policy": Question(
         "On-policy or off-policy?",
-        "gsm8k",
         {
             "on-policy": "",
             "2 epochs x 4 minibatches": OFF_POLICY,
             "the same without the clip": f"{OFF_POLICY} --cliprange 1e6",
         },
     ),
-    "kl": Question(
-        "How much KL penalty?",
-        "gsm8k",
-        {"1e-3": "", **{c: f"--kl_coef {c}" for c in ("0", "1e-2", "1e-1")}},
+    "learning_rate": Question(
+        "Which learning rate?",
+        {"1.5e-4": "", **{lr: f"--learning_rate {lr}" for lr in ("1.5e-5", "5e-5", "5e-4", "1.5e-3")}},
     ),
-    "kl_estimator": Question(
-        "Which estimate of the KL belongs into the loss? (coefficient 0.1)",
-        "gsm8k",
-        {k: f"--kl_coef 1e-1{'' if k == 'k3' else f' --kl_estimator {k}'}" for k in ("k3", "k2", "k1")},
+    "group_size": Question(
+        "How many completions of a prompt, of 128 a step?",
+        {"8": "", **{str(n): f"--group_size {n} --prompts_per_step {128 // n}" for n in (2, 4, 16, 32)}},
     ),
     "lora": Question(
         "Low-rank adapters or all weights?",
-        "gsm8k",
         {
             "all weights": "",
             "rank 16": "--lora_rank 16",
@@ -97,20 +93,19 @@ QUESTIONS = {
     ),
     "vineppo": Question(
         "Credit for a completion, or for its segments?",
-        "gsm8k",
         {"GRPO": "", "VinePPO, 4 segments, K = 4": "--credit vineppo"},
     ),
 }
 
 
-def run_path(out, task, flags, seed):
+def run_path(out, flags, seed):
     words = "".join(c if c.isalnum() or c in ".-" else "_" for c in flags.replace("--", "")) or "default"
-    return os.path.join(out, f"{task}-{words}-seed{seed}")
+    return os.path.join(out, f"{words}-seed{seed}")
 
 
-def train(path, task, flags, seed):
+def train(path, flags, seed):
     """Complete the run, and remember the commit and what it cost in seconds, start-up and evaluation included."""
-    runs.train(path, f"{SETTINGS[task]} {flags}", seed, quiet=True)
+    runs.train(path, f"{SETTINGS} {flags}", seed, quiet=True)
 
 
 @dataclass
@@ -190,6 +185,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept")
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, each with its share of the cores")
     parser.add_argument("--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there")
     args = parser.parse_args()
 
@@ -198,11 +194,16 @@ def main():
         question = QUESTIONS[name]
         for flags in question.variants.values():
             for seed in args.seeds:
-                wanted[run_path(args.out, question.task, flags, seed)] = (question.task, flags, seed)
-    progress = tqdm(sorted(wanted.items(), key=lambda item: item[1][2]))  # seed after seed: a first answer early
-    for path, run in progress:
-        progress.set_description(os.path.basename(path))
-        train(path, *run)
+                wanted[run_path(args.out, flags, seed)] = (flags, seed)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // args.jobs)))  # of each run
+    in_order = sorted(wanted.items(), key=lambda item: item[1][1])  # seed after seed: a first answer early
+    with ThreadPoolExecutor(args.jobs) as pool:
+        started = [pool.submit(train, path, *run) for path, run in in_order]
+        try:
+            for run in tqdm(as_completed(started), total=len(started), desc="runs"):
+                run.result()  # raises what ended it
+        finally:
+            pool.shutdown(cancel_futures=True)  # after the runs that have begun
 
     costs = [runs.cost(path) for path in wanted]
     facts = {key: ", ".join(sorted({c[key] for c in costs})) for key in ("date", "commit")}
@@ -216,18 +217,16 @@ def main():
         "Made by",
         f"```\npython benchmarks/ablations.py {only}--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
         f"{len(wanted)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
-        f"commit {facts['commit']}. Each run: `python nano_r1.py FLAGS --seed S` with the flags of the table and of "
-        "its task,",
-        "\n".join(f"- {task}: `{flags}`" for task, flags in SETTINGS.items()),
+        f"commit {facts['commit']}. Each run: `python nano_r1.py {SETTINGS} FLAGS --seed S`, with the flags of the table.",
     ]
     for name in args.only:
         question = QUESTIONS[name]
         results = {
-            label: read([run_path(args.out, question.task, flags, seed) for seed in args.seeds])
+            label: read([run_path(args.out, flags, seed) for seed in args.seeds])
             for label, flags in question.variants.items()
         }
         before = spread([b for r in results.values() for b in r.before])
-        text += [f"## {question.title}", f"On {question.task}; the base model: {before}.", table(question, results)]
+        text += [f"## {question.title}", f"The base model: {before}.", table(question, results)]
         if args.write:
             os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
             figure(question, results, os.path.join(args.write, "ablations", f"{name}.png"))

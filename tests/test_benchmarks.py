@@ -22,10 +22,10 @@ import runs
 @pytest.mark.parametrize("name", ablations.QUESTIONS)
 def test_every_variant_of_an_ablation_is_a_setting_of_its_own(name):
     question = ablations.QUESTIONS[name]
-    flags = [f"{ablations.SETTINGS[question.task]} {variant}" for variant in question.variants.values()]
+    flags = [f"{ablations.SETTINGS} {variant}" for variant in question.variants.values()]
     configs = [runs.config_of(text) for text in flags]
     assert all(a != b for i, a in enumerate(configs) for b in configs[:i])
-    paths = {ablations.run_path("out", question.task, variant, 0) for variant in question.variants.values()}
+    paths = {ablations.run_path("out", variant, 0) for variant in question.variants.values()}
     assert len(paths) == len(configs)
 
 
