@@ -108,7 +108,7 @@ class Objective:
 class Update:
     """the update, step 7"""
 
-    steps: int = 100  # GRPO steps [200-1000]
+    steps: int = 90  # GRPO steps [200-1000]
     epochs: int = 1  # passes over each batch of completions
     minibatches: int = 1  # optimizer steps per pass
     learning_rate: float = 1.5e-4  # peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]
