@@ -24,7 +24,7 @@ from tqdm import tqdm
 import runs
 from runs import spread
 
-# Short enough for many runs: 30 steps and 200 tokens. No decay of the learning rate, so that the end is no special place.
+# Short enough for many runs. The learning rate does not fall, so that the last step is like any other.
 SETTINGS = (
     "--task countdown --steps 30 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant --eval_every 15 "
     "--eval_problems 512 --save_every 0 --record_tokens_every 0"
@@ -217,7 +217,7 @@ def main():
         "Made by",
         f"```\npython benchmarks/ablations.py {only}--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
         f"{len(wanted)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
-        f"commit {facts['commit']}. Each run: `python nano_r1.py {SETTINGS} FLAGS --seed S`, with the flags of the table.",
+        f"commit {facts['commit']}. Each run: `python nano_r1.py {SETTINGS} FLAGS --seed S`, FLAGS being the table's.",
     ]
     for name in args.only:
         question = QUESTIONS[name]
