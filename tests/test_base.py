@@ -109,7 +109,7 @@ def completions(name, count=600):
 
 
 def test_the_shares_add_up():
-    for population in (base.AUTHORS, base.AUTHORS_OF_STAGE_3):
+    for population in (base.AUTHORS, base.EARLY_AUTHORS):
         assert sum(author.share for author in population.values()) == pytest.approx(1)
         for author in population.values():
             assert sum(author.forms) == pytest.approx(1) and len(author.forms) == len(base.FORMS)
