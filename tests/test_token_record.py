@@ -112,7 +112,7 @@ def test_large_models_are_recorded_only_if_asked_for(tmp_path):
     from nano_r1 import Config
 
     policy = Policy()
-    for policy.size, every in ((1_000_000, 2), (500_000_000, 0)):
+    for policy.size, every in ((1_000_000, 4), (500_000_000, 0)):
         assert tokens_every(Config(), policy) == every
         assert tokens_every(Config(record_tokens_every=3), policy) == 3
     with pytest.raises(UserError, match="--record_tokens_every -1: it must be not negative"):
