@@ -5,6 +5,7 @@ operations between them. Other models take transformers' own.
 """
 
 import torch
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 KINDS = ("qwen2", "qwen3", "llama")  # RMSNorm, rotary positions, grouped-query attention, SwiGLU
 
@@ -15,18 +16,6 @@ def can_decode(model):
     return model.config.model_type in KINDS and not any("sliding" in layer for layer in layers)
 
 
-def rotary(model, hidden, position):
-    """(cos, sin), each (R, 1, 1, D); the first half of sin is negative: see `rotate`."""
-    cos, sin = model.rotary_emb(hidden, position)  # (R, 1, D)
-    half = sin.shape[-1] // 2
-    return cos[:, None], torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)[:, None]
-
-
-def rotate(x, cos, sin):
-    """Rotary positions: x cos + (-x2, x1) sin, with x1 and x2 the halves of x (RoFormer, arXiv:2104.09864)."""
-    return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, dims=-1), sin)
-
-
 def decode(model, token, position, mask, cache):
     """Logits (R, V) behind `token` (R, 1) at `position` (R, 1); its keys and values are added to the cache.
 
@@ -34,7 +23,7 @@ def decode(model, token, position, mask, cache):
     """
     inner, rows = model.get_decoder(), len(token)
     hidden = inner.embed_tokens(token[:, 0])  # (R, H)
-    cos, sin = rotary(inner, hidden, position)
+    cos, sin = inner.rotary_emb(hidden, position)  # (R, 1, D)
     bias = hidden.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)[:, None, None]  # (R, 1, 1, S)
     for layer, kept in zip(inner.layers, cache.layers):
         attention = layer.self_attn
@@ -45,10 +34,9 @@ def decode(model, token, position, mask, cache):
         query = attention.q_proj(x).view(rows, keys.shape[1], -1, size)  # (R, KV, heads / KV, D)
         if hasattr(attention, "q_norm"):  # Qwen3
             query, keys = attention.q_norm(query), attention.k_norm(keys)
-        keys, values = kept.update(rotate(keys, cos, sin), values)  # (R, KV, S, D)
-        out = torch.nn.functional.scaled_dot_product_attention(
-            rotate(query, cos, sin), keys, values, bias, scale=attention.scaling
-        )
+        query, keys = apply_rotary_pos_emb(query, keys, cos, sin)  # the same in all KINDS
+        keys, values = kept.update(keys, values)  # (R, KV, S, D)
+        out = torch.nn.functional.scaled_dot_product_attention(query, keys, values, bias, scale=attention.scaling)
         hidden = hidden + attention.o_proj(out.reshape(rows, -1))
         hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
     return model.get_output_embeddings()(inner.norm(hidden))
