@@ -203,13 +203,12 @@ def test_the_stop_token_is_part_of_a_finished_completion(rollout, policy, prompt
 
 def test_a_training_run_with_vllm_stays_in_step_with_the_trainer(tmp_path):
     settings = {"prompts_per_step": 4, "max_tokens": 100, "eval_problems": 16, "warmup_steps": 0, "check_sync": True}
-    done = run(*flags(rollout="vllm", out=tmp_path, name="v", steps=3, **settings), timeout=600)
+    settings |= {"steps": 3, "record_tokens_every": 1}
+    done = run(*flags(rollout="vllm", out=tmp_path, name="v", **settings), timeout=600)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
     rows = records(tmp_path / "v")
     assert len(rows) == 4 and all(row["sampling/logp_difference_max"] < 1e-2 for row in rows[1:])
     assert any(row["grad_norm"] > 0 for row in rows[1:])
-    tokens = load_tokens(
-        tmp_path / "v" / "tokens" / "step_000003.npz"
-    )  # what the update did to each, no matter who sampled
+    tokens = load_tokens(tmp_path / "v" / "tokens" / "step_000003.npz")  # the update's effect, no matter who sampled
     assert np.isfinite(tokens["change"]).all() and np.abs(tokens["change"]).max() > 1e-3
     assert (tmp_path / "v" / "report.html").exists()
