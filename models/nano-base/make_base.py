@@ -609,13 +609,44 @@ def early_rows(config, tokenizer, problems, word_problems, step):
     return completions(count, tokenizer, problems, word_problems, rng, write_response, write_solution)
 
 
-def late_rows(config, tokenizer, problems, word_problems, seed_label, authors, count, practice, pairs, step):
-    """The same from stage 3 on: completions of a population, and sequences of practice."""
-    rng = random.Random(derive_seed(config.seed, step, seed_label))
-    write = functools.partial(write_population_response, authors=authors)
-    rows = completions(count, tokenizer, problems, word_problems, rng, write, write_population_solution)
-    for _ in range(practice):
-        ids = tokenizer.encode(write_practice(problems, rng, 3 * config.practice_tokens, pairs))
+@dataclass(frozen=True)
+class LateStage:
+    """What the training rows of stage 3, 4 or 5 are made of, and how it learns from them."""
+
+    name: str
+    seed_label: str
+    authors: dict  # of the completions
+    completions: int  # per step
+    practice: int  # sequences without a prompt per step
+    pairs: float  # share of pairs to be aimed in the practice
+    steps: int
+    learning_rate: float  # peak
+
+
+def late_stages(config):
+    return (
+        LateStage(
+            "stage 3", "population", EARLY_AUTHORS, config.batch_size, config.practice, 0.0,
+            config.practice_steps, config.practice_learning_rate,
+        ),
+        LateStage(
+            "stage 4", "drill", EARLY_AUTHORS, config.aim_batch_size, config.aim_practice, config.aim_pairs,
+            config.aim_steps, config.practice_learning_rate,
+        ),
+        LateStage(
+            "stage 5", "stage 5", AUTHORS, config.batch_size, config.final_practice, 0.0,
+            config.final_steps, config.final_learning_rate,
+        ),
+    )  # fmt: skip
+
+
+def late_rows(config, tokenizer, problems, word_problems, stage, step):
+    """The same for a `LateStage`: completions of its population, and sequences of practice."""
+    rng = random.Random(derive_seed(config.seed, step, stage.seed_label))
+    write = functools.partial(write_population_response, authors=stage.authors)
+    rows = completions(stage.completions, tokenizer, problems, word_problems, rng, write, write_population_solution)
+    for _ in range(stage.practice):
+        ids = tokenizer.encode(write_practice(problems, rng, 3 * config.practice_tokens, stage.pairs))
         rows.append((ids[:1], ids[1 : config.practice_tokens + 1]))
     return rows
 
@@ -653,19 +684,14 @@ def make_base(config):
     if not os.path.exists(second):
         model, rows = lambda: make_model(config, tokenizer), functools.partial(early_rows, *known)
         run("stages 1 and 2", model, config.pretrain_steps + config.attempt_steps, config.learning_rate, rows, second)
-    third, fourth = (os.path.join(work, f"after-stage-{stage}") for stage in (3, 4))
-    peak, last_peak = config.practice_learning_rate, config.final_learning_rate
-    for name, seed_label, before, after, steps, lr, *what in (
-        ("stage 3", "population", second, third, config.practice_steps, peak,
-         EARLY_AUTHORS, config.batch_size, config.practice, 0.0),
-        ("stage 4", "drill", third, fourth, config.aim_steps, peak,
-         EARLY_AUTHORS, config.aim_batch_size, config.aim_practice, config.aim_pairs),
-        ("stage 5", "stage 5", fourth, config.out, config.final_steps, last_peak,
-         AUTHORS, config.batch_size, config.final_practice, 0.0),
-    ):  # fmt: skip
+    before = second
+    for stage in late_stages(config):
+        after = config.out if stage.name == "stage 5" else os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
         if after == config.out or not os.path.exists(after):
-            rows = functools.partial(late_rows, *known, seed_label, *what)
-            run(name, functools.partial(load_model, before, config.dtype), steps, lr, rows, after)
+            model = functools.partial(load_model, before, config.dtype)
+            rows = functools.partial(late_rows, *known, stage)
+            run(stage.name, model, stage.steps, stage.learning_rate, rows, after)
+        before = after
     shutil.rmtree(work)
 
 
