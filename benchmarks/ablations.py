@@ -26,8 +26,8 @@ from runs import spread
 
 # Short enough for many runs. The learning rate does not fall, so that the last step is like any other.
 SETTINGS = (
-    "--task countdown --steps 30 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant --eval_every 30 "
-    "--eval_problems 512 --save_every 0 --record_tokens_every 0"
+    "--task countdown --steps 20 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant --eval_every 20 "
+    "--eval_problems 512 --save_every 0 --record_tokens_every 0 --no-report"
 )
 OFF_POLICY = "--epochs 2 --minibatches 4"
 
