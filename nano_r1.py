@@ -4,7 +4,7 @@
 # Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero: ask the model a question whose
 # answer a small program can check, sample several completions, and make those that did better than average more likely.
 # No example of reasoning is shown to it. The whole algorithm is on this page. Not on it: the task (prompt, problems,
-# reward) in `countdown_rewards.py`, and `plumbing/`, in which there is no equation and no step of the algorithm.
+# reward) in `countdown_rewards.py`, and `plumbing/`: files, processes, the CPU's sampler, evaluation's statistics.
 #
 #     python nano_r1.py --task countdown                     # 2 CPU cores, 10 minutes, no account, no download
 #     python nano_r1.py --task countdown --resume out/NAME   # go on after an interruption
@@ -19,7 +19,7 @@
 #  1. Draw m prompts.
 #  2. Sample a group of n completions o_1 .. o_n of each from the current policy.
 #  3. Reward each completion with the task's verifier: r_i.
-#  4. Compare it with its group, which replaces PPO's critic:  A_i = (r_i - mean(r)) / (std(r) + eps)
+#  4. Compare it with its group, which replaces PPO's critic:  A_i = (r_i - mean(r)) / (std(r) + 1e-4)
 #  5. Log-probs of the same tokens under the reference model, a frozen copy of the base.
 #  6. The loss of each token t, with the ratio  rho = pi(o_it) / pi_old(o_it)  and  d = log pi_ref(o_it) - log pi(o_it):
 #
@@ -30,9 +30,9 @@
 #  8. The sampler gets the new weights.
 #  9. Log; every N steps evaluate and save a checkpoint.
 #
-# What is simpler here than in the paper: one optimizer step for each batch by default, so that rho is 1 when its
+# What is simpler here than in the papers: one optimizer step for each batch by default, so that rho is 1 when its
 # gradient is taken and the clip does not act (`--epochs 2 --minibatches 4` makes it act); the reference stays the base
-# model; no value network, no reward model, no process supervision.
+# model for the whole run; no learned reward model, no process supervision.
 
 # %%
 from dataclasses import dataclass
@@ -44,9 +44,9 @@ from plumbing.start import parse_or_exit
 # %% [markdown]
 # ## 1. Settings
 #
-# The defaults are right for the embedded 1M-parameter model on two cores; [brackets] say what a 0.5B-3B model wants.
-# `Config(steps=20)` in a notebook is `--steps 20` on the command line. Settings of the engine, of evaluation and of the
-# record of a run are in `plumbing/settings.py`.
+# The defaults are right for the embedded 1M-parameter model on two cores; in [brackets] what a 0.5B-3B model wants, or
+# the usual value of what is off. `Config(steps=20)` in a notebook is `--steps 20` on the command line. Settings of
+# engine, evaluation and record are in `plumbing/settings.py`.
 
 
 # %%
@@ -68,7 +68,7 @@ class Rollout:
     group_size: int = 8  # n, completions of each prompt [4 in nano-aha-moment, 8 is better]
     max_tokens: int = 320  # completions longer than this are cut off [1024]
     temperature: float = 1.0  # the loss scores the distribution that is sampled, so no top-p and no top-k
-    max_num_gen_batches: int = 1  # sample up to this many batches until m groups have a nonzero std (DAPO) [3]
+    max_num_gen_batches: int = 1  # sample up to this many batches until m groups have a nonzero std (DAPO) [usual: 3]
     overlong_buffer: int = 0  # over the last N of max_tokens the reward falls by up to 1 (DAPO)
 
 
@@ -78,15 +78,14 @@ class Objective:
 
     # what a reward is compared with; leave_one_out: the mean of the group's other completions (RLOO)
     baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
-    # divide advantages by a standard deviation: of the group (n - 1), the same biased (n), of the batch, or by none
-    # (Dr. GRPO)
+    # divide advantages by a standard deviation: the group's (n - 1), the same biased (n), the batch's, none (Dr. GRPO)
     scale_rewards: Literal["group", "group_biased", "batch", "none"] = "group"
     advantage_eps: float = 1e-4  # added to that standard deviation
     # completion: all its tokens share one advantage; vineppo: a segment's advantage is the change of value over it,
-    # estimated by sampling from both of its ends (costs several times the rollout)
+    # found by sampling on from each cut (several times the rollout; baseline and scale_rewards play no part)
     credit: Literal["completion", "vineppo"] = "completion"
     vine_segments: int = 4  # segments of a completion with vineppo
-    vine_samples: int = 4  # K, continuations sampled from the end of each segment [VinePPO: 9]
+    vine_samples: int = 4  # K, continuations sampled from each cut [VinePPO's paper: 9]
     # no_baseline: raw rewards; reinforce_with_baseline: advantages, no ratio; grpo_clip: PPO's clip on each token's
     # ratio; gspo: the same with one ratio for the whole completion
     loss_type: Literal["no_baseline", "reinforce_with_baseline", "grpo_clip", "gspo"] = "grpo_clip"
@@ -95,13 +94,13 @@ class Objective:
     loss_agg_mode: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum-norm"] = "seq-mean-token-mean"
     cliprange: float = 0.2  # eps of the clip [gspo: 3e-4]
     cliprange_high: float | None = None  # its upper end, where it differs [DAPO's clip-higher: 0.28]
-    # beta, weight of the KL penalty; 0 saves the reference model, its forward pass and the update of completions whose
-    # advantage is 0: about a fifth of a step's time
+    # beta, weight of the KL penalty; 0 saves the reference model, its forward pass and (without an entropy bonus) the
+    # update of completions whose advantage is 0: about a fifth of a step's time
     kl_coef: float = 0.001
     kl_estimator: Literal["k3", "k2", "k1"] = "k3"  # which estimate of the KL; k1 is a poor loss: try it
     entropy_coef: float = 0.0  # weight of an entropy bonus, against collapse
     mask_truncated_completions: bool = False  # no gradient from completions that were cut off (DAPO)
-    tis_cap: float = 0.0  # truncated importance sampling: weigh tokens by pi_old / pi_sampler, at most this [2]
+    tis_cap: float = 0.0  # truncated importance sampling: weigh tokens by pi_old / pi_sampler, at most this [usual: 2]
 
 
 @dataclass
@@ -111,9 +110,9 @@ class Update:
     steps: int = 90  # GRPO steps [200-1000]
     epochs: int = 1  # passes over each batch of completions
     minibatches: int = 1  # optimizer steps per pass
-    learning_rate: float = 1.5e-4  # peak [0.5B: 5e-6, 1.5B: 2e-6, 3B: 1e-6]
+    learning_rate: float = 1.5e-4  # AdamW's, times warm-up and decay [1e-6, adapters 1e-5: see runs/]
     warmup_steps: int = 10  # linear warm-up: Adam's first steps rest on few gradients
-    lr_scheduler_type: Literal["linear", "constant"] = "linear"  # after the warm-up: decay towards 0, or none
+    lr_scheduler_type: Literal["linear", "constant"] = "linear"  # decay towards 0 from the first step on, or none
     max_grad_norm: float = 1.0  # gradients are scaled down to this norm
     weight_decay: float = 0.0  # AdamW's
 
@@ -177,7 +176,7 @@ from plumbing.tasks import Reward, encode_prompt, load_task
 # The small functions that every policy-gradient trainer for language models has, under their usual names.
 # Shapes: B completions, T positions, V vocabulary entries. `labels[b, t]` is the token that follows `input_ids[b, t]`;
 # `response_mask` is 1 where the model wrote that token, its end-of-sequence token included (a model that gets no
-# gradient there never learns to stop).
+# gradient there never learns to stop). `main` uses some of them; others are forms that courses ask for.
 
 
 # %%
@@ -198,7 +197,7 @@ def masked_normalize(tensor, mask, normalize_constant, dim=None):
 def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
     """Tokenize prompts and outputs separately, join them, and mark the response.
 
-    The loop below has token ids already: decoding them and tokenizing again may split the text differently.
+    For pairs of texts (nano_sft.py). `main` keeps the ids that were sampled: tokenizing again may split otherwise.
 
     Returns:
         dict of `input_ids`, `labels` (B, T), int64, and `response_mask` (B, T), bool; T = longest row - 1.
@@ -333,7 +332,7 @@ def compute_grpo_clip_loss(
 
     Returns:
         loss (B, T), and the masks of the tokens that the clip froze: `clip_ratio/low` (A < 0, ratio below 1 - eps) and
-        `clip_ratio/high` (A > 0, ratio above 1 + eps). A frozen token has gradient 0.
+        `clip_ratio/high` (A > 0, ratio above 1 + eps). A frozen token gets no gradient from this loss.
     """
     assert_per_completion_or_token(advantages, policy_log_probs)
     log_ratio = policy_log_probs - old_log_probs  # (B, T)
@@ -425,13 +424,15 @@ def grpo_microbatch_train_step(
 ):  # fmt: skip
     """Loss and backward pass of one micro-batch in the course's form; gradients add up until the optimizer steps.
 
-    The mean over the rows, divided by `gradient_accumulation_steps`; `main` has batches of any size and counts the
+    The aggregate of these rows, divided by `gradient_accumulation_steps`; `main` has batches of any size and counts the
     whole step instead. `settings`: those of `Config`. Returns the scaled scalar loss, and the dict of `grpo_loss`.
     """
     batch = {"response_mask": response_mask, "raw_rewards": raw_rewards, "advantages": advantages}
     batch |= {"old_log_probs": old_log_probs, "ref_log_probs": ref_log_probs}
     config = Config(loss_type=loss_type, cliprange=cliprange, **settings)
-    denominator = gradient_accumulation_steps * len(policy_log_probs)
+    rows, tokens = len(policy_log_probs), response_mask.sum().clamp(min=1)
+    counted = {"token-mean": tokens, "seq-mean-token-mean": rows, "seq-mean-token-sum-norm": rows * config.max_tokens}
+    denominator = gradient_accumulation_steps * counted[config.loss_agg_mode]
     loss, stats = grpo_loss(policy_log_probs, token_entropy, batch, denominator, config)
     loss.backward()
     return loss.detach(), stats
@@ -469,7 +470,7 @@ def make_engine(model, config):
 
 
 def set_learning_rate(engine, config, step):
-    """Linear warm-up, then constant or linear decay: small last steps leave less noise in the final model."""
+    """Linear warm-up, times linear decay from step 1 or nothing: small last steps leave less noise in the model."""
     lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
     if config.lr_scheduler_type == "linear":
         lr *= 1 - (step - 1) / config.steps
@@ -481,9 +482,9 @@ def set_learning_rate(engine, config, step):
 # %% [markdown]
 # ## 4. The sampler
 #
-# Sampling takes most of an RL step. Two samplers have the same methods: vLLM in this process, for models on a GPU, and
-# a loop over the Hugging Face model for machines without one (`plumbing/sampler.py`). Both return each token's
-# log-prob under the distribution that it was sampled from; if the trainer's differ, the sampler has other weights.
+# Two samplers have the same methods: vLLM in this process, for models on a GPU, and a loop over the Hugging Face model
+# for machines without vLLM (`plumbing/sampler.py`). Both return each token's log-prob under the distribution that it
+# was sampled from: if the trainer's differ by more than rounding, weights, temperature or precision are not the same.
 
 
 # %%
@@ -660,9 +661,9 @@ def select_groups(episodes, config):
 def vine_advantages(sampler, episodes, task, config, step):
     """VinePPO (arXiv:2410.01679): credit for each segment of a completion, in `token_advantages`.
 
-    A completion is cut into segments of equal length. The value of a cut is the mean reward of K continuations of the
-    very tokens before it; that of the beginning the mean reward of the group's other completions; that of the end the
-    completion's own reward. A segment's advantage is the value at its end minus the value at its beginning.
+    A completion is cut into segments of equal length (the paper: reasoning steps). The value of a cut is the mean
+    reward of K continuations of the very tokens before it; that of the beginning the mean reward of the group's other
+    completions; that of the end its own reward. A segment's advantage is its end's value minus its beginning's.
 
     Returns:
         metrics: the tokens that the continuations cost.
@@ -712,7 +713,7 @@ def loss_denominator(episodes, config):
 
 
 def drop_without_gradient(episodes, config):
-    """Leave out episodes without gradient: those of advantage 0, if there is no KL penalty and no entropy bonus."""
+    """Leave out episodes without gradient: masked ones, and those of advantage 0 if nothing else has a gradient."""
     kept = [e for e in episodes if counts_in_loss(e, config)]
     if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss_type != "no_baseline":
         kept = [e for e in kept if any(e.token_advantages or [e.advantage])]

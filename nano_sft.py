@@ -36,9 +36,9 @@ class Tuning:
     examples: int = 0  # learn from this many rows (0: all); the assignment compares 128, 256, 512, 1024, all
     steps: int = 100  # optimizer steps
     batch_size: int = 32  # rows per step
-    learning_rate: float = 3e-4  # peak [0.5B-3B: 1e-5 to 2e-5]
+    learning_rate: float = 3e-4  # AdamW's, times warm-up and decay [0.5B-3B: 1e-5 to 2e-5]
     warmup_steps: int = 10  # linear warm-up
-    lr_scheduler_type: Literal["linear", "constant"] = "linear"  # after the warm-up: decay towards 0, or none
+    lr_scheduler_type: Literal["linear", "constant"] = "linear"  # decay towards 0 from the first step on, or none
     max_grad_norm: float = 1.0  # gradients are scaled down to this norm
     weight_decay: float = 0.0  # AdamW's
 

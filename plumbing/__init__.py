@@ -1,6 +1,6 @@
 """What a reader of the lessons may skip: settings, processes, checkpoints, the record of a run.
 
-No equation and no step of an algorithm is in here, and nothing in here imports a script of the top level.
+Nothing of the objective and of the loop is in here, and nothing in here imports a script of the top level.
 """
 
 import os

@@ -1,5 +1,5 @@
 """Problems from files and from the hub: rows of jsonl, json, csv, parquet or arrow, read by `datasets`; held-out rows.
-Beside tasks.py, which would be too long with it; the supervised lesson reads its rows with it, too.
+A module of its own because nano_sft.py reads its rows with it, too.
 Whatever is wrong with a source becomes one sentence, a ValueError."""
 
 import gzip

@@ -53,7 +53,7 @@ class UpdateMeters(Meters):
         self.keep_tokens = keep_tokens  # for the record of the tokens; a copy from the GPU for each micro-batch
 
     def add_micro_batch(self, loss, stats, episodes, out, batch):
-        """`stats`: tensors (B, T) by name, from the loss. If old log-probs differ from the sampler's, it is stale.
+        """`stats`: tensors (B, T) by name, from the loss; old log-probs are compared with the sampler's here.
 
         With `keep_tokens` each of the `episodes` keeps its part of `out`, log-probs and entropies (B, T), of its first
         micro-batch.

@@ -167,7 +167,7 @@ class RunLog:
                 np.savez_compressed(file, **token_record.join(gathered))
 
     def stop_if_not_finite(self, bad_update, hint=""):
-        """Raise UserError after --max_bad_steps updates in a row that were not finite."""
+        """Raise UserError after --max_bad_steps steps in a row with an update that was not finite."""
         self.bad_steps = self.bad_steps + 1 if bad_update else 0
         if self.bad_steps == self.config.max_bad_steps:
             raise UserError(f"{self.bad_steps} steps in a row were not finite{hint}.")

@@ -32,7 +32,7 @@ class Engine:
 
     # auto: a GPU, or the CPU where torch sees none; cuda: a GPU, or stop. bfloat16 needs one in any case
     device: Literal["auto", "cuda"] = "auto"
-    plan: float = 0.0  # above 0: no run; print what memory it would need on a GPU of so many GB (needs none)
+    plan: float = 0.0  # above 0: no run; print the memory it would need on a GPU of this many GB; works without one
     # who samples: vLLM, or the loop of plumbing/sampler.py; auto takes vllm on a GPU where it is installed
     rollout: Literal["auto", "transformers", "vllm"] = "auto"
     vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM; raise it if rollouts wait for KV cache
@@ -45,7 +45,7 @@ class Engine:
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the policy's weights [GPU: bfloat16; master weights float32]
     offload: bool = False  # AdamW's states and step in main memory: slower, 12 bytes a parameter less on the GPU
     gradient_checkpointing: bool = False  # recompute activations in the backward pass [3B on 80 GB: yes]
-    max_bad_steps: int = 3  # stop after this many updates in a row whose loss or gradient was not finite
+    max_bad_steps: int = 3  # stop after this many steps in a row with a loss or gradient that is not finite
     lora_rank: int = 0  # above 0: train low-rank adapters of this rank instead of all weights (peft) [16]
     lora_alpha: int = 32  # scale of the adapters: alpha / rank
     lora_target_modules: str = "all-linear"  # layers that get adapters: all-linear, or names, e.g. q_proj,v_proj
@@ -58,7 +58,7 @@ class Evaluation:
 
     eval_every: int = 20  # evaluate, draw curves, show samples every N steps (0: only before and after)
     eval_problems: int = 512  # at most this many evaluation problems; 512 give an interval of about +-0.04
-    eval_data: str | None = None  # evaluate on every row of this file instead of the held-out problems
+    eval_data: str | None = None  # evaluate on this file's first eval_problems rows, not on held-out problems
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Record:
     save_every: int = 50  # checkpoint every N steps (0: never); the final model is always saved
     keep_checkpoints: int = 2  # older checkpoints are deleted
     # every N steps nano_r1.py keeps each token's log-prob, its entropy, and what the update did to it: one more forward
-    # pass and some 150 KB a step (0: never); left out: 4 for models of up to 100M parameters, 0 for larger ones
+    # pass and some 80 KB a step (0: never); left out: 4 for models of up to 100M parameters, 0 for larger ones
     record_tokens_every: int | None = None
     report: bool = True  # at the end make report.html: every completion and every token, in one file for a browser
     name: str | None = None  # name of the run's directory; left out: task, date and time
@@ -166,7 +166,7 @@ def parse_args(config_class, prog, description, argv=None):
     parsed = tyro.cli(
         command_line,
         prog=prog,
-        description=f"{description} Settings in [brackets] are what a 0.5B-3B model or a GPU wants instead; see runs/.",
+        description=f"{description} In [brackets]: what a 0.5B-3B model or a GPU wants, or what is usual; see runs/.",
         args=argv,
         use_underscores=True,
         config=(tyro.conf.OmitArgPrefixes,),

@@ -601,13 +601,14 @@ def test_a_micro_batch_is_the_mean_of_the_responses_means_over_the_accumulation_
     assert_close(log_probs.grad, tensor([[-0.125, -0.125, 0.0], [0.0, 0.0, 0.5]]))
 
 
-def test_with_a_constant_a_micro_batch_is_the_sum_over_tokens_divided_by_the_rows_and_it():
-    log_probs = leaf(LOG_PROBS)
+@pytest.mark.parametrize(("mode", "counted"), [("seq-mean-token-sum-norm", 2 * 10), ("token-mean", 3)])
+def test_a_micro_batch_is_aggregated_as_asked_and_divided_by_the_accumulation_steps(mode, counted):
+    log_probs, settings = leaf(LOG_PROBS), {"loss_agg_mode": mode, "max_tokens": 10}
     loss, _ = grpo_microbatch_train_step(
-        log_probs, MASK, 2, "reinforce_with_baseline", advantages=ADVANTAGES, loss_agg_mode="seq-mean-token-sum-norm"
+        log_probs, MASK, 2, "reinforce_with_baseline", advantages=ADVANTAGES, **settings
     )
-    assert_close(loss, tensor((1.0 + 2.0 - 12.0) / 2 / 2))
-    assert_close(log_probs.grad, tensor([[-0.25, -0.25, 0.0], [0.0, 0.0, 0.5]]))
+    assert_close(loss, tensor((1.0 + 2.0 - 12.0) / counted / 2))
+    assert_close(log_probs.grad, tensor([[-1.0, -1.0, 0.0], [0.0, 0.0, 2.0]]) / counted / 2)
 
 
 def test_the_gradients_of_micro_batches_add_up():

@@ -119,6 +119,14 @@ def test_large_models_are_recorded_only_if_asked_for(tmp_path):
         Config(record_tokens_every=-1)
 
 
+def test_recording_tokens_changes_nothing_in_training(plain, tmp_path):
+    settings = {**SHORT, "steps": 2, "warmup_steps": 0, "save_every": 1, "record_tokens_every": 0}
+    without = train(tmp_path, "without", **settings)[0]
+    assert not (without / "tokens").exists() and list((plain / "tokens").iterdir())
+    weights = [(path / "model" / "model.safetensors").read_bytes() for path in (plain, without)]
+    assert weights[0] == weights[1]
+
+
 def test_with_vineppo_each_token_has_its_own_advantage_and_other_steps_are_not_recorded(tmp_path):
     settings = {"credit": "vineppo", "vine_samples": 1, "vine_segments": 2, "steps": 2, "record_tokens_every": 2}
     path, _ = main(out=str(tmp_path), name="v", **{**SHORT, **settings}, eval_every=0, save_every=0, report=False)
