@@ -373,8 +373,8 @@ def main():
     text = [
         f"# {args.task}: what training brought, and what the base could do already",
         f"```\n{command_line(parser, args)}\n```",
-        f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s); {source}. In [] 95% intervals "
-        "over problems; trained: mean over the runs (worst to best).",
+        f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s){commits_of(paths)}; {source}. In [] "
+        "95% intervals over problems; trained: mean over the runs (worst to best).",
         "## pass@1 over temperatures",
         temperature_table(base, trained),
         "## pass@k at temperature 1",
@@ -391,6 +391,12 @@ def main():
             file.write("\n\n".join(text) + "\n")
     print("\n" + "\n\n".join(text))
     print(f"\n{(time.time() - start) / 60:.1f} minutes; results in {cache.path}")
+
+
+def commits_of(paths):
+    """The commits that the runs were trained with, where `runs.train` wrote them down."""
+    commits = {runs.cost(path)["commit"] for path in paths if os.path.exists(os.path.join(path, "cost.json"))}
+    return f" of {', '.join(sorted(commits))}" if commits else ""
 
 
 def command_line(parser, args):
