@@ -373,8 +373,8 @@ def main():
     text = [
         f"# {args.task}: what training brought, and what the base could do already",
         f"```\n{command_line(parser, args)}\n```",
-        f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s){commits_of(paths)}; {source}. In [] "
-        "95% intervals over problems; trained: mean over the runs (worst to best).",
+        f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s){commits_of(paths)}; {source}. In "
+        "[] 95% intervals over problems; trained: mean over the runs (worst to best).",
         "## pass@1 over temperatures",
         temperature_table(base, trained),
         "## pass@k at temperature 1",
