@@ -11,12 +11,14 @@ import shlex
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 OUT = os.path.join(ROOT, "out")
+PARSING = threading.Lock()  # tyro keeps state between the calls of one parse; ablations.py parses in several threads
 
 
 def config_of(flags):
@@ -24,7 +26,8 @@ def config_of(flags):
     from nano_r1 import Config
     from plumbing.settings import parse_args
 
-    return parse_args(Config, "nano_r1.py", "", shlex.split(flags))
+    with PARSING:
+        return parse_args(Config, "nano_r1.py", "", shlex.split(flags))
 
 
 def train(path, flags, seed, quiet=False):
