@@ -263,6 +263,21 @@ def pass_at_k_table(base_counts, trained_counts, samples):
     return f"{runs.table(lines)}\n\n{' '.join(text)}"
 
 
+def rarity_table(base_counts, trained_counts, samples):
+    """What became of problems that the base solves never, seldom, often: rows of its share of right tries."""
+    lines = [["the base is right in", "problems", "trained: right in", "of them never solved by the trained"]]
+    for low, high in zip((-1, 0, 0.01, 0.03, 0.1, 0.25), (0, 0.01, 0.03, 0.1, 0.25, 1)):
+        places = [i for i, count in enumerate(base_counts) if low * samples < count <= high * samples]
+        if not places:
+            continue
+        share = [statistics.mean(counts[i] / samples for i in places) for counts in trained_counts]
+        never = [sum(counts[i] == 0 for i in places) for counts in trained_counts]
+        share_of_tries = f"up to {high:.0%}" if low == 0 else f"{low:.0%} to {high:.0%}"
+        label = f"{share_of_tries} of its tries" if high else f"0 of {samples} tries"
+        lines.append([label, len(places), spread(share), spread(never, 0)])
+    return runs.table(lines)
+
+
 def behaviour_table(base, trained):
     lines = [["at temperature 1", "base", "trained"]]
     for name, label in BEHAVIOUR.items():
@@ -379,6 +394,8 @@ def main():
         temperature_table(base, trained),
         "## pass@k at temperature 1",
         pass_at_k_table(base_counts, trained_counts, args.samples),
+        f"The same problems, by how often the base solves them in its {args.samples} tries:",
+        rarity_table(base_counts, trained_counts, args.samples),
         "## What changed in the text",
         behaviour_table(base[1.0]["behaviour"], [run[1.0]["behaviour"] for run in trained]),
     ]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 
 import ablations
 import against_trl
+import elicitation
 import update
 
 import runs
@@ -51,3 +53,25 @@ def test_trl_gets_as_many_completions_a_step_and_the_objective_of_ours():
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 24
     assert (settings["num_generations"], settings["max_completion_length"]) == (ours.group_size, ours.max_tokens)
     assert (settings["beta"], settings["learning_rate"]) == (r1.Config().kl_coef, ours.learning_rate)
+
+
+def test_settings_of_several_runs_are_parsed_at_once():
+    texts = [f"--steps {steps} --max_tokens 200" for steps in range(1, 40)]
+    with ThreadPoolExecutor(4) as pool:
+        assert [c.steps for c in pool.map(runs.config_of, texts)] == list(range(1, 40))
+
+
+def test_pass_at_k_of_base_and_trained_and_what_only_one_solves():
+    curve = elicitation.pass_curve([0, 1, 4], 4)
+    assert curve.tolist() == [[0, 0, 0, 0], [0.25, 0.5, 0.75, 1], [1, 1, 1, 1]]
+    assert elicitation.crossing([0.3, 0.1, 0.0, -0.1]) == 3 and elicitation.crossing([0.1, 0.1]) is None
+    assert elicitation.only_one_solves([0, 0, 3, 1], [2, 0, 0, 1]) == (1, 1)
+
+
+def test_problems_are_sorted_by_how_often_the_base_solves_them():
+    table = elicitation.rarity_table([0, 0, 1, 50, 100], [[0, 50, 10, 80, 100], [0, 100, 30, 90, 100]], 100)
+    assert [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]] == [
+        ["0 of 100 tries", "2", "0.375 (0.250 to 0.500)", "1"],
+        ["up to 1% of its tries", "1", "0.200 (0.100 to 0.300)", "0"],
+        ["25% to 100% of its tries", "2", "0.925 (0.900 to 0.950)", "0"],
+    ]
