@@ -213,7 +213,8 @@ def main():
         "# What each choice changes",
         "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every seed of the variant "
         "lies above, or below, every seed of the first row (of two variants that do not differ that would be said once "
-        f"in {math.comb(2 * len(args.seeds), len(args.seeds)) / 2:.0f} times); anything else is within the noise.",
+        f"in {math.comb(2 * len(args.seeds), len(args.seeds)) / 2:.0f} times); anything else is within the noise. "
+        "In plain words: [algorithms.md](algorithms.md#what-they-change-on-the-small-model).",
         "Made by",
         f"```\npython benchmarks/ablations.py {only}--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
         f"{len(wanted)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
