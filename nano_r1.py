@@ -418,6 +418,12 @@ def grpo_loss(policy_log_probs, token_entropy, batch, denominator, config):
     return masked_normalize(loss, mask, denominator), stats
 
 
+def count_for_mean(tokens, rows, config):
+    """What --loss_agg_mode divides by: response tokens, completions, or a constant for each completion."""
+    counts = {"token-mean": tokens, "seq-mean-token-mean": rows, "seq-mean-token-sum-norm": rows * config.max_tokens}
+    return counts[config.loss_agg_mode]
+
+
 def grpo_microbatch_train_step(
     policy_log_probs, response_mask, gradient_accumulation_steps, loss_type, raw_rewards=None, advantages=None,
     old_log_probs=None, cliprange=0.2, ref_log_probs=None, token_entropy=None, **settings,
@@ -430,10 +436,8 @@ def grpo_microbatch_train_step(
     batch = {"response_mask": response_mask, "raw_rewards": raw_rewards, "advantages": advantages}
     batch |= {"old_log_probs": old_log_probs, "ref_log_probs": ref_log_probs}
     config = Config(loss_type=loss_type, cliprange=cliprange, **settings)
-    rows, tokens = len(policy_log_probs), response_mask.sum().clamp(min=1)
-    counted = {"token-mean": tokens, "seq-mean-token-mean": rows, "seq-mean-token-sum-norm": rows * config.max_tokens}
-    denominator = gradient_accumulation_steps * counted[config.loss_agg_mode]
-    loss, stats = grpo_loss(policy_log_probs, token_entropy, batch, denominator, config)
+    counted = count_for_mean(response_mask.sum().clamp(min=1), len(policy_log_probs), config)
+    loss, stats = grpo_loss(policy_log_probs, token_entropy, batch, gradient_accumulation_steps * counted, config)
     loss.backward()
     return loss.detach(), stats
 
@@ -704,11 +708,7 @@ def counts_in_loss(episode, config):
 
 def loss_denominator(episodes, config):
     """What the loss is divided by, counted over all micro-batches and processes: their number changes no gradient."""
-    counted = {
-        "token-mean": sum(e.length for e in episodes if counts_in_loss(e, config)),  # all response tokens
-        "seq-mean-token-mean": len(episodes),  # all completions
-        "seq-mean-token-sum-norm": len(episodes) * config.max_tokens,  # a constant
-    }[config.loss_agg_mode]
+    counted = count_for_mean(sum(e.length for e in episodes if counts_in_loss(e, config)), len(episodes), config)
     return max(1.0, all_reduce(counted)) / dist.get_world_size()  # DeepSpeed averages gradients over the processes
 
 
