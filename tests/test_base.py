@@ -82,6 +82,21 @@ def test_scratch_work_is_right_and_its_verdicts_are_true(write, seed):
 
 
 @given(st.integers(0, 10_000))
+def test_the_expressions_that_are_practised_have_the_value_of_their_line(seed):
+    rng = random.Random(seed)
+    for _ in range(3):
+        text = base.write_expression(PROBLEMS, rng)
+        line, _, answer = text.strip().splitlines()
+        assert steps_are_right(line)
+        expression = answer.removeprefix("<answer>").removesuffix("</answer>")
+        numbers = [int(n) for n in re.findall(r"\d+", expression)]
+        assert countdown.evaluate(expression, numbers) == int(line.split("=")[-1])
+    assert base.write_practice(PROBLEMS, random.Random(seed), 600).count("<answer>") == 0
+    practice = base.write_practice(PROBLEMS, random.Random(seed), 3000, expressions=0.9)
+    assert practice.count("</answer>") > 20
+
+
+@given(st.integers(0, 10_000))
 def test_the_answer_is_the_last_attempt_whatever_its_value(seed):
     rng = random.Random(seed)
     problem = rng.choice(PROBLEMS)
@@ -183,7 +198,7 @@ def test_authors_from_stage_3_on_ask_no_oracle(monkeypatch):
     monkeypatch.setattr(base, "within_reach", None)
     for name in base.AUTHORS:
         assert all(text for _, text in completions(name, 50))
-    base.write_practice(PROBLEMS, random.Random(0), 500, pairs=0.3)
+    base.write_practice(PROBLEMS, random.Random(0), 500, pairs=0.3, expressions=0.3)
 
 
 def test_the_population_is_often_wrong_and_more_often_out_of_form():
@@ -264,7 +279,8 @@ def test_the_embedded_model_is_a_qwen2_of_less_than_10_mb():
 
 TINY = (
     "--problems 500 --pretrain_steps 2 --attempt_steps 10 --practice_steps 4 --aim_steps 2 --final_steps 4 "
-    "--hidden_size 64 --layers 1 --batch_size 4 --practice 2 --aim_batch_size 2 --aim_practice 2"
+    "--hidden_size 64 --layers 1 --batch_size 4 --practice 2 --aim_batch_size 2 --aim_practice 2 "
+    "--expression_steps 2 --expression_practice 2"
 )
 
 
@@ -281,7 +297,7 @@ def made(tmp_path_factory):
     return out
 
 
-def test_the_base_is_made_in_five_stages_and_resumes_to_the_same_weights(tmp_path, made):
+def test_the_base_is_made_in_six_stages_and_resumes_to_the_same_weights(tmp_path, made):
     from safetensors.torch import load_file
 
     out, work = tmp_path / "base", tmp_path / "base.work"
@@ -304,5 +320,5 @@ def test_stage_3_can_start_from_a_model_that_has_the_others_and_excluded_problem
     (tmp_path / "p.jsonl").write_text(f'{{"nums": {problem["nums"][::-1]}, "target": {problem["target"]}}}\n')
     done = make_base("--start_from", made, "--exclude", tmp_path / "p.jsonl", "--out", tmp_path / "base")
     assert done.returncode == 0 and "stages 1 and 2" not in done.stdout
-    assert "stage 3:" in done.stdout and "stage 4:" in done.stdout and "stage 5:" in done.stdout
+    assert all(f"stage {stage}:" in done.stdout for stage in (3, 4, 5, 6))
     assert "1 of 500 problems left out" in done.stdout
