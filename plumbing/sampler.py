@@ -6,6 +6,7 @@ Each prompt is computed once per group, finished completions leave the batch, an
 import contextlib
 import copy
 import importlib.util
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from plumbing.decoding import can_decode, decode
+from plumbing.forks import spread_over_processes
 from plumbing.models import gathered, vocabulary_size
 from plumbing.oom import oom_advice
 
@@ -94,6 +96,7 @@ class TransformersSampler:
     """
 
     MAX_ROWS = 512  # completions decoded at once
+    SMALL = 20_000_000  # parameters; the CPU's threads each decode a part of the completions, instead of all together
 
     def __init__(self, model, tokenizer, stop_ids, stop_texts=(), own_copy=False):
         with oom_advice("start", None):
@@ -124,11 +127,18 @@ class TransformersSampler:
         """
         limits = max_tokens if isinstance(max_tokens, list) else [max_tokens] * len(prompt_token_ids)
         work = list(zip(prompt_token_ids, limits, seeds))
+        with in_eval_mode(self.model):
+            return spread_over_processes(lambda part: self._generate(part, n, temperature), work, self._processes())
+
+    def _processes(self):
+        small = self.model.device.type == "cpu" and sum(p.numel() for p in self.model.parameters()) <= self.SMALL
+        return torch.get_num_threads() if small and sys.platform == "linux" else 1
+
+    def _generate(self, work, n, temperature):
         per_batch, results = max(1, self.MAX_ROWS // n), []
         starts = range(0, len(work), per_batch)
-        with in_eval_mode(self.model):
-            for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
-                results += self._generate_batch(*zip(*work[start : start + per_batch]), n, temperature)
+        for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
+            results += self._generate_batch(*zip(*work[start : start + per_batch]), n, temperature)
         return results
 
     def _generate_batch(self, prompts, limits, seeds, n, temperature):

@@ -1,5 +1,7 @@
 """The sampling loop: what it returns is what the policy says."""
 
+import sys
+
 import pytest
 import torch
 from transformers import Gemma2Config, GPT2Config, LlamaConfig, Qwen3Config
@@ -224,6 +226,26 @@ def test_two_processes_sample_together_what_one_samples_alone(sampler, task, mon
         monkeypatch.setattr("torch.distributed.get_rank", lambda rank=rank: rank)
         shares.append(r1.sample_completions(sampler, problems, task, config, "test", 2, 1.0))
     assert [len(share) for share in shares] == [6, 4] and texts(sum(shares, [])) == texts(alone)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process samples")
+def test_a_small_model_s_completions_do_not_depend_on_how_many_processes_of_the_cpu_sample_them(sampler, prompts):
+    before, groups = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert sampler._processes() == threads
+            groups.append(sampler.generate(prompts, 4, 1.0, 60, seeds(prompts, 3)))
+    finally:
+        torch.set_num_threads(before)
+    for others in groups[1:]:
+        for group, other in zip(groups[0], others):
+            assert [c.token_ids for c in group] == [c.token_ids for c in other]
+
+
+def test_a_larger_model_is_left_to_the_threads(sampler, monkeypatch):
+    monkeypatch.setattr(sampler, "SMALL", 1_000_000)
+    assert sampler._processes() == 1
 
 
 def test_a_stop_text_ends_a_completion_and_is_kept(policy, prompts, tokenizer):
