@@ -358,11 +358,14 @@ def main():
     add("--pass1_problems", "at most, for pass@1 and the behaviour", type=int, default=1024)
     add("--problems", "at most, for pass@k", type=int, default=256)
     add("--samples", "tries of each problem for pass@k", type=int, default=256)
+    add("--pass_at_k_runs", "of the runs, how many are sampled for pass@k, which takes longest", type=int, default=3)
     add("--rollout", "as in nano_r1.py", choices=["auto", "transformers", "vllm"], default="auto")
     add("--dtype", "of the weights", choices=["float32", "bfloat16"], default="float32")
     add("--out", "where the results are kept", default=os.path.join(runs.OUT, "elicitation"))
     parser.add_argument("--write", metavar="DIRECTORY", help="write elicitation_TASK.md and the figures there")
     args = parser.parse_args()
+    if args.pass_at_k_runs < 1:
+        parser.error("--pass_at_k_runs: at least 1")
 
     import nano_r1 as r1
 
@@ -379,12 +382,14 @@ def main():
         model = Model(path, config, sampler, task, cache)
         temperatures = tqdm(sorted({*args.temperatures, 1.0}), desc=f"{path}, {len(many)} problems by temperature")
         pass_at_1.append({t: model.pass_at_1(many, t) for t in temperatures})
-        counts.append(model.correct(few, args.samples))
+        if len(counts) <= args.pass_at_k_runs:
+            counts.append(model.correct(few, args.samples))
     (base, *trained), (base_counts, *trained_counts) = pass_at_1, counts
 
     source = f"the {len(problems)} built-in test problems"
     if args.data:
         source = f"{len(problems)} problems of FILE, {left_out} more left out that a run met in training"
+    one_of = f", {len(trained_counts)} of {len(paths)} runs" if len(trained_counts) < len(paths) else ""
     text = [
         f"# {args.task}: what training brought, and what the base could do already",
         f"```\n{command_line(parser, args)}\n```",
@@ -392,7 +397,7 @@ def main():
         "[] 95% intervals over problems; trained: mean over the runs (worst to best).",
         "## pass@1 over temperatures",
         temperature_table(base, trained),
-        "## pass@k at temperature 1",
+        f"## pass@k at temperature 1{one_of}",
         pass_at_k_table(base_counts, trained_counts, args.samples),
         f"The same problems, by how often the base solves them in its {args.samples} tries:",
         rarity_table(base_counts, trained_counts, args.samples),

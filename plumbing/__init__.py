@@ -14,8 +14,9 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 # float32 means float32 in vLLM's Triton kernels too: on an Ampere card or newer they would round to TF32's 10 bits.
 os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
-# Threads that wait for each other go to sleep within some 50 microseconds: one that spins for long holds a core that
-# the other may need, and beside a busy program everything takes ten times as long. (GNU's OpenMP, torch's on Linux.)
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+# Threads that wait for each other go to sleep ten times as soon as usual: beside a busy program one that waits awake
+# holds a core that the other may need. No sooner: on a busy virtual machine one that sleeps is slow to wake up.
+# (GNU's OpenMP, torch's on Linux.)
+os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
 warnings.filterwarnings("ignore", message="IProgress not found")  # a notebook without widgets: no bar is drawn there
