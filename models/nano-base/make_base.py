@@ -407,11 +407,11 @@ def write_pair(rng):
     return f"\n[{a}, {n}] {target}\n{text} {'yes' if value == target else 'no'}"
 
 
-FOR_EXPRESSIONS = {"+": 1, "-": 2, "*": 2, "/": 6}  # what is often legal is often chosen
+FOR_EXPRESSIONS = {"+": 1, "-": 2, "*": 2, "/": 6}  # habits; what is seldom legal weighs more
 
 
 def write_expression(problems, rng):
-    """A line of arithmetic without a goal, and how an answer writes it.
+    """A line of arithmetic without a goal, and how an answer in good form writes it.
 
     88/22=4,41-4=37
     </think>
