@@ -8,14 +8,14 @@ One problem, and one completion that earns the full reward of 2:
 
 The reward (0 to 2) is a sum of two parts, both about the last `\boxed{` of the completion:
     format 1.0  it is closed and holds something
-           0.5  it is empty or never closed
+           0.5  it is empty or not closed within 100,000 characters
            0.0  there is none
     answer 1.0  what it holds is equivalent to the problem's answer, else 0.0
 So a completion falls into one of three categories: format and answer right (2), format only (1), neither (0 or 0.5).
 
 Two texts are equivalent if they are equal but for spacing and such, or if Hugging Face's math-verify says so: it reads
 both with a LaTeX grammar and lets sympy compare the values. It does so in processes of its own (plumbing/math_workers),
-for text from a model can keep sympy busy for years (9^{9^{9^9}}) or fill the memory: an answer that needs more than 0.3
+for text from a model can keep sympy busy for years (9^{9^{9^9}}) or fill the memory: an answer that needs more than 0.5
 seconds of processor time or a gibibyte, or is longer than 500 characters, counts as wrong. What no verifier can see: an
 expression that merely repeats the question (`\boxed{\binom{5}{2}}` for 10) is equivalent too.
 How this agrees with other people's verdicts: docs/agreement.md.
@@ -101,6 +101,7 @@ def format_prompt(problem, tokenizer, style="short"):
 # ---- The reward
 
 BOXED = "\\boxed{"
+MAX_BOX = 100_000  # characters in which a box must end, spaces included
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are passed over: they print a brace, no more
 SPACE = re.compile(r"\\(?:(\\)|[\s;:>]|q?quad(?![a-zA-Z]))|~")  # LaTeX's wide spaces; but `\\` ends a row
 THIN_SPACE = re.compile(r"\\!\s*|(?<=[0-9])\\,(?=[0-9]{3}(?![0-9]))")  # 10,\!000 and 10\,000
@@ -124,12 +125,12 @@ def reward(completion, problem, style="short"):
 
 
 def last_boxed(text):
-    """What the last `\\boxed{...}` holds; "" if it is empty or never closed, None if there is none. Linear time."""
+    """What the last `\\boxed{...}` holds; "" if it is empty or not closed within MAX_BOX, None if there is none."""
     start = text.rfind(BOXED) + len(BOXED)
     if start < len(BOXED):
         return None
     depth = 1
-    for match in BRACE.finditer(text, start):
+    for match in BRACE.finditer(text, start, start + MAX_BOX):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0:
             return text[start : match.start()].strip()

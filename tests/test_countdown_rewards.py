@@ -463,7 +463,7 @@ def test_twenty_thousand_typical_completions_are_scored_a_second():
 def test_ten_thousand_real_completions_are_read_leniently_a_second():
     rows = [json.loads(line) for line in open(DATA / "countdown_completions.jsonl")]
     seconds = []
-    for _ in range(8):
+    for _ in range(40):  # the fastest: a virtual core's speed comes and goes
         start = time.process_time()
         for row in rows:
             lenient(row["completion"], row)

@@ -202,8 +202,8 @@ def test_different_answers_are_wrong(answer, gold):
 
 
 def test_an_answer_of_five_hundred_characters_is_read_and_a_longer_one_is_not():
-    assert equivalent("1+" * 249 + "1", "250")[0]
-    assert equivalent("1+" * 250 + "1", "251") == (False, "answer longer than 500 characters")
+    assert equivalent("250." + "0" * 496, "250")[0]
+    assert equivalent("250." + "0" * 497, "250") == (False, "answer longer than 500 characters")
 
 
 @needs_data
@@ -306,7 +306,7 @@ def check_bounded(text):
     assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
     assert result.answer == 0.0 or result.format == 1.0
     assert 0 < len(result.why) <= 160 and result.why.isprintable()
-    assert seconds < 2
+    assert seconds < 1
 
 
 @settings(max_examples=300)
@@ -568,18 +568,18 @@ def test_a_thousand_typical_completions_take_twice_the_processor_time_of_math_ve
     assert own + workers < 2 * alone, (own, workers, alone)
 
 
-def test_50_slow_answers_among_256_cost_less_than_thirty_seconds_of_processor_time_side_by_side(pool):
-    """15 seconds on two cores; as processor time, since other work on the machine must not decide the test."""
-    texts = [f"\\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(2, 52)] + [box(f"{n}/{n + 3}") for n in range(1, 207)]
-    texts = [texts[n * 101 % 256] for n in range(256)]  # mixed
+def test_20_slow_answers_among_100_cost_their_limit_and_little_more(pool):
+    """A fork each, and no import of sympy; as processor time, since other work on the machine must not decide the test."""
+    texts = [f"\\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(2, 22)] + [box(f"{n}/{n + 3}") for n in range(1, 81)]
+    texts = [texts[n * 37 % 100] for n in range(100)]  # mixed
     start = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + time.process_time()
-    rewards = load_task("math", "short", None).rewards(texts, [PROBLEM] * 256)
+    rewards = load_task("math", "short", None).rewards(texts, [PROBLEM] * 100)
     workers = len(pool())
     math_workers.stop_workers()
     seconds = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + time.process_time() - start
-    assert sum("too long" in reward.why for reward in rewards) == 50
+    assert sum("too long" in reward.why for reward in rewards) == 20
     assert [reward.answer for reward in rewards] == [float(text == box("3/6")) for text in texts]
-    assert workers == math_workers.WORKERS and seconds < 30
+    assert workers == math_workers.WORKERS and seconds < 20 * (math_workers.CPU_LIMIT + 0.6)
 
 
 # Problems from files
