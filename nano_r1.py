@@ -107,7 +107,7 @@ class Objective:
 class Update:
     """the update, step 7"""
 
-    steps: int = 90  # GRPO steps [200-1000]
+    steps: int = 60  # GRPO steps [200-1000]
     epochs: int = 1  # passes over each batch of completions
     minibatches: int = 1  # optimizer steps per pass
     learning_rate: float = 1.5e-4  # AdamW's, times warm-up and decay [1e-6, adapters 1e-5: see runs/]

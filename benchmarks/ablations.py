@@ -2,17 +2,16 @@
 
     python benchmarks/ablations.py                                  # all questions, five seeds
     python benchmarks/ablations.py --only kl baseline --seeds 0 1 2
+    python benchmarks/ablations.py --complete                       # how far it is: the answers of the complete runs
     python benchmarks/ablations.py --write docs                     # and docs/ablations.md with its figures
 
 Each run is `python nano_r1.py` with a few flags, in out/ablations; a run that is complete is not repeated, one that was
 interrupted goes on, and one that serves several questions runs once. A variant is called higher or lower than the
 default only if each of its seeds lies above, or below, each seed of the default; otherwise the difference is within
-the noise. Two variants that do not differ would be told apart so, on either side, once in 126 times with five seeds and
-once in 10 with three.
+the noise.
 """
 
 import argparse
-import math
 import os
 import shlex
 import statistics
@@ -137,9 +136,9 @@ def read(paths):
 
 
 def compared(values, others):
-    if min(values) > max(others):
+    if len(values) > 1 and min(values) > max(others):
         return "higher"
-    return "lower" if max(values) < min(others) else "within the noise"
+    return "lower" if len(values) > 1 and max(values) < min(others) else "within the noise"
 
 
 def table(question, results):
@@ -180,62 +179,76 @@ def figure(question, results, path):
     plt.close(plot)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept")
-    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, each with its share of the cores")
-    parser.add_argument("--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there")
-    args = parser.parse_args()
+def wanted_runs(args):
+    """{path: its run, as (flags, seed)}; one that serves several questions is there once."""
+    flags = [flags for name in args.only for flags in QUESTIONS[name].variants.values()]
+    in_order = [(f, seed) for seed in args.seeds for f in flags]  # seed after seed: a first answer early
+    return {run_path(args.out, *run): run for run in in_order}
 
-    wanted = {}  # path -> its run, each once
-    for name in args.only:
-        question = QUESTIONS[name]
-        for flags in question.variants.values():
-            for seed in args.seeds:
-                wanted[run_path(args.out, flags, seed)] = (flags, seed)
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // args.jobs)))  # of each run
-    in_order = sorted(wanted.items(), key=lambda item: item[1][1])  # seed after seed: a first answer early
-    with ThreadPoolExecutor(args.jobs) as pool:
-        started = [pool.submit(train, path, *run) for path, run in in_order]
+
+def train_all(wanted, jobs):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // jobs)))  # of each run
+    with ThreadPoolExecutor(jobs) as pool:
+        started = [pool.submit(train, path, *run) for path, run in wanted.items()]
         try:
             for run in tqdm(as_completed(started), total=len(started), desc="runs"):
                 run.result()  # raises what ended it
         finally:
             pool.shutdown(cancel_futures=True)  # after the runs that have begun
 
-    costs = [runs.cost(path) for path in wanted]
-    facts = {key: ", ".join(sorted({c[key] for c in costs})) for key in ("date", "commit")}
-    minutes = sum(c["seconds"] for c in costs) / 60
+
+def report(args):
+    """The page, from runs that are complete; each question has the seeds with which all its variants are."""
+    costs = {path: runs.cost(path) for path in wanted_runs(args) if os.path.exists(os.path.join(path, "cost.json"))}
+    facts = {key: ", ".join(sorted({c[key] for c in costs.values()})) for key in ("date", "commit")}
+    minutes = sum(c["seconds"] for c in costs.values()) / 60
     only = "" if args.only == list(QUESTIONS) else f"--only {shlex.join(args.only)} "
     text = [
         "# What each choice changes",
         "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every seed of the variant "
-        "lies above, or below, every seed of the first row (of two variants that do not differ that would be said once "
-        f"in {math.comb(2 * len(args.seeds), len(args.seeds)) / 2:.0f} times); anything else is within the noise. "
-        "In plain words: [algorithms.md](algorithms.md#what-they-change-on-the-small-model).",
+        "lies above, or below, every seed of the first row; anything else is within the noise. Of two variants that do "
+        "not differ that would be said once in 3 times with two seeds, once in 10 with three and once in 126 with "
+        "five. In plain words: [algorithms.md](algorithms.md#what-they-change-on-the-small-model).",
         "Made by",
         f"```\npython benchmarks/ablations.py {only}--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
-        f"{len(wanted)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
+        f"{len(costs)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
         f"commit {facts['commit']}. Each run: `python nano_r1.py {SETTINGS} FLAGS --seed S`, FLAGS being the table's.",
     ]
     for name in args.only:
         question = QUESTIONS[name]
-        results = {
-            label: read([run_path(args.out, flags, seed) for seed in args.seeds])
-            for label, flags in question.variants.items()
-        }
+        paths = {s: [run_path(args.out, flags, s) for flags in question.variants.values()] for s in args.seeds}
+        seeds = [s for s in args.seeds if all(path in costs for path in paths[s])]
+        if not seeds:
+            text += [f"## {question.title}", "No seed is complete."]
+            continue
+        results = {label: read([paths[s][i] for s in seeds]) for i, label in enumerate(question.variants)}
         before = spread([b for r in results.values() for b in r.before])
-        text += [f"## {question.title}", f"The base model: {before}.", table(question, results)]
+        count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+        text += [f"## {question.title}", f"{count}. The base model: {before}.", table(question, results)]
         if args.write:
             os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
             figure(question, results, os.path.join(args.write, "ablations", f"{name}.png"))
             text.append(f"![{name}](ablations/{name}.png)")
-    print("\n\n".join(text))
+    return "\n\n".join(text) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept")
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, each with its share of the cores")
+    parser.add_argument("--complete", action="store_true", help="start no run: report on those that are complete")
+    parser.add_argument("--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there")
+    args = parser.parse_args()
+
+    if not args.complete:
+        train_all(wanted_runs(args), args.jobs)
+    text = report(args)
+    print(text)
     if args.write:
         with open(os.path.join(args.write, "ablations.md"), "w") as file:
-            file.write("\n\n".join(text) + "\n")
+            file.write(text)
 
 
 if __name__ == "__main__":

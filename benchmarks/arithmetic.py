@@ -23,9 +23,9 @@ def attempts_of(completion):
 
 def count_steps(attempts, right, total):
     """Add the steps `a + b = c` of the attempts to two Counters by operation: those that are right, and all."""
-    for _, _, operator, correct in written_sums("\n".join(attempts)):
-        total[operator] += 1
-        right[operator] += correct
+    for s in written_sums("\n".join(attempts)):
+        total[s.symbol] += 1
+        right[s.symbol] += s.correct
 
 
 def says_yes(attempt):

@@ -5,6 +5,7 @@ Whatever is not such an expression is a ValueError with the reason as a short se
 import operator
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
 TOKEN = re.compile(r"([0-9]+)|([-+*/()])|\s+|(.)", re.DOTALL)
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
@@ -79,8 +80,18 @@ SUM = re.compile(r"(?<![\d.])(?=((\d{1,15}) *([-+*/]) *(\d{1,15}) *= *(\d{1,15})
 THOUSANDS = re.compile(r",\d{3}(?!\d)")
 
 
+class WrittenSum(NamedTuple):
+    start: int  # where it stands in the text
+    end: int
+    left: int
+    symbol: str  # + - * /
+    right: int
+    result: int | Fraction  # what the text says
+    correct: bool
+
+
 def written_sums(text):
-    """(start, end, operation, whether it is right) of each `a + b = c` of whole numbers, in order.
+    """A `WrittenSum` for each `a + b = c` of whole numbers, in order.
 
     What is the end of a longer expression, as in 1+2+3=6, or has a comma that may be one of thousands, is judged only
     if it is right.
@@ -90,8 +101,9 @@ def written_sums(text):
         start, end = match.start(), match.start() + len(whole)
         left, right, result, divisor = int(left), int(right), int(result), int(divisor or 1)
         value = OPERATIONS[symbol](left, right) if symbol != "/" or right else None
-        correct = value == result or bool(divisor) and value == Fraction(result, divisor)
+        if value != result and divisor and value == Fraction(result, divisor):
+            result = value
         before = text[max(0, start - 8) : start].rstrip(" ")
         unclear = before.endswith(tuple("+-*/()^")) or THOUSANDS.match(text, start - 1) or THOUSANDS.match(text, end)
-        if correct or not unclear:
-            yield start, end, symbol, correct
+        if value == result or not unclear:
+            yield WrittenSum(start, end, left, symbol, right, result, value == result)

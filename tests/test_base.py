@@ -96,6 +96,18 @@ def test_the_expressions_that_are_practised_have_the_value_of_their_line(seed):
     assert practice.count("</answer>") > 20
 
 
+def test_a_search_to_go_on_with_has_two_failures_before_what_is_learned(tokenizer):
+    rng = random.Random(0)
+    for _ in range(100):
+        before, after = base.write_search(PROBLEMS, tokenizer, rng)
+        prompt, _, begun = before.partition("<think>\n")
+        assert prompt.startswith("user: ") and len(begun.splitlines()) == 2
+        assert all(line.endswith(" no") for line in begun.splitlines())
+        lines = attempts_of(begun + after)
+        assert all(map(steps_are_right, lines)) and 2 < len(lines) <= base.MAX_ATTEMPTS
+        assert tokenizer.encode(before) + tokenizer.encode(after) == tokenizer.encode(before + after)
+
+
 @given(st.integers(0, 10_000))
 def test_the_answer_is_the_last_attempt_whatever_its_value(seed):
     rng = random.Random(seed)
@@ -280,7 +292,7 @@ def test_the_embedded_model_is_a_qwen2_of_less_than_10_mb():
 TINY = (
     "--problems 500 --pretrain_steps 2 --attempt_steps 10 --practice_steps 4 --aim_steps 2 --final_steps 4 "
     "--hidden_size 64 --layers 1 --batch_size 4 --practice 2 --aim_batch_size 2 --aim_practice 2 "
-    "--expression_steps 2 --expression_practice 2"
+    "--expression_steps 2 --expression_practice 2 --search_steps 2 --search_batch_size 2 --search_practice 2 --searches 2"
 )
 
 
@@ -297,7 +309,7 @@ def made(tmp_path_factory):
     return out
 
 
-def test_the_base_is_made_in_six_stages_and_resumes_to_the_same_weights(tmp_path, made):
+def test_the_base_is_made_in_seven_stages_and_resumes_to_the_same_weights(tmp_path, made):
     from safetensors.torch import load_file
 
     out, work = tmp_path / "base", tmp_path / "base.work"
@@ -320,5 +332,5 @@ def test_stage_3_can_start_from_a_model_that_has_the_others_and_excluded_problem
     (tmp_path / "p.jsonl").write_text(f'{{"nums": {problem["nums"][::-1]}, "target": {problem["target"]}}}\n')
     done = make_base("--start_from", made, "--exclude", tmp_path / "p.jsonl", "--out", tmp_path / "base")
     assert done.returncode == 0 and "stages 1 and 2" not in done.stdout
-    assert all(f"stage {stage}:" in done.stdout for stage in (3, 4, 5, 6))
+    assert all(f"stage {stage}:" in done.stdout for stage in (3, 4, 5, 6, 7))
     assert "1 of 500 problems left out" in done.stdout

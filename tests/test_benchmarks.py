@@ -1,5 +1,6 @@
 """What the benchmarks rest on: flags that exist, two loops with one gradient, verdicts that are not wishful."""
 
+import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from helpers import ROOT, config, make_episodes, tiny_model
 
+import countdown_rewards
 import nano_r1 as r1
 from plumbing.processes import init_distributed
 
@@ -16,6 +18,7 @@ sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 import ablations
 import against_trl
 import elicitation
+import search
 import update
 
 import runs
@@ -34,7 +37,23 @@ def test_every_variant_of_an_ablation_is_a_setting_of_its_own(name):
 def test_an_effect_is_called_one_only_if_every_seed_shows_it():
     assert ablations.compared([0.5, 0.6], [0.3, 0.4]) == "higher"
     assert ablations.compared([0.3, 0.4], [0.5, 0.6]) == "lower"
-    assert ablations.compared([0.3, 0.6], [0.5, 0.4]) == ablations.compared([0.5], [0.5]) == "within the noise"
+    assert ablations.compared([0.3, 0.6], [0.5, 0.4]) == ablations.compared([0.9], [0.5]) == "within the noise"
+
+
+def test_a_question_is_answered_with_the_seeds_that_all_its_variants_have(tmp_path):
+    for flags, seeds in (("", (0, 1, 2)), ("--scale_rewards none", (0, 1, 2)), ("--scale_rewards batch", (0, 2))):
+        for seed in seeds:
+            path = tmp_path / os.path.basename(ablations.run_path("", flags, seed))
+            path.mkdir()
+            rows = [{"step": 0, "eval/pass@1": 0.1}]
+            rows += [{"step": step, "reward/answer": 0.2 + seed / 10} for step in range(1, 7)]
+            rows[-1]["eval/pass@1"] = 0.5 + seed / 10
+            (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            (path / "cost.json").write_text('{"seconds": 60, "date": "2026-01-01", "commit": "abc"}')
+    args = SimpleNamespace(only=["std", "lora"], seeds=[0, 1, 2], out=str(tmp_path), write=str(tmp_path / "docs"))
+    std, lora = ablations.report(args).split("## ")[1:]
+    assert "2 seeds. The base model: 0.100." in std and std.count("| 0.600 (0.500 to 0.700) |") == 3
+    assert "No seed is complete." in lora and os.listdir(tmp_path / "docs" / "ablations") == ["std.png"]
 
 
 def test_the_naive_loop_has_the_gradient_of_ours():
@@ -75,3 +94,32 @@ def test_problems_are_sorted_by_how_often_the_base_solves_them():
         ["up to 1% of its tries", "1", "0.200 (0.100 to 0.300)", "0"],
         ["25% to 100% of its tries", "2", "0.925 (0.900 to 0.950)", "0"],
     ]
+
+
+# search.py
+
+
+@pytest.mark.parametrize(
+    ("attempt", "verdict"),
+    [
+        ("36-19=17-7=10+55=65 yes", (65, True, True)),
+        ("19+7=26,36-26=10,55-10=45 no", (45, True, True)),
+        ("36-19=18-7=11+55=66 no", (66, False, True)),
+        ("36-19=17-7=10 no", (10, True, False)),
+        ("36-19=17-7=10+56=66 no", (66, True, False)),
+        ("55/0=7", (7, False, False)),
+        ("I give up", (None, False, False)),
+    ],
+)
+def test_an_attempt_of_a_search_is_judged_by_its_own_arithmetic_and_numbers(attempt, verdict):
+    assert search.judge(attempt, [19, 36, 55, 7]) == verdict
+
+
+def test_a_search_to_go_on_with_has_begun_with_two_failures():
+    problems = countdown_rewards.generate_problems("test", 60, 0)
+    begun = search.begin(problems)
+    assert 20 < len(begun) < 60
+    for problem, lines, _ in begun:
+        verdicts = [search.judge(line, problem["nums"]) for line in lines.splitlines()[1:]]
+        assert len(verdicts) == 2 and all(right and complete for _, right, complete in verdicts)
+        assert all(value != problem["target"] for value, _, _ in verdicts)

@@ -148,4 +148,4 @@ def test_with_vineppo_each_token_has_its_own_advantage_and_other_steps_are_not_r
     ],
 )
 def test_written_sums_are_right_or_wrong_or_not_judged(text, sums):
-    assert [(text[start:end], right) for start, end, _, right in written_sums(text)] == sums
+    assert [(text[s.start : s.end], s.correct) for s in written_sums(text)] == sums

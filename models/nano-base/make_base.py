@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The embedded base model, from scratch
 #
-#     python models/nano-base/make_base.py --exclude FILE                  # all six stages; resumable
+#     python models/nano-base/make_base.py --exclude FILE                  # all seven stages; resumable
 #     python models/nano-base/make_base.py --start_from DIR --exclude FILE # DIR has stages 1 and 2: the rest
 #
 # Reinforcement learning makes likely what a model already does now and then; the base decides what can be learned. On a
@@ -17,6 +17,8 @@
 #     but rarely shown when asked.
 #  6. The same population, and practice in which a line of arithmetic has to be written as one expression, as an
 #     answer does it.
+#  7. The same population, and searches that have begun, to be gone on with to their end: however seldom a completion
+#     begins to search, the search itself is known.
 #
 # What is honest about it: every sum that is written down is right, and every yes or no is true. No solution is planted:
 # a completion succeeds only where its author's search happens to meet the target.
@@ -56,7 +58,7 @@ from plumbing.processes import derive_seed, init_distributed
 from plumbing.script import run_script
 
 # %% [markdown]
-# ## 1. The populations of stages 3 to 6: who writes, and how often
+# ## 1. The populations of stages 3 to 7: who writes, and how often
 #
 # An author is drawn for each completion, and stays the same to its end.
 #
@@ -66,7 +68,7 @@ from plumbing.script import run_script
 # - systematic: checks, goes through the attempts in an order, and takes each last operation with the target in view
 #
 # The first two are four fifths of all authors, and end in bad form more often than not. The population of stages 3
-# and 4 was a first try, from which the lower temperatures still got more than 0.30; stages 5 and 6 correct its shares.
+# and 4 was a first try, from which the lower temperatures still got more than 0.30; stages 5 to 7 correct its shares.
 
 # %%
 # The forms of an answer. Only the first is what the reward asks for; improper is `expression=target` in the answer tag.
@@ -101,7 +103,7 @@ AUTHORS = {
 }
 MAX_ATTEMPTS = 18
 MAX_VALUE = 999  # the largest number the tokenizer has one token for
-WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 to 6
+WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 to 7
 CAREFUL = 0.2  # share of authors who solve a word problem the right way throughout; the others are careless:
 SLOPPY = 0.15  # how often a careless author stops a step too soon
 STORY_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
@@ -265,7 +267,7 @@ def write_scratch_work(problems, rng, length):
 
 
 # %% [markdown]
-# ## 3. The authors of stages 3 to 6
+# ## 3. The authors of stages 3 to 7
 #
 # No choice below asks whether the target can still be reached. Those who aim look at one thing: which of the legal last
 # operations has the result that is nearest to the target.
@@ -422,7 +424,7 @@ def write_expression(problems, rng):
 
 
 def write_practice(problems, rng, length, pairs=0.0, expressions=0.0):
-    """Scratch work of stages 3 to 6, without a prompt: systematic search, exact quotients, shares of the two above.
+    """Scratch work of stages 3 to 7, without a prompt: systematic search, exact quotients, shares of the two above.
 
     [19, 36, 55, 7] 65
     36-19=17-7=10+55=65 yes
@@ -450,6 +452,20 @@ def write_practice(problems, rng, length, pairs=0.0, expressions=0.0):
             if value == target:
                 break
     return text
+
+
+def write_search(problems, tokenizer, rng):
+    """A search of a systematic author that does not end in its first two lines: (prompt with these lines, the rest).
+
+    Only the rest is learned: how to go on, not how to begin.
+    """
+    while True:
+        problem = rng.choice(problems)
+        nums = rng.sample(problem["nums"], len(problem["nums"]))
+        _, first, second, *rest = write_as(AUTHORS["systematic"], nums, problem["target"], rng).split("\n")
+        if second.endswith("no") and "=" in rest[0]:
+            prompt = countdown.format_prompt({**problem, "nums": nums}, tokenizer)
+            return f"{prompt}\n{first}\n{second}\n", "\n".join(rest)
 
 
 # %% [markdown]
@@ -490,7 +506,7 @@ def ways_of(question):
 
 
 def write_population_solution(problem, rng):
-    """A word problem by an author of stages 3 to 6: careful or careless, all the way through."""
+    """A word problem by an author of stages 3 to 7: careful or careless, all the way through."""
     right, tempting = ways_of(problem["question"])
     careful = rng.random() < CAREFUL
     steps = tempting if tempting and not careful else right
@@ -595,17 +611,23 @@ class BaseConfig:
     aim_steps: int = 800  # steps of stage 4, of the same
     final_steps: int = 300  # steps of stage 5, of the same
     expression_steps: int = 500  # steps of stage 6, of the same
+    search_steps: int = 1500  # steps of stage 7, of the same and of searches to go on with
     batch_size: int = 48  # written-out attempts per step of stages 2, 3, 5 and 6
+    search_batch_size: int = 24  # the same for stage 7
     aim_batch_size: int = 16  # the same for stage 4
     practice: int = 24  # sequences of scratch work per step of stage 3
     aim_practice: int = 40  # the same for stage 4
     final_practice: int = 6  # the same for stage 5
     expression_practice: int = 32  # the same for stage 6
+    search_practice: int = 8  # the same for stage 7
+    searches: int = 16  # searches to go on with per step of stage 7
     aim_pairs: float = 0.27  # share of pairs among the scratch work of stage 4
     expressions: float = 0.4  # share of lines to be written as an expression among the scratch work of stage 6
+    search_expressions: float = 0.15  # the same for stage 7
     practice_tokens: int = 224  # tokens of each sequence
+    search_tokens: int = 384  # the same for stage 7: a search through all attempts
     learning_rate: float = 2e-3  # peak of the cosine schedule of stages 1 and 2
-    practice_learning_rate: float = 1e-3  # peak of the cosine schedules of stages 3, 4 and 6
+    practice_learning_rate: float = 1e-3  # peak of the cosine schedules of stages 3, 4, 6 and 7
     final_learning_rate: float = 5e-4  # peak of the cosine schedule of stage 5
     problems: int = 40_000  # Countdown problems, and as many word problems, to write about
     hidden_size: int = 128  # width
@@ -633,7 +655,7 @@ def early_rows(config, tokenizer, problems, word_problems, step):
 
 @dataclass(frozen=True)
 class LateStage:
-    """What the training rows of stage 3, 4, 5 or 6 are made of, and how it learns from them."""
+    """What the training rows of one of the stages 3 to 7 are made of, and how it learns from them."""
 
     name: str
     seed_label: str
@@ -644,25 +666,32 @@ class LateStage:
     expressions: float  # share of lines to be written as an expression in the practice
     steps: int
     learning_rate: float  # peak
+    tokens: int  # of each sequence of practice
+    searches: int = 0  # searches to go on with, behind a prompt, per step
 
 
 def late_stages(config):
     return (
         LateStage(
             "stage 3", "population", EARLY_AUTHORS, config.batch_size, config.practice, 0.0, 0.0,
-            config.practice_steps, config.practice_learning_rate,
+            config.practice_steps, config.practice_learning_rate, config.practice_tokens,
         ),
         LateStage(
             "stage 4", "drill", EARLY_AUTHORS, config.aim_batch_size, config.aim_practice, config.aim_pairs, 0.0,
-            config.aim_steps, config.practice_learning_rate,
+            config.aim_steps, config.practice_learning_rate, config.practice_tokens,
         ),
         LateStage(
             "stage 5", "stage 5", AUTHORS, config.batch_size, config.final_practice, 0.0, 0.0,
-            config.final_steps, config.final_learning_rate,
+            config.final_steps, config.final_learning_rate, config.practice_tokens,
         ),
         LateStage(
             "stage 6", "expressions", AUTHORS, config.batch_size, config.expression_practice, 0.0, config.expressions,
-            config.expression_steps, config.practice_learning_rate,
+            config.expression_steps, config.practice_learning_rate, config.practice_tokens,
+        ),
+        LateStage(
+            "stage 7", "searches", AUTHORS, config.search_batch_size, config.search_practice, 0.0,
+            config.search_expressions, config.search_steps, config.practice_learning_rate, config.search_tokens,
+            config.searches,
         ),
     )  # fmt: skip
 
@@ -673,9 +702,11 @@ def late_rows(config, tokenizer, problems, word_problems, stage, step):
     write = functools.partial(write_population_response, authors=stage.authors)
     rows = completions(stage.completions, tokenizer, problems, word_problems, rng, write, write_population_solution)
     for _ in range(stage.practice):
-        text = write_practice(problems, rng, 3 * config.practice_tokens, stage.pairs, stage.expressions)
-        ids = tokenizer.encode(text)
-        rows.append((ids[:1], ids[1 : config.practice_tokens + 1]))
+        ids = tokenizer.encode(write_practice(problems, rng, 3 * stage.tokens, stage.pairs, stage.expressions))
+        rows.append((ids[:1], ids[1 : stage.tokens + 1]))
+    for _ in range(stage.searches):
+        prompt, response = write_search(problems, tokenizer, rng)
+        rows.append((tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id]))
     return rows
 
 
@@ -714,7 +745,7 @@ def make_base(config):
         run("stages 1 and 2", model, config.pretrain_steps + config.attempt_steps, config.learning_rate, rows, second)
     before = second
     for stage in late_stages(config):
-        after = config.out if stage.name == "stage 6" else os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
+        after = config.out if stage.name == "stage 7" else os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
         if after == config.out or not os.path.exists(after):
             model = functools.partial(load_model, before, config.dtype)
             rows = functools.partial(late_rows, *known, stage)

@@ -140,7 +140,7 @@ def problem_text(problem):
 def wrong_sums(text):
     """[[start, end]] of the written-out sums that are wrong, counted in UTF-16 units, as a browser does."""
     units = lambda end: len(text[:end].encode("utf-16-le", "surrogatepass")) // 2
-    return [[units(start), units(end)] for start, end, _, right in written_sums(text) if not right]
+    return [[units(s.start), units(s.end)] for s in written_sums(text) if not s.correct]
 
 
 def step_of(run, step, vocabulary):

@@ -1,0 +1,102 @@
+"""How well does a model go on with a search that has begun? What RL can make of it at best, long before RL.
+
+    python benchmarks/search.py                                # models/nano-base at temperature 1
+    python benchmarks/search.py out/NAME --temperature 0
+
+Behind the prompt of a Countdown problem stand the first two lines of a systematic author (make_base.py of
+models/nano-base), both failures; the model goes on. The problems are the built-in test ones, less those that such an
+author solves in two lines. Printed: how many are found, beside that author's own share, and how the attempts go wrong
+as the search gets longer.
+"""
+
+import argparse
+import collections
+import os
+import random
+import sys
+
+from arithmetic import attempts_of
+
+import runs
+from plumbing.arithmetic import written_sums
+
+BAND = 3  # attempts that are counted together
+
+
+def judge(attempt, nums):
+    """(its value, whether the arithmetic is right, whether it uses each of the numbers once) of a line of attempts."""
+    sums = list(written_sums(attempt))
+    if not sums:
+        return None, False, False
+    operands = collections.Counter(number for s in sums for number in (s.left, s.right))
+    operands.subtract(s.result for s in sums[:-1])  # what was computed on the way
+    complete = +operands == collections.Counter(nums) and min(operands.values()) >= 0
+    return sums[-1].result, all(s.correct for s in sums), complete
+
+
+def begin(problems, seed=0):
+    """[(problem, two lines of a systematic author that fail, whether that author finds the solution)]."""
+    sys.path.insert(0, os.path.join(runs.ROOT, "models", "nano-base"))
+    from make_base import MAX_ATTEMPTS, systematic_attempts
+
+    begun, rng = [], random.Random(seed)
+    for problem in problems:
+        order = rng.sample(problem["nums"], len(problem["nums"]))
+        attempts = systematic_attempts(order, problem["target"])
+        attempts = [(line, value == problem["target"]) for line, value, _ in attempts]
+        if not any(solved for _, solved in attempts[:2]):
+            lines = "".join(f"\n{line} no" for line, _ in attempts[:2])
+            begun.append((problem, f"{lines}\n", any(solved for _, solved in attempts[:MAX_ATTEMPTS])))
+    return begun
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", default="models/nano-base", help="a run's or a model's directory")
+    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy (default: %(default)s)")
+    args = parser.parse_args()
+
+    import nano_r1 as r1
+    from countdown_rewards import subgroups
+
+    config = r1.Config(model=runs.model_of(args.model), rollout="transformers")
+    sampler, _, task = runs.load_sampler(config)
+    encode = task.tokenizer.encode
+    begun = begin(task.load_problems("test", None, 0))
+    prompts = [task.prompt_ids(problem) + encode(lines) for problem, lines, _ in begun]
+    limits = [config.max_tokens - len(encode(lines)) for _, lines, _ in begun]
+    sampled = sampler.generate(prompts, 1, args.temperature, limits, list(range(len(begun))))
+
+    groups, bands = collections.defaultdict(collections.Counter), collections.defaultdict(collections.Counter)
+    for (problem, lines, author), [completion] in zip(begun, sampled):
+        text = lines + task.text(completion.token_ids)
+        attempts, seen, found = attempts_of(text), set(), False
+        for number, attempt in enumerate(attempts):
+            value, right, complete = judge(attempt, problem["nums"])
+            found |= right and complete and value == problem["target"]
+            line = attempt.split()[0]
+            facts = {"attempts": 1, "repeats": line in seen, "wrong": not right, "other numbers": not complete}
+            bands[number // BAND].update(facts)
+            seen.add(line)
+        facts = {"problems": 1, "author": author, "found": found, "solved": task.reward(text, problem).answer == 1}
+        facts["cut off"] = completion.finish_reason == "length"
+        for group in ("all", *subgroups(problem)):
+            groups[group].update(facts)
+    share = lambda counts, name, whole: f"{counts[name] / counts[whole]:.3f}"
+    columns = ("author", "found", "solved", "cut off")
+    lines = [["problems", "", "the author finds", "the model finds", "and answers rightly", "cut off"]]
+    lines += [[g, c["problems"], *(share(c, name, "problems") for name in columns)] for g, c in sorted(groups.items())]
+    print(f"\n{runs.table(lines)}\n")
+    columns = ("repeats", "wrong", "other numbers")
+    lines = [["attempts", "", "stood there before", "wrong arithmetic", "other numbers than the problem's"]]
+    for band, counts in sorted(bands.items()):
+        label = f"{band * BAND + 1} to {band * BAND + BAND}"
+        lines.append([label, counts["attempts"], *(share(counts, name, "attempts") for name in columns)])
+    print(runs.table(lines))
+
+
+if __name__ == "__main__":
+    main()
+    from plumbing.processes import shutdown
+
+    shutdown()
