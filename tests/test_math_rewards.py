@@ -541,42 +541,50 @@ def test_the_users_script_runs_once_and_nothing_else_appears_on_the_console(tmp_
 
 DIRECTLY = """
 from math_verify import parse, verify
-for n in range(8, 133):
-    for other in f"{n}/7", f"{n}", f"{n}", f"-\\\\frac{{{n}}}{{7}}":
-        verify(parse(f"$\\\\frac{{{n}}}{{7}}$", parsing_timeout=None), parse(f"${other}$", parsing_timeout=None), timeout_seconds=None)
+from plumbing.math_workers import WARM_UP
+questions = [(f"${text}$", f"$\\\\frac{{{n}}}{{7}}$") for n in range(8, 133) for text in (f"{n}/7", f"{n}", f"{n}", f"-\\\\frac{{{n}}}{{7}}")]
+for answer, gold in [*WARM_UP, *questions]:
+    verify(parse(gold, parsing_timeout=None), parse(answer, parsing_timeout=None), timeout_seconds=None)
 """
 
 
 def processor_time_of_children():
+    """Of those that have ended: workers are asked to, as a killed one would not count the child that it had not waited for."""
+    for worker in filter(None, math_workers.idle.queue):
+        worker.stdin.close()
+        worker.wait()
+    math_workers.empty_pool()
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
-def test_a_thousand_typical_completions_take_twice_the_processor_time_of_math_verify_alone_at_most(pool):
+def test_a_thousand_typical_completions_take_little_more_processor_time_than_math_verify_alone(pool):
     # 125 problems; of 8 completions 4 say the gold text, 1 the same in other words, 3 two wrong numbers.
     gold, *others = "\\frac{{{}}}{{7}}", "{}/7", "{}", "{}", "-\\frac{{{}}}{{7}}"
     cases = [(box(answer.format(n)), gold.format(n)) for n in range(8, 133) for answer in [gold] * 4 + others]
     assert len(cases) == 1000
-    start = time.process_time(), processor_time_of_children()
-    right = sum(reward("step by step " * 100 + text, {"answer": gold}).answer for text, gold in cases)
-    math_workers.stop_workers()  # the time of a child is known once it has ended
-    own, workers = time.process_time() - start[0], processor_time_of_children() - start[1]
-    assert right == 5 * 125
-    assert workers > 0.1  # it is the workers that we have timed
-    start = processor_time_of_children()
-    subprocess.run([sys.executable, "-c", DIRECTLY], check=True, capture_output=True)
-    alone = processor_time_of_children() - start  # of the 500 that do not say the gold text, imports included
-    assert own + workers < 2 * alone, (own, workers, alone)
+    ours, alone = [], []
+    for _ in range(3):  # the fastest of each: a virtual core's speed comes and goes
+        math_rewards.compare.cache_clear()
+        start = time.process_time(), processor_time_of_children()
+        right = sum(reward("step by step " * 100 + text, {"answer": gold}).answer for text, gold in cases)
+        own, workers = time.process_time() - start[0], processor_time_of_children() - start[1]
+        assert right == 5 * 125
+        assert workers > 0.1  # it is the workers that we have timed
+        ours.append(own + workers)
+        start = processor_time_of_children()
+        subprocess.run([sys.executable, "-c", DIRECTLY], check=True, capture_output=True, cwd=math_workers.HERE)
+        alone.append(processor_time_of_children() - start)  # the 500 that do not say the gold text, and the start
+    assert min(ours) < 1.5 * min(alone), (ours, alone)
 
 
 def test_20_slow_answers_among_100_cost_their_limit_and_little_more(pool):
     """A fork each, and no import of sympy; as processor time, since other work on the machine must not decide the test."""
     texts = [f"\\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(2, 22)] + [box(f"{n}/{n + 3}") for n in range(1, 81)]
     texts = [texts[n * 37 % 100] for n in range(100)]  # mixed
-    start = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + time.process_time()
+    start = processor_time_of_children() + time.process_time()
     rewards = load_task("math", "short", None).rewards(texts, [PROBLEM] * 100)
     workers = len(pool())
-    math_workers.stop_workers()
-    seconds = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + time.process_time() - start
+    seconds = processor_time_of_children() + time.process_time() - start
     assert sum("too long" in reward.why for reward in rewards) == 20
     assert [reward.answer for reward in rewards] == [float(text == box("3/6")) for text in texts]
     assert workers == math_workers.WORKERS and seconds < 20 * (math_workers.CPU_LIMIT + 0.6)
