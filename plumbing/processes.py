@@ -84,6 +84,12 @@ def shutdown():
         dist.destroy_process_group()
 
 
+def leave():
+    """End a process group of one, if it is still there: the interpreter aborts when gloo's threads outlive it."""
+    if dist.is_initialized() and dist.get_world_size() == 1:
+        dist.destroy_process_group()
+
+
 def all_reduce(value, op=dist.ReduceOp.SUM):
     """Sum (or maximum) of a number over all processes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
