@@ -4,6 +4,7 @@ DeepSpeed reduces the gradients; otherwise the processes exchange a few sums and
 no launcher and no port.
 """
 
+import atexit
 import contextlib
 import ctypes
 import logging
@@ -59,6 +60,7 @@ def init_distributed(config=None):
             if sys.platform == "linux":  # gloo opens a port all the same: on the loopback interface only
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+            atexit.register(leave)
         deepspeed.init_distributed(backend, verbose=False)
     return device
 
@@ -85,7 +87,10 @@ def shutdown():
 
 
 def leave():
-    """End a process group of one, if it is still there: the interpreter aborts when gloo's threads outlive it."""
+    """End a process group of one, at the interpreter's end: it aborts when gloo's threads outlive it.
+
+    Not at the end of a `main`: in a notebook, DeepSpeed keeps parts of the group for its next engine.
+    """
     if dist.is_initialized() and dist.get_world_size() == 1:
         dist.destroy_process_group()
 

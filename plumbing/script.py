@@ -25,5 +25,3 @@ def run_script(main, config, after_interrupt="--resume RUN_DIRECTORY continues f
     except KeyboardInterrupt:
         print(f"\nInterrupted. {after_interrupt}", file=sys.stderr)
         sys.exit(130)
-    finally:
-        processes.leave()

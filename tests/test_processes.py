@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
+import torch.distributed as dist
 from helpers import ROOT, SMALL, TWO_PROCESSES, flags, free_port, records, run, start, train, wait_for
 
 from plumbing import processes
+from plumbing.script import run_script
+from plumbing.settings import UserError
 
 SETTINGS = {**SMALL, "steps": 2, "save_every": 0}
 
@@ -73,6 +77,19 @@ def test_a_mistake_leaves_no_thread_of_gloo_that_the_interpreter_would_abort_for
     done = subprocess.run([sys.executable, "-c", MISTAKE], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and "the sentence" in done.stderr
     assert "at the end:" in done.stdout and "gloo" not in done.stdout
+
+
+def test_a_mistake_leaves_the_group_to_a_notebook_s_next_run():
+    """DeepSpeed's next engine in this interpreter uses parts of the group."""
+
+    def mistaken(_):
+        raise UserError("the sentence")
+
+    processes.init_distributed()
+    group = dist.group.WORLD
+    with pytest.raises(SystemExit) as caught:
+        run_script(mistaken, types.SimpleNamespace(plan=None))
+    assert caught.value.code == 2 and dist.group.WORLD is group
 
 
 def children(pid):
