@@ -1,14 +1,14 @@
 """The assignment's comparisons, on two cores: what does each choice in the algorithm change?
 
-    python benchmarks/ablations.py                                  # all questions, five seeds
-    python benchmarks/ablations.py --only kl baseline --seeds 0 1 2
+    python benchmarks/ablations.py                                  # all questions, three or five seeds
+    python benchmarks/ablations.py --only kl baseline --seeds 0 1
     python benchmarks/ablations.py --complete                       # how far it is: the answers of the complete runs
     python benchmarks/ablations.py --write docs                     # and docs/ablations.md with its figures
 
 Each run is `python nano_r1.py` with a few flags, in out/ablations; a run that is complete is not repeated, one that was
 interrupted goes on, and one that serves several questions runs once. A variant is called higher or lower than the
 default only if each of its seeds lies above, or below, each seed of the default; otherwise the difference is within
-the noise.
+the noise. Questions whose answer hung on one seed of three have five.
 """
 
 import argparse
@@ -35,6 +35,7 @@ OFF_POLICY = "--epochs 2 --minibatches 4"
 class Question:
     title: str
     variants: dict  # label -> flags; the first is what the others are compared with
+    seeds: int = 3  # 0, 1, 2, ...
 
 
 QUESTIONS = {
@@ -45,6 +46,7 @@ QUESTIONS = {
             "token mean of the step": "--loss_agg_mode token-mean",
             "masked_normalize: a constant": "--loss_agg_mode seq-mean-token-sum-norm",
         },
+        seeds=5,
     ),
     "baseline": Question(
         "Does the baseline matter?",
@@ -53,14 +55,17 @@ QUESTIONS = {
             "none, raw rewards": "--loss_type no_baseline",
             "leave one out (RLOO)": "--baseline leave_one_out --scale_rewards none",
         },
+        seeds=5,
     ),
     "std": Question(
         "Divide by the group's standard deviation?",
         {"yes": "", "no": "--scale_rewards none", "by that of the batch": "--scale_rewards batch"},
+        seeds=5,
     ),
     "kl": Question(
         "How much KL penalty?",
         {"1e-3": "", **{c: f"--kl_coef {c}" for c in ("0", "1e-2", "1e-1")}},
+        seeds=5,
     ),
     "kl_estimator": Question(
         "Which estimate of the KL belongs into the loss? (coefficient 0.5)",
@@ -73,6 +78,7 @@ QUESTIONS = {
             "2 epochs x 4 minibatches": OFF_POLICY,
             "the same without the clip": f"{OFF_POLICY} --cliprange 1e6",
         },
+        seeds=5,
     ),
     "learning_rate": Question(
         "Which learning rate?",
@@ -89,10 +95,12 @@ QUESTIONS = {
             "rank 16": "--lora_rank 16",
             "rank 16, ten times the learning rate": "--lora_rank 16 --learning_rate 1.5e-3",
         },
+        seeds=5,
     ),
     "vineppo": Question(
         "Credit for a completion, or for its segments?",
         {"GRPO": "", "VinePPO, 4 segments, K = 4": "--credit vineppo"},
+        seeds=5,
     ),
 }
 
@@ -179,10 +187,14 @@ def figure(question, results, path):
     plt.close(plot)
 
 
+def seeds_of(name, args):
+    return args.seeds or list(range(QUESTIONS[name].seeds))
+
+
 def wanted_runs(args):
     """{path: its run, as (flags, seed)}; one that serves several questions is there once."""
-    flags = [flags for name in args.only for flags in QUESTIONS[name].variants.values()]
-    in_order = [(f, seed) for seed in args.seeds for f in flags]  # seed after seed: a first answer early
+    every = [(f, seed) for n in args.only for f in QUESTIONS[n].variants.values() for seed in seeds_of(n, args)]
+    in_order = sorted(every, key=lambda run: run[1])  # seed after seed: a first answer early
     return {run_path(args.out, *run): run for run in in_order}
 
 
@@ -202,7 +214,8 @@ def report(args):
     costs = {path: runs.cost(path) for path in wanted_runs(args) if os.path.exists(os.path.join(path, "cost.json"))}
     facts = {key: ", ".join(sorted({c[key] for c in costs.values()})) for key in ("date", "commit")}
     minutes = sum(c["seconds"] for c in costs.values()) / 60
-    only = "" if args.only == list(QUESTIONS) else f"--only {shlex.join(args.only)} "
+    chosen = "" if args.only == list(QUESTIONS) else f"--only {shlex.join(args.only)} "
+    chosen += f"--seeds {' '.join(map(str, args.seeds))} " if args.seeds else ""
     text = [
         "# What each choice changes",
         "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every seed of the variant "
@@ -210,14 +223,15 @@ def report(args):
         "not differ that would be said once in 3 times with two seeds, once in 10 with three and once in 126 with "
         "five. In plain words: [algorithms.md](algorithms.md#what-they-change-on-the-small-model).",
         "Made by",
-        f"```\npython benchmarks/ablations.py {only}--seeds {' '.join(map(str, args.seeds))} --write docs\n```",
+        f"```\npython benchmarks/ablations.py {chosen}--write docs\n```",
         f"{len(costs)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
         f"commit {facts['commit']}. Each run: `python nano_r1.py {SETTINGS} FLAGS --seed S`, FLAGS being the table's.",
     ]
     for name in args.only:
         question = QUESTIONS[name]
-        paths = {s: [run_path(args.out, flags, s) for flags in question.variants.values()] for s in args.seeds}
-        seeds = [s for s in args.seeds if all(path in costs for path in paths[s])]
+        flags = question.variants.values()
+        paths = {seed: [run_path(args.out, f, seed) for f in flags] for seed in seeds_of(name, args)}
+        seeds = [s for s in paths if all(path in costs for path in paths[s])]
         if not seeds:
             text += [f"## {question.title}", "No seed is complete."]
             continue
@@ -235,7 +249,7 @@ def report(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", nargs="+", type=int, help="the same for all questions; without it each has its own")
     parser.add_argument("--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, each with its share of the cores")
     parser.add_argument("--complete", action="store_true", help="start no run: report on those that are complete")
