@@ -3,10 +3,10 @@
 #
 # Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero: ask the model a question whose
 # answer a small program can check, sample several completions, and make those that did better than average more likely.
-# No example of reasoning is shown to it. The whole algorithm is on this page. Not on it: the task (prompt, problems,
+# RL shows it no example of reasoning. The whole algorithm is on this page. Not on it: the task (prompt, problems,
 # reward) in `countdown_rewards.py`, and `plumbing/`: files, processes, the CPU's sampler, evaluation's statistics.
 #
-#     python nano_r1.py --task countdown                     # 2 CPU cores, 10 minutes, no account, no download
+#     python nano_r1.py --task countdown                     # 2 CPU cores, 4 to 10 minutes, no account, no download
 #     python nano_r1.py --task countdown --resume out/NAME   # go on after an interruption
 #     python nano_r1.py --eval_only --model out/NAME/model   # pass@k, maj@k, strict and lenient, by subgroup
 #     python -m plumbing.report out/NAME                     # look inside a run: out/NAME/report.html, for a browser
@@ -17,22 +17,22 @@
 # One step of GRPO (Shao et al. 2024, arXiv:2402.03300; DeepSeek-AI 2025, arXiv:2501.12948), numbered as in `main`:
 #
 #  1. Draw m prompts.
-#  2. Sample a group of n completions o_1 .. o_n of each from the current policy.
+#  2. Sample a group of n completions o_1 .. o_n of each from the policy: the model in training, as it is now.
 #  3. Reward each completion with the task's verifier: r_i.
-#  4. Compare it with its group, which replaces PPO's critic:  A_i = (r_i - mean(r)) / (std(r) + 1e-4)
+#  4. Its advantage over its group (PPO trains a critic for that):  A_i = (r_i - mean(r)) / (std(r) + 1e-4)
 #  5. Log-probs of the same tokens under the reference model, a frozen copy of the base.
 #  6. The loss of each token t, with the ratio  rho = pi(o_it) / pi_old(o_it)  and  d = log pi_ref(o_it) - log pi(o_it):
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)     PPO's clip, the k3 penalty
 #
-#     Its mean over each completion's tokens, then over all completions.
+#     Its mean over each completion's tokens, then over all completions. pi: the policy now; pi_old: when it sampled.
 #  7. One AdamW step (DeepSpeed).
 #  8. The sampler gets the new weights.
 #  9. Log; every N steps evaluate and save a checkpoint.
 #
-# What is simpler here than in the papers: one optimizer step for each batch by default, so that rho is 1 when its
-# gradient is taken and the clip does not act (`--epochs 2 --minibatches 4` makes it act); the reference stays the base
-# model for the whole run; no learned reward model, no process supervision.
+# One optimizer step for each batch by default, as in the first paper's runs (R1-Zero: 16), so that rho is 1 when its
+# gradient is taken and the clip does not act (`--epochs 2 --minibatches 4` makes it act). Simpler here than in the
+# papers: the reference stays the base model for the whole run; no learned reward model, no process supervision.
 
 # %%
 from dataclasses import dataclass
@@ -64,10 +64,10 @@ class Problems:
 class Rollout:
     """the rollout, steps 1 to 3"""
 
-    prompts_per_step: int = 16  # m [the same in nano-aha-moment, 128 if you can]
+    prompts_per_step: int = 16  # m [16 as in McGill-NLP/nano-aha-moment, 128 if you can]
     group_size: int = 8  # n, completions of each prompt [4 in nano-aha-moment, 8 is better]
     max_tokens: int = 320  # completions longer than this are cut off [1024]
-    temperature: float = 1.0  # the loss scores the distribution that is sampled, so no top-p and no top-k
+    temperature: float = 1.0  # the loss scores the whole softmax at this temperature, so no top-p and no top-k
     max_num_gen_batches: int = 1  # sample up to this many batches until m groups have a nonzero std (DAPO) [usual: 3]
     overlong_buffer: int = 0  # over the last N of max_tokens the reward falls by up to 1 (DAPO)
 
@@ -81,7 +81,7 @@ class Objective:
     # divide advantages by a standard deviation: the group's (n - 1), the same biased (n), the batch's, none (Dr. GRPO)
     scale_rewards: Literal["group", "group_biased", "batch", "none"] = "group"
     advantage_eps: float = 1e-4  # added to that standard deviation
-    # completion: all its tokens share one advantage; vineppo: a segment's advantage is the change of value over it,
+    # completion: all its tokens share one advantage; vineppo: a segment's is the change of expected reward over it,
     # found by sampling on from each cut (several times the rollout; baseline and scale_rewards play no part)
     credit: Literal["completion", "vineppo"] = "completion"
     vine_segments: int = 4  # segments of a completion with vineppo
@@ -90,14 +90,14 @@ class Objective:
     # ratio; gspo: the same with one ratio for the whole completion
     loss_type: Literal["no_baseline", "reinforce_with_baseline", "grpo_clip", "gspo"] = "grpo_clip"
     # of the per-token losses: the mean of each completion's mean (GRPO), the mean over all tokens (DAPO), or their sum
-    # over completions x max_tokens (Dr. GRPO)
+    # divided by completions x max_tokens (Dr. GRPO)
     loss_agg_mode: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum-norm"] = "seq-mean-token-mean"
     cliprange: float = 0.2  # eps of the clip [gspo: 3e-4]
     cliprange_high: float | None = None  # its upper end, where it differs [DAPO's clip-higher: 0.28]
-    # beta, weight of the KL penalty; 0 saves the reference model, its forward pass and (without an entropy bonus) the
-    # update of completions whose advantage is 0: about a fifth of a step's time
+    # beta, weight of the KL penalty, which holds the policy near the reference; 0 saves that model, its forward pass
+    # and (without an entropy bonus) the update of completions whose advantage is 0: about a fifth of a step's time
     kl_coef: float = 0.001
-    kl_estimator: Literal["k3", "k2", "k1"] = "k3"  # which estimate of the KL; k1 is a poor loss: try it
+    kl_estimator: Literal["k3", "k2", "k1"] = "k3"  # which estimate of the KL; k1 is a poor loss, its gradient is noise
     entropy_coef: float = 0.0  # weight of an entropy bonus, against collapse
     mask_truncated_completions: bool = False  # no gradient from completions that were cut off (DAPO)
     tis_cap: float = 0.0  # truncated importance sampling: weigh tokens by pi_old / pi_sampler, at most this [usual: 2]
@@ -176,7 +176,7 @@ from plumbing.tasks import Reward, encode_prompt, load_task
 # The small functions that every policy-gradient trainer for language models has, under their usual names.
 # Shapes: B completions, T positions, V vocabulary entries. `labels[b, t]` is the token that follows `input_ids[b, t]`;
 # `response_mask` is 1 where the model wrote that token, its end-of-sequence token included (a model that gets no
-# gradient there never learns to stop). `main` uses some of them; others are forms that courses ask for.
+# gradient there never learns to stop). `main` uses most; the rest have the form of CS336's assignment.
 
 
 # %%
@@ -197,7 +197,7 @@ def masked_normalize(tensor, mask, normalize_constant, dim=None):
 def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
     """Tokenize prompts and outputs separately, join them, and mark the response.
 
-    For pairs of texts (nano_sft.py). `main` keeps the ids that were sampled: tokenizing again may split otherwise.
+    For pairs of texts (nano_sft.py). `main` keeps the sampled ids: a text tokenized again may be split differently.
 
     Returns:
         dict of `input_ids`, `labels` (B, T), int64, and `response_mask` (B, T), bool; T = longest row - 1.
@@ -230,9 +230,9 @@ def compute_entropy(logits):
 
 
 def score_tokens(logits, labels, temperature=1.0, with_entropy=False, entropy_gradient=False):
-    """Log-prob of each label and, if asked for, entropy of its distribution: (..., V), (...) -> twice (...)."""
+    """Log-prob of each label, and entropy of its distribution (0 if not asked for): (..., V), (...) -> (...), (...)."""
     logits = logits.float() / temperature  # the distribution that was sampled from
-    # log pi(y) = log softmax(logits / T)_y
+    # log pi(y) = log softmax(logits / temperature)_y
     log_probs = torch.log_softmax(logits, dim=-1).gather(-1, labels[..., None]).squeeze(-1)
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):  # a gradient costs memory
         entropy = compute_entropy(logits) if with_entropy else torch.zeros_like(log_probs)
@@ -266,7 +266,7 @@ def normalize_group_rewards(raw_rewards, group_size, advantage_eps, baseline="gr
     Args:
         raw_rewards: (N,), groups one after the other.
         baseline: "group_mean", or "leave_one_out": the mean of the n-1 others (RLOO, arXiv:2402.14740).
-        scale_rewards: the standard deviation to divide by: "group" (unbiased), "group_biased" (divided by n, as in
+        scale_rewards: the standard deviation to divide by: "group" (with n - 1), "group_biased" (with n, as in
             nano-aha-moment), "batch" (of all rewards), or "none" (Dr. GRPO, arXiv:2503.20783).
     Returns:
         advantages (N,), and a dict: mean and std of the rewards, the share of groups whose rewards are all equal.
@@ -274,14 +274,14 @@ def normalize_group_rewards(raw_rewards, group_size, advantage_eps, baseline="gr
     assert baseline in ("group_mean", "leave_one_out"), f"unknown baseline {baseline}"
     assert scale_rewards in ("group", "group_biased", "batch", "none"), f"unknown scale_rewards {scale_rewards}"
     groups = raw_rewards.view(-1, group_size)  # (m, n)
-    # A_i = (r_i - mean(r_1..r_n)) / (std(r_1..r_n) + eps)
+    # A_i = (r_i - mean(r_1..r_n)) / (std(r_1..r_n) + advantage_eps)
     advantages = groups - groups.mean(dim=1, keepdim=True)
     # A group whose rewards are all equal gives no gradient: exactly 0, whatever the rounding of its mean.
     equal = (groups == groups[:, :1]).all(dim=1, keepdim=True)  # (m, 1)
     advantages = advantages.masked_fill(equal, 0.0)
     if baseline == "leave_one_out":  # r_i - mean of the others = n / (n-1) (r_i - mean of all)
-        advantages = advantages * group_size / (group_size - 1)
-    std = torch.zeros_like(groups[:, :1])  # (m, 1)
+        advantages = advantages * group_size / max(1, group_size - 1)
+    std = torch.zeros_like(groups[:, :1])  # (m, 1); a scalar for "batch"
     if scale_rewards == "batch":
         std = raw_rewards.std()
     elif group_size > 1:
@@ -314,7 +314,7 @@ def compute_group_normalized_rewards(
 def compute_naive_policy_gradient_loss(raw_rewards_or_advantages, policy_log_probs):
     """REINFORCE, per token: (B, 1) or (B, T), and (B, T) -> (B, T).
 
-    Minimizing it raises the probability of every token of a completion with A > 0 and lowers it where A < 0.
+    With raw rewards its mean gradient is that of -(expected reward). A > 0 makes tokens likelier, A < 0 less likely.
     """
     assert_per_completion_or_token(raw_rewards_or_advantages, policy_log_probs)
     # L = -A log pi
@@ -332,7 +332,7 @@ def compute_grpo_clip_loss(
 
     Returns:
         loss (B, T), and the masks of the tokens that the clip froze: `clip_ratio/low` (A < 0, ratio below 1 - eps) and
-        `clip_ratio/high` (A > 0, ratio above 1 + eps). A frozen token gets no gradient from this loss.
+        `clip_ratio/high` (A > 0, ratio above 1 + eps). They get no gradient: one batch moves the policy only so far.
     """
     assert_per_completion_or_token(advantages, policy_log_probs)
     log_ratio = policy_log_probs - old_log_probs  # (B, T)
@@ -375,10 +375,10 @@ def assert_per_completion_or_token(values, log_probs):
 
 
 def compute_kl(policy_log_probs, ref_log_probs):
-    """Schulman's three estimates of KL(policy || reference) for each sampled token, each (B, T), by name.
+    """KL(policy || reference), how far training has moved it: Schulman's estimates for each token, (B, T), by name.
 
     k1 is unbiased and often negative; k2 is biased, its gradient is that of the KL; k3 is unbiased and never negative,
-    the penalty of GRPO (eq. 4). See joschu.net/blog/kl-approx.html.
+    the penalty of GRPO (eq. 4); its gradient is that of KL(reference || policy). See joschu.net/blog/kl-approx.html.
     """
     d = ref_log_probs - policy_log_probs  # log(pi_ref / pi), (B, T)
     # k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d
@@ -386,13 +386,13 @@ def compute_kl(policy_log_probs, ref_log_probs):
 
 
 def grpo_loss(policy_log_probs, token_entropy, batch, denominator, config):
-    """Step 6: a micro-batch's part of the loss; the parts of all micro-batches and processes sum to the step's loss.
+    """Step 6: a micro-batch's part of the loss; parts add up over micro-batches, and are averaged over processes.
 
     Args:
         policy_log_probs, token_entropy: (B, T), of the policy that is trained.
         batch: tensors by name: `response_mask`, `old_log_probs`, `ref_log_probs` and `sampler_log_probs` (B, T),
             `raw_rewards` and `advantages` (B, 1), or `advantages` (B, T). What the config does not need may be missing.
-        denominator: counted over the whole step; see `loss_denominator`.
+        denominator: counted over the whole optimizer step; see `loss_denominator`.
     Returns:
         the loss, a scalar, and a dict of tensors (B, T) to log: `kl`, `kl/k1`, `kl/k2`, `clip_ratio/low` and `/high`.
     """
@@ -403,8 +403,8 @@ def grpo_loss(policy_log_probs, token_entropy, batch, denominator, config):
     )  # fmt: skip
     if config.tis_cap:  # L = min(pi_old / pi_sampler, cap) L: the sampler may compute in another precision
         loss = loss * torch.exp(old_log_probs - batch["sampler_log_probs"]).clamp(max=config.tis_cap)  # (B, T)
-    if batch.get("ref_log_probs") is not None:  # L = L + beta k3
-        kl = compute_kl(policy_log_probs, batch["ref_log_probs"])
+    if batch.get("ref_log_probs") is not None:  # L = L + beta k3, or another estimate
+        kl = compute_kl(policy_log_probs * mask, batch["ref_log_probs"] * mask)  # inf x 0 elsewhere would be NaN
         loss = loss + config.kl_coef * kl[config.kl_estimator]  # (B, T)
         stats |= {"kl": kl["k3"], "kl/k1": kl["k1"], "kl/k2": kl["k2"]}
     if config.entropy_coef:  # L = L - coef H
@@ -412,7 +412,7 @@ def grpo_loss(policy_log_probs, token_entropy, batch, denominator, config):
         loss = loss - config.entropy_coef * token_entropy  # (B, T)
     stats = {name: values.detach() for name, values in stats.items()}
     if config.loss_agg_mode == "seq-mean-token-mean":  # sum_i 1/|o_i| sum_t L_it / denominator
-        lengths = mask.sum(dim=1).clamp(min=1)  # (B,); a completion that does not count has none
+        lengths = mask.sum(dim=1).clamp(min=1)  # (B,); the mask of a dummy episode is all 0
         return (masked_normalize(loss, mask, 1.0, dim=1) / lengths).sum() / denominator, stats
     # sum_i sum_t L_it / denominator: the denominator makes it the mean over all tokens, or Dr. GRPO's sum
     return masked_normalize(loss, mask, denominator), stats
@@ -431,7 +431,7 @@ def grpo_microbatch_train_step(
     """Loss and backward pass of one micro-batch in the course's form; gradients add up until the optimizer steps.
 
     The aggregate of these rows, divided by `gradient_accumulation_steps`; `main` has batches of any size and counts the
-    whole step instead. `settings`: those of `Config`. Returns the scaled scalar loss, and the dict of `grpo_loss`.
+    whole step instead. `settings`: other ones of `Config`. Returns the scaled scalar loss, and the dict of `grpo_loss`.
     """
     batch = {"response_mask": response_mask, "raw_rewards": raw_rewards, "advantages": advantages}
     batch |= {"old_log_probs": old_log_probs, "ref_log_probs": ref_log_probs}
@@ -464,7 +464,7 @@ def make_engine(model, config):
         "bf16": {"enabled": config.dtype == "bfloat16"},  # keeps float32 master weights
         "data_types": {"grad_accum_dtype": "fp32"},  # 64 micro-batches summed in bfloat16 would be wrong by 0.8%
         "zero_optimization": {"stage": config.zero_stage},
-        "zero_force_ds_cpu_optimizer": False,  # it would have to be compiled; torch's AdamW does not
+        "zero_force_ds_cpu_optimizer": False,  # DeepSpeed's CPU Adam would have to be compiled; torch's not
         "optimizer": {"type": "AdamW", "params": {**adamw, "torch_adam": True}},
     }
     if config.offload:
@@ -474,7 +474,7 @@ def make_engine(model, config):
 
 
 def set_learning_rate(engine, config, step):
-    """Linear warm-up, times linear decay from step 1 or nothing: small last steps leave less noise in the model."""
+    """Linear warm-up, times (1 - (step - 1) / steps) if "linear": small last steps leave less noise in the model."""
     lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
     if config.lr_scheduler_type == "linear":
         lr *= 1 - (step - 1) / config.steps
@@ -588,9 +588,9 @@ class Episode:
     token_advantages: list = None  # with vineppo one for each token, instead of `advantage` for all
     ref_log_probs: torch.Tensor = None  # step 5: (length,), under the reference model
     old_log_probs: torch.Tensor = None  # step 5: (length,), under the policy before this step's updates
-    scored: tuple = None  # step 6, for the record: log-probs and entropies when their gradient was first taken
+    scored: tuple = None  # step 6, for the record: log-probs and entropies, (length,) each, before its first update
     new_log_probs: torch.Tensor = None  # (length,), after this step's updates, for the record
-    dummy: bool = False  # padding for a process with fewer micro-batches than others; no token of it counts
+    dummy: bool = False  # stands in on a process with too few micro-batches or no gradient; no token of it counts
 
     @property
     def length(self):
@@ -598,12 +598,12 @@ class Episode:
 
 
 def draw_prompts(problems, config, label):
-    """Step 1: m different problems."""
+    """Step 1: m different problems; `label` names the draw, and with the seed decides it."""
     return random.Random(derive_seed(config.seed, label, "questions")).sample(problems, config.prompts_per_step)
 
 
 def sample_completions(sampler, problems, task, config, label, n, temperature):
-    """Step 2: n completions of each problem, as episodes; those of a group are adjacent."""
+    """Step 2: n completions of each problem of this process's share, as episodes; those of a group are adjacent."""
     # A problem's seed derives from `label` and its place in the list: the completions are the same for any number of
     # processes, each of which samples its share.
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -647,11 +647,11 @@ def groups_of(episodes, config):
 
 
 def has_signal(group):
-    return len({e.reward.total for e in group}) > 1  # with equal rewards every advantage is 0
+    return len({e.reward.total for e in group}) > 1  # else each advantage is 0 (vineppo: a completion's sum)
 
 
 def select_groups(episodes, config):
-    """DAPO's dynamic sampling (arXiv:2503.14476, section 3.2): m of all groups, those with a nonzero std first."""
+    """DAPO's dynamic sampling (arXiv:2503.14476, section 3.2, there by accuracy): m groups, of nonzero std first."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if len(episodes) * world_size == config.prompts_per_step * config.group_size:
         return episodes  # the default: as many were sampled as are trained on
@@ -707,13 +707,13 @@ def counts_in_loss(episode, config):
 
 
 def loss_denominator(episodes, config):
-    """What the loss is divided by, counted over all micro-batches and processes: their number changes no gradient."""
+    """What the loss is divided by, counted over all micro-batches and processes, whose number changes no gradient."""
     counted = count_for_mean(sum(e.length for e in episodes if counts_in_loss(e, config)), len(episodes), config)
     return max(1.0, all_reduce(counted)) / dist.get_world_size()  # DeepSpeed averages gradients over the processes
 
 
 def drop_without_gradient(episodes, config):
-    """Leave out episodes without gradient: masked ones, and those of advantage 0 if nothing else has a gradient."""
+    """Leave out masked episodes and, where neither KL penalty nor entropy bonus is on, those of advantage 0."""
     kept = [e for e in episodes if counts_in_loss(e, config)]
     if config.kl_coef == 0 and config.entropy_coef == 0 and config.loss_type != "no_baseline":
         kept = [e for e in kept if any(e.token_advantages or [e.advantage])]
@@ -721,11 +721,11 @@ def drop_without_gradient(episodes, config):
 
 
 def minibatches(episodes, config):
-    """The episodes of each optimizer step: all of them, but for --epochs and --minibatches."""
+    """The episodes of each optimizer step: --minibatches equal parts of them, in the same order in each epoch."""
     groups = groups_of(episodes, config)
     size = len(groups) // config.minibatches
-    for step in range(config.epochs * config.minibatches):
-        first = step % config.minibatches * size
+    for turn in range(config.epochs * config.minibatches):
+        first = turn % config.minibatches * size
         yield [e for group in groups[first : first + size] for e in group]
 
 
@@ -762,11 +762,11 @@ def collate(episodes, device, pad_id=0):
 @torch.no_grad()
 def add_log_probs(model, episodes, name, config):
     """Step 5: the log-probs of each episode's tokens under `model`, stored in its attribute `name`."""
-    for some in micro_batches(episodes, config):
-        batch = collate(some, model.device)  # tensors (B, T)
+    for rows in micro_batches(episodes, config):
+        batch = collate(rows, model.device)  # tensors (B, T)
         mask = batch["response_mask"]
         out = get_response_log_probs(model, batch["input_ids"], batch["labels"], False, config.temperature, mask)
-        for e, row, tokens in zip(some, out["log_probs"], mask):
+        for e, row, tokens in zip(rows, out["log_probs"], mask):
             setattr(e, name, row[tokens].cpu())  # (length,)
 
 
@@ -795,9 +795,9 @@ def evaluate_only(sampler, problems, task, config, log):
 # %%
 @cleaned_up()
 def main(config):
-    """Evaluate, train, evaluate again, save. Returns the run's directory."""
+    """Evaluate, train, evaluate again, save. Returns the run's directory. Raises UserError."""
     device = init_distributed(config)
-    checkpoint, start = resume_point(config)  # (None, 0), but for --resume
+    checkpoint, start = resume_point(config)  # (None, 0) without --resume
     tokenizer = load_tokenizer(config.model)
     task = load_task(config.task, config.prompt, tokenizer)  # prompts, problems, the verifier
     data = load_data(task, config)
@@ -822,7 +822,7 @@ def main(config):
     n, temperature, stopping = config.group_size, config.temperature, False
     for step in range(start + 1, config.steps + 1):
         timer, sampled = Timer(config), []
-        for attempt in range(config.max_num_gen_batches):  # once, but for dynamic sampling
+        for attempt in range(config.max_num_gen_batches):  # once; more with dynamic sampling
             # 1. Draw m prompts.
             label = f"step {step}, {attempt}"
             problems = draw_prompts(data.train, config, label)
@@ -835,9 +835,9 @@ def main(config):
             sampled += episodes
             if all_reduce(sum(map(has_signal, groups_of(sampled, config)))) >= config.prompts_per_step:
                 break
-        # 4. Advantages: better or worse than the rest of its group?
+        # 4. Advantages: how much better is each completion than its group?
         reward_stats = compute_advantages(sampled, config)
-        episodes = select_groups(sampled, config)  # all of them, but for dynamic sampling
+        episodes = select_groups(sampled, config)  # all of them without dynamic sampling
         if config.credit == "vineppo":
             with timer("vine"):
                 reward_stats |= vine_advantages(sampler, episodes, task, config, step)
@@ -853,8 +853,8 @@ def main(config):
             for part in minibatches(episodes, config):  # one part with all episodes, by default
                 # 6. The loss and its gradient, summed over micro-batches.
                 denominator = loss_denominator(part, config)
-                for some in micro_batches(drop_without_gradient(part, config), config):
-                    batch = collate(some, engine.device)  # tensors (B, T)
+                for rows in micro_batches(drop_without_gradient(part, config), config):
+                    batch = collate(rows, engine.device)  # tensors (B, T)
                     out = get_response_log_probs(
                         engine, batch["input_ids"], batch["labels"], True, temperature, batch["response_mask"],
                         entropy_gradient=config.entropy_coef > 0,
@@ -864,7 +864,7 @@ def main(config):
                     loss, stats = grpo_loss(out["log_probs"], out["token_entropy"], batch, denominator, config)
                     # An infinite loss may have a finite gradient: make it NaN, so that DeepSpeed skips the step.
                     engine.backward(loss if loss.isfinite() else loss * torch.nan)
-                    meters.add_micro_batch(loss, stats, some, out, batch)
+                    meters.add_micro_batch(loss, stats, rows, out, batch)
                 # 7. One AdamW step.
                 engine.step()
                 meters.add_optimizer_step(float(engine.get_global_grad_norm()))
@@ -890,7 +890,7 @@ def main(config):
             save_checkpoint(engine, tokenizer, log.checkpoints, step, config)
         if stopping:
             break
-    else:
+    else:  # no break: all steps are done
         save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
     log.print_summary(stopping)
     return log.path

@@ -140,7 +140,7 @@ for metric in ("reward", "completions/mean_length", "kl"):
 # Without a baseline every paid completion is pushed up, the better ones more: it learns, with a noisier gradient.
 # Flipped, it learns as eagerly what is *worse* than its group. k3 holds the model near the base; k1 as a loss has a
 # gradient whose mean is 0, so it only adds noise (chapter 3). One seed and a dozen steps prove little:
-# `docs/ablations.md` has three seeds of each.
+# `docs/ablations.md` has three or five seeds of such comparisons, on Countdown.
 #
 # ## With a GPU
 #
@@ -156,7 +156,7 @@ if with_a_gpu:
     dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float32"
     larger = {"model": "Qwen/Qwen2.5-0.5B", "task": "gsm8k", "data": "hub", "prompt": "chat", "lora_rank": 16}
     sizes = {"max_tokens": 300, "prompts_per_step": 8, "eval_problems": 100, "micro_batch_tokens": 2048}
-    r1.main(r1.Config(**larger, **sizes, dtype=dtype, learning_rate=5e-5, steps=60))
+    r1.main(r1.Config(**larger, **sizes, dtype=dtype, learning_rate=2e-5, steps=60))
 
 # %% [markdown]
 # ## Go on

@@ -76,7 +76,7 @@ class Record:
     save_every: int = 50  # checkpoint every N steps (0: never); the final model is always saved
     keep_checkpoints: int = 2  # older checkpoints are deleted
     # every N steps nano_r1.py keeps each token's log-prob, its entropy, and what the update did to it: one more forward
-    # pass and some 80 KB a step (0: never); left out: 4 for models of up to 100M parameters, 0 for larger ones
+    # pass and some 70 KB a step (0: never); left out: 4 for models of up to 100M parameters, 0 for larger ones
     record_tokens_every: int | None = None
     report: bool = True  # at the end make report.html: every completion and every token, in one file for a browser
     name: str | None = None  # name of the run's directory; left out: task, date and time

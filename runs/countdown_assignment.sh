@@ -16,6 +16,6 @@ options=(
   --loss_type reinforce_with_baseline --loss_agg_mode seq-mean-token-mean --kl_coef 0 --advantage_eps 1e-6
   --learning_rate 1e-5 --lr_scheduler_type constant --max_grad_norm 1.0
   --steps 200 --eval_every 10 --eval_problems 500
-  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 48 GiB
+  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 53 GiB
 )
 python nano_r1.py --task countdown "${options[@]}" "$@"

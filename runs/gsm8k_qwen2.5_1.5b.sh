@@ -14,6 +14,6 @@ options=(
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-6 --lr_scheduler_type constant
   --steps 2000 --eval_every 100 --save_every 200 --eval_problems 1319
-  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 48 GiB
+  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 53 GiB
 )
 python nano_r1.py --task gsm8k "${options[@]}" "$@"

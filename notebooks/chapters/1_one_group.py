@@ -2,7 +2,7 @@
 # # 1. One group, by hand
 #
 # One question, eight attempts, eight rewards: what GRPO makes of them, up to the sign of the gradient on one token. Two
-# CPU cores and about a minute of computing. Everything is imported from `nano_r1.py`, so what you see is what a run
+# CPU cores and less than a minute of computing. Everything is imported from `nano_r1.py`, so what you see is what a run
 # does.
 #
 # Each part asks for a **prediction**. Write it down before you run the cell below it.
