@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import sys
+import traceback
 import warnings
 
 import torch
@@ -19,7 +20,7 @@ def spread_over_processes(function, items, count):
     """`function(items)`, a list with a result for each item, computed by `count` processes with one thread each.
 
     The copies are forked for this call and hold what this process holds: nothing has to be handed over but the results.
-    What a copy prints is lost, and so is what it changes. An error in a copy is raised here.
+    What a copy prints is lost, and so is what it changes. Raises RuntimeError, with a copy's traceback if it had one.
     """
     count = min(count, len(items))
     if count <= 1:
@@ -28,29 +29,44 @@ def spread_over_processes(function, items, count):
     sys.stdout.flush()
     try:
         torch.set_num_threads(1)
-        for place in range(1, count):
-            copies.append(fork(function, items[place::count]))
+        with signals_blocked():  # until it is known here, no copy may be lost, nor go on as the parent
+            for place in range(1, count):
+                copies.append(fork(function, items[place::count]))
         results[::count] = function(items[::count])
         for place, (_, pipe) in enumerate(copies, start=1):
-            outcome = pipe.read()
-            if not outcome:
-                raise RuntimeError("a copy of this process, which was to do a part of the work, has been killed")
-            error, part = pickle.loads(outcome)
+            try:
+                error, part = pickle.load(pipe)
+            except (EOFError, pickle.UnpicklingError):
+                raise RuntimeError("a copy of this process was killed: is the machine out of memory?") from None
             if error:
-                raise error
+                raise RuntimeError(f"in a copy of this process: {error}")
             results[place::count] = part
     finally:
         torch.set_num_threads(threads)
         for pid, pipe in copies:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # where the kernel itself clears them away
                 os.kill(pid, signal.SIGKILL)  # those that have finished wait for nothing else
-            os.waitpid(pid, 0)
+                os.waitpid(pid, 0)
             pipe.close()
     return results
 
 
+@contextlib.contextmanager
+def signals_blocked():
+    """SIGINT and SIGTERM wait for the end of the block; in a process that is forked in it they wait forever."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def fork(function, items):
-    """Start a copy that computes `function(items)`: (its pid, a pipe with the pickle of (error or None, result))."""
+    """Start a copy that computes `function(items)`: (its pid, a pipe with the pickle of (traceback or None, result)).
+
+    Signals are blocked: Ctrl-C, and what a scheduler sends to all processes of a job, are for the parent. It ends the
+    copies when it ends.
+    """
     reading, writing = os.pipe()
     parent = os.getpid()
     with warnings.catch_warnings():
@@ -60,16 +76,14 @@ def fork(function, items):
         os.close(writing)
         return pid, open(reading, "rb")
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         sys.stdout = sys.stderr = open(os.devnull, "w")
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
         if os.getppid() == parent:
             torch.set_num_threads(1)
             try:
                 outcome = None, function(items)
-            except Exception as error:
-                outcome = error, None
+            except Exception:
+                outcome = traceback.format_exc(), None
             with open(writing, "wb") as pipe:
                 pickle.dump(outcome, pipe)
     finally:

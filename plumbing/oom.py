@@ -27,7 +27,7 @@ INSTEAD = {
 
 def out_of_memory(error):
     """Whether an error says so: Python's, torch's on a GPU or a CPU, or the RuntimeError of vLLM's allocator."""
-    words = ("out of memory", "allocate memory")
+    words = ("out of memory", "allocate memory", "MemoryError")
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(part in str(error) for part in words)
 
 

@@ -95,7 +95,7 @@ class TransformersSampler:
     (Under ZeRO 3 with a copy: there every forward pass is a collective, and ranks decode different numbers of steps.)
     """
 
-    MAX_ROWS = 512  # completions decoded at once
+    MAX_ROWS = 512  # completions decoded at once, by all threads
     SMALL = 20_000_000  # parameters; the CPU's threads each decode a part of the completions, instead of all together
 
     def __init__(self, model, tokenizer, stop_ids, stop_texts=(), own_copy=False):
@@ -127,16 +127,17 @@ class TransformersSampler:
         """
         limits = max_tokens if isinstance(max_tokens, list) else [max_tokens] * len(prompt_token_ids)
         work = list(zip(prompt_token_ids, limits, seeds))
+        processes = self._processes()
+        per_batch = max(1, self.MAX_ROWS // processes // n)  # prompts
         with in_eval_mode(self.model):
-            return spread_over_processes(lambda part: self._generate(part, n, temperature), work, self._processes())
+            return spread_over_processes(lambda part: self._generate(part, n, temperature, per_batch), work, processes)
 
     def _processes(self):
         small = self.model.device.type == "cpu" and sum(p.numel() for p in self.model.parameters()) <= self.SMALL
         return torch.get_num_threads() if small and sys.platform == "linux" else 1
 
-    def _generate(self, work, n, temperature):
-        per_batch, results = max(1, self.MAX_ROWS // n), []
-        starts = range(0, len(work), per_batch)
+    def _generate(self, work, n, temperature, per_batch):
+        results, starts = [], range(0, len(work), per_batch)
         for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
             results += self._generate_batch(*zip(*work[start : start + per_batch]), n, temperature)
         return results
