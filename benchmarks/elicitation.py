@@ -22,7 +22,6 @@ import argparse
 import collections
 import functools
 import json
-import math
 import os
 import shlex
 import statistics
@@ -38,6 +37,7 @@ import runs
 from plumbing.settings import UserError
 from runs import spread
 
+COUNTS = 2  # of `behaviour`, part of the key of what was kept: raise it where the counts change
 CHUNK = 8  # problems whose samples are kept together: the longest stretch of work that an interruption loses
 
 
@@ -94,7 +94,7 @@ class Model:
             metrics, episodes = evaluate(self.ready, problems, self.task, self.config, 1, temperature)
             return {**metrics, "behaviour": behaviour(episodes)}
 
-        return self.cached(["pass@1", temperature], problems, compute)
+        return self.cached(["pass@1", temperature, COUNTS], problems, compute)
 
     def correct(self, problems, samples):
         """How many of so many completions are right, at temperature 1: a list with a number for each problem."""
@@ -115,34 +115,39 @@ class Model:
 
 def behaviour(episodes):
     """What the completions do, counted in their text; see `BEHAVIOUR` for the names. None: does not apply."""
-    right, total, attempts, gave_up, repeated, muldiv = collections.Counter(), collections.Counter(), 0, 0, 0, 0
+    right, total, c = collections.Counter(), collections.Counter(), collections.Counter()
     with_target = bool(episodes) and "target" in episodes[0].problem  # Countdown: one sees if an attempt is right
     for e in episodes:
         lines = attempts_of(e.text)
-        attempts += len(lines)
-        repeated += len(lines) - len(set(lines))
-        muldiv += sum("*" in line or "/" in line for line in lines)
+        cut_off, repeats = e.completion.finish_reason == "length", [line in lines[:i] for i, line in enumerate(lines)]
+        c.update({"attempts": len(lines), "repeats": sum(repeats), "cut off": cut_off, "length": e.length})
+        c.update({"4 to 6": len(lines[3:6]), "repeats 4 to 6": sum(repeats[3:6])})
+        c["with * or /"] += sum("*" in line or "/" in line for line in lines)
         count_steps(lines, right, total)
-        if with_target and e.completion.finish_reason == "stop":
-            gave_up += not any(is_solution(line, e.problem["target"]) for line in lines)
+        if with_target and not cut_off and not any(is_solution(line, e.problem["target"]) for line in lines):
+            c["gives up" if len(lines) <= 2 else "in vain"] += 1
     share = lambda part, whole: part / whole if whole else None
     return {
-        "attempts": share(attempts, len(episodes)),
-        "gives up": share(gave_up, len(episodes)) if with_target else None,
-        "cut off": share(sum(e.completion.finish_reason == "length" for e in episodes), len(episodes)),
-        "length": share(sum(e.length for e in episodes), len(episodes)),
-        "repeats": share(repeated, attempts),
-        "with * or /": share(muldiv, attempts),
+        "attempts": share(c["attempts"], len(episodes)),
+        "gives up": share(c["gives up"], len(episodes)) if with_target else None,
+        "in vain": share(c["in vain"], len(episodes)) if with_target else None,
+        "cut off": share(c["cut off"], len(episodes)),
+        "length": share(c["length"], len(episodes)),
+        "repeats": share(c["repeats"], c["attempts"]),
+        "repeats 4 to 6": share(c["repeats 4 to 6"], c["4 to 6"]),
+        "with * or /": share(c["with * or /"], c["attempts"]),
         **{f"right {o}": share(right[o], total[o]) for o in "+-*/"},
     }
 
 
 BEHAVIOUR = {
     "attempts": "attempts a completion (lines of the thinking with `=`)",
-    "gives up": "gives up: ends, no attempt reaches the target or says yes",
+    "gives up": "gives up: ends after at most two attempts, of which none reaches the target or says yes",
+    "in vain": "searches in vain: ends so after more than two",
     "cut off": "cut off at the limit",
     "length": "length, tokens",
     "repeats": "share of attempts that stood there before",
+    "repeats 4 to 6": "the same, of the fourth to sixth of a completion",
     "with * or /": "share of attempts with `*` or `/`",
     **{f"right {o}": f"right arithmetic, `{o}`" for o in "+-*/"},
 }
@@ -168,12 +173,12 @@ def pass_curve(counts, samples):
 
 
 def mean_interval(values):
-    """(mean, low, high) over problems: of numbers from -1 to 1, e.g. a difference of two models on each problem."""
+    """(mean, low, high): 95% by the percentile bootstrap over problems, e.g. of two models' difference on each."""
     import numpy as np
 
-    mean, n = np.mean(values, axis=0), len(values)
-    half = 1.96 * np.std(values, axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.ones_like(mean)
-    return mean, mean - half, mean + half
+    values, n = np.asarray(values, dtype=float), len(values)
+    drawn = np.random.default_rng(0).multinomial(n, [1 / n] * n, size=10_000) / n  # how often each problem was drawn
+    return values.mean(axis=0), *np.percentile(drawn @ values, [2.5, 97.5], axis=0)
 
 
 def crossing(difference):
@@ -202,6 +207,14 @@ def with_interval(mean, low, high):
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
+OTHER_METRICS = {
+    "eval/lenient": "right anywhere in the text",
+    "eval/format": "in good form",
+    "eval/clipped_ratio": "cut off",
+    "eval/mean_length": "length, tokens",
+}
+
+
 def temperature_table(base, trained):
     """`base`: {temperature: metrics}; `trained`: a list of them, one for each seed."""
     lines = [["pass@1", "problems", *map(name_of, base)]]
@@ -212,8 +225,8 @@ def temperature_table(base, trained):
         cells = [with_interval(m[name], m[f"{name}_low"], m[f"{name}_high"]) for m in base.values()]
         lines.append([f"base, {group}", problems, *cells])
         lines.append([f"trained, {group}", problems, *(spread([run[t][name] for run in trained]) for t in base)])
-    for name, label in (("eval/clipped_ratio", "cut off"), ("eval/mean_length", "length, tokens")):
-        digits = 3 if label == "cut off" else 0
+    for name, label in OTHER_METRICS.items():
+        digits = 0 if label == "length, tokens" else 3
         lines.append([f"base, {label}", "", *(spread([m[name]], digits) for m in base.values())])
         lines.append([f"trained, {label}", "", *(spread([run[t][name] for run in trained], digits) for t in base)])
     best = lambda m: max((values["eval/pass@1"], t) for t, values in m.items())
@@ -243,15 +256,10 @@ def pass_at_k_table(base_counts, trained_counts, samples):
         gain = f"{difference[k - 1]:+.3f} [{low[k - 1]:+.3f}, {high[k - 1]:+.3f}]"
         lines.append([k, *row, ", ".join(each), gain])
     k = crossing(difference)
-    ahead = crossing(low)  # from here on the interval of the difference is not above 0
     if k is None:
         text = [f"The curves do not cross up to k = {samples}."]
     else:
         text = ["The trained model is not ahead even at k = 1." if k == 1 else f"The curves cross at k = {k}."]
-    if ahead is None:
-        text.append("The interval of the difference is above 0 at every k.")
-    elif ahead > 1:
-        text.append(f"The interval of the difference is above 0 up to k = {ahead - 1}.")
     pairs = [only_one_solves(base_counts, counts) for counts in trained_counts]
     gained, lost = ([pair[i] for pair in pairs] for i in (0, 1))
     solved = [sum(correct > 0 for correct in counts) for counts in (base_counts, *trained_counts)]
@@ -394,7 +402,9 @@ def main():
         f"# {args.task}: what training brought, and what the base could do already",
         f"```\n{command_line(parser, args)}\n```",
         f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s){commits_of(paths)}; {source}. In "
-        "[] 95% intervals over problems; trained: mean over the runs (worst to best).",
+        "[] 95% intervals over problems. Trained: mean over the runs (worst to best), all on the same problems with "
+        "the same random numbers: what other problems would change is not in (). Right means right in the answer block, "
+        "where nothing else is said.",
         "## pass@1 over temperatures",
         temperature_table(base, trained),
         f"## pass@k at temperature 1{one_of}",

@@ -18,12 +18,14 @@ import subprocess
 import sys
 import time
 
-import torch
-
 ENVIRONMENT = dict(os.environ)  # as it was before plumbing/__init__.py added to it
 
 import runs  # before nano_r1, which it makes importable
-from nano_r1 import Config
+from nano_r1 import Config  # before torch, whose threads read what plumbing/__init__.py says of them
+
+# isort: split
+import torch
+
 from plumbing.processes import derive_seed
 
 KINDS = {  # of operations, by their names in torch's profiler

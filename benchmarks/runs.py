@@ -45,11 +45,11 @@ def train(path, flags, seed, quiet=False):
     command = [sys.executable, "nano_r1.py", *(["--resume", path] if started else [*shlex.split(flags), *where])]
     if not quiet:
         print("$", shlex.join(command), flush=True)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     start = time.time()
     done = subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True)
     if done.returncode:
         sys.exit(f"$ {shlex.join(command)}\n{(done.stdout or '')[-2000:]}\n{(done.stderr or '')[-4000:]}".strip())
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     cost = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d"), "commit": commit.stdout.strip()}
     with open(os.path.join(path, "cost.json"), "w") as file:
         json.dump(cost, file)

@@ -110,13 +110,14 @@ def confidence_interval(values):
     """95% interval of the mean of values from 0 to 1, one for each problem.
 
     For right or wrong it is Wilson's (1927), which unlike mean +- 2 sigma stays within [0, 1] and has a width at 0 of
-    n; for shares of several samples the normal approximation over problems.
+    n; for shares of several samples the normal approximation over problems, and Wilson's where that leaves [0, 1].
     """
     n, z = len(values), 1.96
     mean = math.fsum(values) / n
-    if not set(values) <= {0, 1}:
-        half = z * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 1.0
-        return max(0.0, mean - half), min(1.0, mean + half)
+    if n > 1 and not set(values) <= {0, 1}:
+        half = z * float(np.std(values, ddof=1)) / math.sqrt(n)
+        if 0 < mean - half and mean + half < 1:
+            return mean - half, mean + half
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)

@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from helpers import ROOT, config, make_episodes, tiny_model
 
@@ -85,6 +86,31 @@ def test_pass_at_k_of_base_and_trained_and_what_only_one_solves():
     assert curve.tolist() == [[0, 0, 0, 0], [0.25, 0.5, 0.75, 1], [1, 1, 1, 1]]
     assert elicitation.crossing([0.3, 0.1, 0.0, -0.1]) == 3 and elicitation.crossing([0.1, 0.1]) is None
     assert elicitation.only_one_solves([0, 0, 3, 1], [2, 0, 0, 1]) == (1, 1)
+
+
+def test_the_interval_of_a_difference_is_that_of_the_mean_over_problems():
+    right = np.array([[1.0, 0.0]] * 90 + [[0.0, 0.0]] * 210)  # two columns, as of two k
+    mean, low, high = elicitation.mean_interval(right)
+    half = 1.96 * np.sqrt(0.3 * 0.7 / 300)
+    assert mean.tolist() == [0.3, 0.0] and [low[0], high[0]] == pytest.approx([0.3 - half, 0.3 + half], abs=0.005)
+    assert low[1] == high[1] == 0
+
+
+def completion(thinking, finish_reason="stop"):
+    """An episode of the problem 4, 6, 2 -> 8."""
+    text = SimpleNamespace(finish_reason=finish_reason)
+    return SimpleNamespace(text=f"{thinking}</think>", problem={"target": 8}, completion=text, length=10)
+
+
+def test_what_completions_do_is_counted_in_their_text():
+    solved, gives_up = completion("4+6=10,10/2=5 no\n4+6=10,10-2=8 yes"), completion("4*6=24,24-2=21 no")
+    in_vain = completion("4+6=10,10+2=12 no\n" * 4)
+    seen = elicitation.behaviour([solved, gives_up, in_vain, completion("6-4=2,2*2=4 no\n" * 2, "length")])
+    assert seen["attempts"] == 9 / 4 and seen["length"] == 10 and seen["cut off"] == 1 / 4
+    assert seen["gives up"] == seen["in vain"] == 1 / 4
+    assert seen["repeats"] == 4 / 9 and seen["repeats 4 to 6"] == 1.0 and seen["with * or /"] == 4 / 9
+    assert seen["right -"] == 3 / 4 and seen["right +"] == 1.0
+    assert set(seen) == set(elicitation.BEHAVIOUR)
 
 
 def test_problems_are_sorted_by_how_often_the_base_solves_them():
