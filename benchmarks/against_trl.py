@@ -2,13 +2,16 @@
 
     pip install -r requirements-dev.txt
     python benchmarks/against_trl.py                         # 2 rounds of 3 steps each, 32 x 8 completions
+    python benchmarks/against_trl.py --model out/NAME/model  # a trained model, whose completions are longer
     python benchmarks/against_trl.py --rounds 1 --steps 2 --prompts_per_step 8
 
 The two run in turn, each round in a process of its own, whose first step warms up and is not counted. Both have our
 default's objective, with its KL penalty and so a reference model, one AdamW step a batch, and float32. The learning
 rate is all but 0, so that completions stay as long as the base's. TRL samples with transformers' `generate`, as it does
 without vLLM; its gradient checkpointing, which only costs time here, is off, and `--trl_rows` completions go through
-its model at once. (Not named trl.py, which `import trl` would find.)
+its model at once. Its process has our settings of malloc and OpenMP. Of a step's time, that until the rewards are known
+is shown apart: in TRL the reference's log-probs are in it, in nano_r1.py in the rest. (Not named trl.py, which `import
+trl` would find.)
 """
 
 import argparse
@@ -28,24 +31,29 @@ SIZES = ("model", "prompts_per_step", "group_size", "max_tokens")
 
 def our_flags(args):
     sizes = " ".join(f"--{name} {getattr(args, name)}" for name in SIZES)
-    return f"--learning_rate 1e-12 --eval_every 0 --eval_problems 1 --save_every 0 {sizes}"
+    return f"--learning_rate 1e-12 --eval_every 0 --eval_problems 1 --save_every 0 --record_tokens_every 0 {sizes}"
 
 
 def ours(args, out):
-    """[(seconds, completion tokens)] of each step of nano_r1.py."""
+    """[(seconds, completion tokens, seconds until the rewards are known)] of each step of nano_r1.py."""
     where = ["--steps", str(args.steps + 1), "--out", out, "--name", "ours"]
     call([sys.executable, "nano_r1.py", *shlex.split(our_flags(args)), *where])
-    return [(row["time/step"], row["tokens/rollout"]) for row in runs.records(os.path.join(out, "ours"))[2:]]
+    rows = runs.records(os.path.join(out, "ours"))[2:]
+    return [(r["time/step"], r["tokens/rollout"], r["time/rollout"] + r["time/reward"]) for r in rows]
 
 
 def theirs(args, out):
     """The same of TRL, from a process of its own."""
     sizes = [f"--{name}={getattr(args, name)}" for name in (*SIZES, "steps", "trl_rows")]
-    return json.loads(call([sys.executable, __file__, "--measure", out, *sizes]).splitlines()[-1])
+    import plumbing  # noqa: F401  sets what OpenMP reads
+
+    malloc = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}  # as in `init_distributed`
+    command = [sys.executable, __file__, "--measure", out, *sizes]
+    return json.loads(call(command, {**os.environ, **malloc}).splitlines()[-1])
 
 
-def call(command):
-    done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True)
+def call(command, environment=None):
+    done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True, env=environment)
     if done.returncode:
         sys.exit(f"$ {shlex.join(command)}\n{done.stderr[-4000:]}")
     return done.stdout
@@ -70,7 +78,7 @@ def trl_settings(args):
 
 
 def measure(args):
-    """Train with TRL for some steps; prints [[seconds, completion tokens], ...] without the first step."""
+    """Train with TRL for some steps; prints [[seconds, tokens, seconds until the rewards], ...] but for the first."""
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -80,7 +88,7 @@ def measure(args):
 
     tokenizer = load_tokenizer(args.model)
     task = load_task("countdown", "short", tokenizer)
-    steps, ends = [], []
+    steps, ends, rewarded = [], [], []
 
     class Clock(TrainerCallback):
         def on_train_begin(self, *_, **__):
@@ -91,7 +99,9 @@ def measure(args):
 
     def reward(completions, problem, completion_ids, **_):
         steps.append(sum(map(len, completion_ids)))
-        return [r.total for r in task.rewards(completions, [json.loads(text) for text in problem])]
+        totals = [r.total for r in task.rewards(completions, [json.loads(text) for text in problem])]
+        rewarded.append(time.perf_counter())
+        return totals
 
     problems = task.load_problems("train", None, 0)[: (args.steps + 1) * args.prompts_per_step]
     rows = [{"prompt": task.prompt_text(problem), "problem": json.dumps(problem)} for problem in problems]
@@ -101,7 +111,7 @@ def measure(args):
         callbacks=[Clock()],
     )  # fmt: skip
     trainer.train()
-    print(json.dumps([(b - a, n) for a, b, n in zip(ends, ends[1:], steps)][1:]))
+    print(json.dumps([(b - a, n, r - a) for a, b, n, r in zip(ends, ends[1:], steps, rewarded)][1:]))
 
 
 def main():
@@ -123,23 +133,23 @@ def main():
         for name, loop in zip(found, (theirs, ours)):
             with tempfile.TemporaryDirectory() as out:
                 found[name].append(loop(args, out))
-            seconds = ", ".join(f"{s:.1f}" for s, _ in found[name][-1])
+            seconds = ", ".join(f"{s:.1f}" for s, _, _ in found[name][-1])
             print(f"round {round_ + 1}, {name}: {seconds} s a step", flush=True)
     print(
         f"\n{args.prompts_per_step} x {args.group_size} completions, at most {args.max_tokens} tokens, {args.model}, "
         f"{os.cpu_count()} cores, {args.rounds * args.steps} steps each; medians, smallest and largest in brackets\n"
     )
-    lines, medians = [["", "seconds a step", "completion tokens", "tokens a second"]], []
+    head = ["", "seconds a step", "until the rewards", "from there on", "completion tokens", "tokens a second"]
+    lines, medians = [head], []
     for name, rounds in found.items():
-        steps = sum(rounds, [])
-        columns = [[s for s, _ in steps], [n for _, n in steps], [n / s for s, n in steps]]
-        cells = [
-            f"{statistics.median(c):,.{d}f} ({min(c):,.{d}f} to {max(c):,.{d}f})" for c, d in zip(columns, (1, 0, 0))
-        ]
+        columns = list(zip(*[(s, first, s - first, n, n / s) for s, n, first in sum(rounds, [])]))
+        digits = (1, 1, 1, 0, 0)
+        cells = [f"{statistics.median(c):,.{d}f} ({min(c):,.{d}f} to {max(c):,.{d}f})" for c, d in zip(columns, digits)]
         lines.append([name, *cells])
         medians.append([statistics.median(column) for column in columns])
-    (trl_seconds, _, trl_speed), (seconds, _, speed) = medians
-    print(runs.table([*lines, ["ratio", f"{trl_seconds / seconds:.1f}", "", f"{speed / trl_speed:.1f}"]]))
+    trl, nano = medians
+    ratios = [f"{a / b:.1f}" for a, b in zip(trl[:3], nano)] + ["", f"{nano[4] / trl[4]:.1f}"]
+    print(runs.table([*lines, ["ratio", *ratios]]))
 
 
 if __name__ == "__main__":

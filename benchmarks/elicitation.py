@@ -403,8 +403,8 @@ def main():
         f"```\n{command_line(parser, args)}\n```",
         f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s){commits_of(paths)}; {source}. In "
         "[] 95% intervals over problems. Trained: mean over the runs (worst to best), all on the same problems with "
-        "the same random numbers: what other problems would change is not in (). Right means right in the answer block, "
-        "where nothing else is said.",
+        "the same random numbers: what other problems would change is not in (). Right means right in the answer "
+        "block, where nothing else is said.",
         "## pass@1 over temperatures",
         temperature_table(base, trained),
         f"## pass@k at temperature 1{one_of}",

@@ -21,7 +21,7 @@ import time
 ENVIRONMENT = dict(os.environ)  # as it was before plumbing/__init__.py added to it
 
 import runs  # before nano_r1, which it makes importable
-from nano_r1 import Config  # before torch, whose threads read what plumbing/__init__.py says of them
+from nano_r1 import Config  # before torch, whose threads read what plumbing/__init__.py sets
 
 # isort: split
 import torch

@@ -1,7 +1,7 @@
 """How well does a model go on with a search that has begun? What RL can make of it at best, long before RL.
 
     python benchmarks/search.py                                # models/nano-base at temperature 1
-    python benchmarks/search.py out/NAME --temperature 0
+    python benchmarks/search.py models/nano-base out/A out/B --temperature 0  # and how much more A and B find
 
 Behind the prompt of a Countdown problem stand the first two lines of a systematic author (make_base.py of
 models/nano-base), both failures; the model goes on. The problems are the built-in test ones, less those that such an
@@ -16,6 +16,7 @@ import random
 import sys
 
 from arithmetic import attempts_of
+from elicitation import mean_interval
 
 import runs
 from plumbing.arithmetic import written_sums
@@ -50,24 +51,21 @@ def begin(problems, seed=0):
     return begun
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", default="models/nano-base", help="a run's or a model's directory")
-    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy (default: %(default)s)")
-    args = parser.parse_args()
-
+def go_on(model, temperature):
+    """Print how a model goes on with the searches; returns whether it found the solution, for each of them."""
     import nano_r1 as r1
     from countdown_rewards import subgroups
 
-    config = r1.Config(model=runs.model_of(args.model), rollout="transformers")
+    config = r1.Config(model=runs.model_of(model), rollout="transformers")
     sampler, _, task = runs.load_sampler(config)
     encode = task.tokenizer.encode
     begun = begin(task.load_problems("test", None, 0))
     prompts = [task.prompt_ids(problem) + encode(lines) for problem, lines, _ in begun]
     limits = [config.max_tokens - len(encode(lines)) for _, lines, _ in begun]
-    sampled = sampler.generate(prompts, 1, args.temperature, limits, list(range(len(begun))))
+    sampled = sampler.generate(prompts, 1, temperature, limits, list(range(len(begun))))
 
     groups, bands = collections.defaultdict(collections.Counter), collections.defaultdict(collections.Counter)
+    found_by_problem = []
     for (problem, lines, author), [completion] in zip(begun, sampled):
         text = lines + task.text(completion.token_ids)
         attempts, seen, found = attempts_of(text), set(), False
@@ -78,6 +76,7 @@ def main():
             facts = {"attempts": 1, "repeats": line in seen, "wrong": not right, "other numbers": not complete}
             bands[number // BAND].update(facts)
             seen.add(line)
+        found_by_problem.append(found)
         facts = {"problems": 1, "author": author, "found": found, "solved": task.reward(text, problem).answer == 1}
         facts["cut off"] = completion.finish_reason == "length"
         for group in ("all", *subgroups(problem)):
@@ -86,13 +85,33 @@ def main():
     columns = ("author", "found", "solved", "cut off")
     lines = [["problems", "", "the author finds", "the model finds", "and answers rightly", "cut off"]]
     lines += [[g, c["problems"], *(share(c, name, "problems") for name in columns)] for g, c in sorted(groups.items())]
-    print(f"\n{runs.table(lines)}\n")
+    print(f"\n{model}\n\n{runs.table(lines)}\n")
     columns = ("repeats", "wrong", "other numbers")
     lines = [["attempts", "", "stood there before", "wrong arithmetic", "other numbers than the problem's"]]
     for band, counts in sorted(bands.items()):
         label = f"{band * BAND + 1} to {band * BAND + BAND}"
         lines.append([label, counts["attempts"], *(share(counts, name, "attempts") for name in columns)])
     print(runs.table(lines))
+    return found_by_problem
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="runs' or models' directories")
+    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy (default: %(default)s)")
+    args = parser.parse_args()
+
+    found = [go_on(model, args.temperature) for model in args.models or ["models/nano-base"]]
+    if len(found) > 1:
+        import numpy as np
+
+        first, *others = np.array(found, dtype=float)  # (problems,) each
+        mean, low, high = mean_interval(np.mean(others, axis=0) - first)
+        by_others = runs.spread([other.mean() for other in others])
+        print(
+            f"\nFound by the first {first.mean():.3f}, by the others {by_others}; the difference {mean:+.3f} "
+            f"[{low:+.3f}, {high:+.3f}], 95% over problems."
+        )
 
 
 if __name__ == "__main__":
