@@ -38,6 +38,7 @@ from plumbing.settings import UserError
 from runs import spread
 
 COUNTS = 2  # of `behaviour`, part of the key of what was kept: raise it where the counts change
+TEMPERATURES = [0.0, 0.3, 0.6, 0.8, 1.0, 1.2]
 CHUNK = 8  # problems whose samples are kept together: the longest stretch of work that an interruption loses
 
 
@@ -362,7 +363,7 @@ def main():
     add("--prompt", "as in nano_r1.py", default="short")
     add("--max_tokens", "of a completion", type=int, default=320)
     parser.add_argument("--data", metavar="FILE", help="problems; left out: the built-in test problems")
-    add("--temperatures", "0 is greedy; 1 is always among them", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0])
+    add("--temperatures", "0 is greedy; 1 is always among them", type=float, nargs="+", default=TEMPERATURES)
     add("--pass1_problems", "at most, for pass@1 and the behaviour", type=int, default=1024)
     add("--problems", "at most, for pass@k", type=int, default=256)
     add("--samples", "tries of each problem for pass@k", type=int, default=256)
