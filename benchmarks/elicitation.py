@@ -335,7 +335,7 @@ def save(plot, axis, path):
     import matplotlib.pyplot as plt
 
     axis.grid(alpha=0.3)
-    axis.legend(fontsize=8, loc="lower right")
+    axis.legend(fontsize=8, loc="center right")
     plot.savefig(path, dpi=100)
     plt.close(plot)
 
