@@ -431,7 +431,7 @@ def grpo_microbatch_train_step(
     """Loss and backward pass of one micro-batch in the course's form; gradients add up until the optimizer steps.
 
     The aggregate of these rows, divided by `gradient_accumulation_steps`; `main` has batches of any size and counts the
-    whole step instead. `settings`: other ones of `Config`. Returns the scaled scalar loss, and the dict of `grpo_loss`.
+    whole step instead. `settings`: more of `Config`, not tis_cap. Returns the scaled loss, the dict of `grpo_loss`.
     """
     batch = {"response_mask": response_mask, "raw_rewards": raw_rewards, "advantages": advantages}
     batch |= {"old_log_probs": old_log_probs, "ref_log_probs": ref_log_probs}

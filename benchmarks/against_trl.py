@@ -44,9 +44,9 @@ def ours(args, out):
 
 def theirs(args, out):
     """The same of TRL, from a process of its own."""
-    sizes = [f"--{name}={getattr(args, name)}" for name in (*SIZES, "steps", "trl_rows")]
     import plumbing  # noqa: F401  sets what OpenMP reads
 
+    sizes = [f"--{name}={getattr(args, name)}" for name in (*SIZES, "steps", "trl_rows")]
     malloc = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}  # as in `init_distributed`
     command = [sys.executable, __file__, "--measure", out, *sizes]
     return json.loads(call(command, {**os.environ, **malloc}).splitlines()[-1])

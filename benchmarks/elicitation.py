@@ -324,7 +324,7 @@ def draw(directory, name, base, trained, base_counts, trained_counts, samples):
     for label, values in curves.items():
         mean, low, high = mean_interval(values)
         (line,) = axis.plot(k, mean, label=f"{label} (band: 95% interval)")
-        axis.fill_between(k, low.clip(0, 1), high.clip(0, 1), alpha=0.15, color=line.get_color())
+        axis.fill_between(k, low, high, alpha=0.15, color=line.get_color())
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks_shown(samples), ks_shown(samples))
     axis.set(xlabel="k, tries at temperature 1", ylabel="pass@k", title=f"{name}: solved in k tries", ylim=(0, 1))

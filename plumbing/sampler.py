@@ -95,7 +95,7 @@ class TransformersSampler:
     (Under ZeRO 3 with a copy: there every forward pass is a collective, and ranks decode different numbers of steps.)
     """
 
-    MAX_ROWS = 512  # completions decoded at once, by all threads
+    MAX_ROWS = 512  # completions decoded at once, by all copies of the process together
     SMALL = 20_000_000  # parameters; the CPU's threads each decode a part of the completions, instead of all together
 
     def __init__(self, model, tokenizer, stop_ids, stop_texts=(), own_copy=False):
