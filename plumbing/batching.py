@@ -1,32 +1,56 @@
 """Packing rows of different lengths into micro-batches: little padding, a bounded number of tokens.
 
-Under ZeRO 2 and 3 each backward pass is a collective, so all processes need the same number of micro-batches.
+Under ZeRO 2 and 3 each backward pass is a collective, so all processes need the same number of
+micro-batches.
 """
+
+import dataclasses
 
 import torch.distributed as dist
 
 from plumbing.processes import all_reduce
 
 
-def split_by_tokens(items, length, budget):
-    """Lists of items of similar length, each of at most `budget` tokens, padding included."""
-    batches, batch = [], []
-    for item in sorted(items, key=length):
-        if batch and length(item) * (len(batch) + 1) > budget:
-            batches.append(batch)
-            batch = []
-        batch.append(item)
-    return [*batches, batch]
+def micro_batches(episodes, config, with_gradient=False):
+    """Lists of episodes of similar length, for one forward pass each.
 
-
-def equalize_micro_batches(batches, make_dummy):
-    """Split until every process has as many; if nothing can be split, add dummies, whose tokens do not count."""
+    Each has at most --micro_batch_tokens tokens, padding included, or is one episode alone. Every
+    process gets the same number: where it has too few, lists are cut, or a masked copy fills in.
+    `with_gradient`: leave out the episodes that have none.
+    """
+    if with_gradient:
+        penalty = config.kl_coef or getattr(config, "entropy_coef", 0)
+        episodes = [e for e in episodes if has_gradient(e, penalty)] or [masked(episodes[0])]
+    batches = split_by_tokens(episodes, config.micro_batch_tokens)
     at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
     while len(batches) < at_least:
         largest = max(batches, key=len)
         if len(largest) == 1:
-            batches.append([make_dummy(largest[0])])
+            batches.append([masked(largest[0])])
         else:
             batches.remove(largest)
             batches += [largest[::2], largest[1::2]]
     return batches
+
+
+def has_gradient(episode, penalty):
+    """Not where it is masked; with advantages of 0 only by a penalty that acts on every token."""
+    return not episode.masked and bool(penalty or any(episode.per_token["advantages"]))
+
+
+def masked(episode):
+    """A copy of which no token counts."""
+    return dataclasses.replace(episode, masked=True, measured={})
+
+
+def split_by_tokens(episodes, budget):
+    """Lists of episodes of similar length, each of at most `budget` tokens, padding included."""
+    tokens = lambda e: len(e.prompt_ids) + e.length
+    batches = []
+    batch = []
+    for e in sorted(episodes, key=tokens):
+        if batch and tokens(e) * (len(batch) + 1) > budget:
+            batches.append(batch)
+            batch = []
+        batch.append(e)
+    return [*batches, batch]

@@ -14,96 +14,131 @@ from plumbing.processes import all_gather_object, all_reduce
 
 
 class Meters:
-    """Means and maxima over tokens or episodes, accumulated batch by batch, then reduced over all processes."""
+    """Sums and maxima over tokens or episodes, batch by batch, then over all processes."""
 
     def __init__(self):
-        self.sums, self.maxima = {}, {}
+        self.totals = {}  # name -> [sum, count]; the result is their quotient
+        self.sums = {}
+        self.maxima = {}
 
     def mean(self, name, values):
         values = torch.as_tensor(values, dtype=torch.float64)
-        total, count = self.sums.get(name, (0.0, 0))
-        self.sums[name] = (total + values.sum().item(), count + values.numel())
+        self.add(name, values.sum().item(), values.numel())
+
+    def add(self, name, total, count):
+        entry = self.totals.setdefault(name, [0.0, 0])
+        entry[0] += total
+        entry[1] += count
 
     def sum(self, name, value):
-        self.sums[name] = (self.sums.get(name, (0.0, 0))[0] + value, None)
+        self.sums[name] = self.sums.get(name, 0) + value
 
     def max(self, name, values):
-        largest = torch.as_tensor(values, dtype=torch.float64).amax().item() if len(values) else -math.inf
+        values = torch.as_tensor(values, dtype=torch.float64)
+        largest = values.amax().item() if values.numel() else -math.inf
         self.maxima[name] = max(self.maxima.get(name, -math.inf), largest)
 
+    def merge(self, other):
+        for name, (total, count) in other.totals.items():
+            self.add(name, total, count)
+        for name, value in other.sums.items():
+            self.sum(name, value)
+        for name, value in other.maxima.items():
+            self.max(name, [value])
+
     def reduce(self):
-        """{name: value} over all processes; every process must have measured the same names in the same order."""
-        result = {}
-        for name, (total, count) in self.sums.items():
-            total = all_reduce(total)
-            count = 1 if count is None else all_reduce(count)
+        """{name: value}, with one sum and one maximum over the processes.
+
+        Every process must have measured the same names in the same order.
+        """
+        totals = [number for entry in self.totals.values() for number in entry]
+        reduced = all_reduce([*totals, *self.sums.values()])
+        result = dict(zip(self.sums, reduced[len(totals) :]))
+        for place, name in enumerate(self.totals):
+            total, count = reduced[2 * place : 2 * place + 2]
             if count:  # without a trained token the entropy is left out, not 0
                 result[name] = total / count
-        maxima = {name: all_reduce(value, dist.ReduceOp.MAX) for name, value in self.maxima.items()}
-        return result | {name: value for name, value in maxima.items() if value > -math.inf}
-
-
-class UpdateMeters(Meters):
-    """Metrics of the optimizer steps of one GRPO step; docs/metrics.md explains each name."""
-
-    loss = 0.0  # of this process's micro-batches since the last optimizer step
-
-    def __init__(self, keep_tokens=False):
-        super().__init__()
-        self.keep_tokens = keep_tokens  # for the record of the tokens; a copy from the GPU for each micro-batch
-
-    def add_micro_batch(self, loss, stats, episodes, out, batch):
-        """`stats`: tensors (B, T) by name, from the loss; old log-probs are compared with the sampler's here.
-
-        With `keep_tokens` each of the `episodes` keeps its part of `out`, log-probs and entropies (B, T), of its first
-        micro-batch.
-        """
-        mask, token_entropy = batch["response_mask"], out["token_entropy"]
-        if self.keep_tokens:
-            scored = [tensor.detach().cpu() for tensor in (out["log_probs"], token_entropy)]
-            for e, log_probs, entropy, tokens in zip(episodes, *scored, mask.cpu()):
-                e.scored = e.scored or (log_probs[tokens], entropy[tokens])
-        self.loss += loss.item()
-        self.sum("tokens/update", batch["input_ids"].numel())
-        self.mean("entropy", token_entropy[mask])
-        for name, values in stats.items():
-            self.mean(name, values[mask])
-        log_ratio = (batch["old_log_probs"] - batch["sampler_log_probs"])[mask]
-        self.mean("sampling/logp_difference_mean", log_ratio.abs())
-        self.max("sampling/logp_difference_max", log_ratio.abs())
-        self.mean("sampling/ratio_mean", log_ratio.exp())
-        self.max("sampling/ratio_max", log_ratio.exp())
-        self.mean("sampling/ratio_mean_square", log_ratio.double().exp() ** 2)
-
-    def add_optimizer_step(self, grad_norm):
-        """`grad_norm` before clipping; not finite where the step was not applied."""
-        finite = math.isfinite(grad_norm)
-        self.mean("bad_updates", [not finite])
-        self.mean("loss", [self.loss] if finite else [])  # DeepSpeed averages over the processes, and so does this
-        self.mean("grad_norm", [grad_norm] if finite else [])
-        self.loss = 0.0
-
-    def reduce(self):
-        result = super().reduce()
-        square = result.pop("sampling/ratio_mean_square", None)
-        if square:
-            result["sampling/ess"] = result["sampling/ratio_mean"] ** 2 / square
+        for name, value in zip(self.maxima, all_reduce([*self.maxima.values()], dist.ReduceOp.MAX)):
+            if value > -math.inf:
+                result[name] = value
         return result
 
 
-def measure_episodes(episodes, reward_stats):
-    """The metrics of one step's completions and rewards, over all processes."""
-    m = Meters()
-    m.mean("reward", [e.reward.total for e in episodes])
-    m.mean("reward_std", [reward_stats["reward_std"]])
-    m.mean("reward/format", [e.reward.format for e in episodes])
-    m.mean("reward/answer", [e.reward.answer for e in episodes])
-    m.mean("frac_reward_zero_std", [reward_stats["frac_reward_zero_std"]])
-    m.mean("completions/mean_length", [e.length for e in episodes])
-    m.mean("completions/clipped_ratio", [e.completion.finish_reason == "length" for e in episodes])
-    m.sum("tokens/rollout", sum(e.length for e in episodes))
-    costs = {name: value for name, value in reward_stats.items() if name.startswith("tokens/")}  # VinePPO's
-    return m.reduce() | costs
+def measure_update(batches, grad_norm):
+    """`Meters` of one optimizer step; docs/metrics.md explains each name.
+
+    Args:
+        batches: of each micro-batch (episodes, tensors (B, T) by name, each completion's part of
+            the loss (B,), tensors (B, T) to log). The episodes keep their rows of it.
+        grad_norm: before clipping; not finite where the step was not applied.
+    """
+    meters = Meters()
+    finite = math.isfinite(grad_norm)
+    total = 0.0
+    for rows, batch, parts, stats in batches:
+        keep_measurements(rows, batch, parts)
+        total += parts.sum().item()
+        measure_tokens(meters, batch, stats)
+    meters.mean("bad_updates", [not finite])
+    meters.add("loss", total if finite else 0.0, int(finite))  # averaged over the processes
+    meters.add("grad_norm", grad_norm if finite else 0.0, int(finite))
+    meters.sum("tokens/update", sum(batch["input_ids"].numel() for _, batch, _, _ in batches))
+    return meters
+
+
+def keep_measurements(rows, batch, parts):
+    """Each episode's part of the loss, and its log-probs and entropies before its first update."""
+    mask = batch["response_mask"].cpu()
+    log_probs = batch["log_probs"].cpu()
+    entropy = batch["entropy"].detach().cpu()
+    for i, e in enumerate(rows):
+        if not e.measured:
+            e.measured["log_probs"] = log_probs[i][mask[i]]
+            e.measured["entropy"] = entropy[i][mask[i]]
+            e.measured["loss"] = parts[i].item()
+
+
+def measure_tokens(meters, batch, stats):
+    """Means over the response tokens of a micro-batch."""
+    mask = batch["response_mask"]
+    meters.mean("entropy", batch["entropy"].detach()[mask])
+    for name, values in stats.items():
+        meters.mean(name, values.detach()[mask])
+    if "ref_log_probs" in batch:  # two more estimates of the KL, to compare with the loss's k3
+        d = (batch["ref_log_probs"] - batch["log_probs"])[mask]
+        meters.mean("kl/k1", -d)
+        meters.mean("kl/k2", d * d / 2)
+    if "sampler_log_probs" in batch:
+        log_ratio = (batch["old_log_probs"] - batch["sampler_log_probs"])[mask]
+        meters.mean("sampling/logp_difference_mean", log_ratio.abs())
+        meters.max("sampling/logp_difference_max", log_ratio.abs())
+        meters.mean("sampling/ratio_mean", log_ratio.exp())
+        meters.max("sampling/ratio_max", log_ratio.exp())
+        meters.mean("sampling/ratio_mean_square", log_ratio.double().exp() ** 2)
+
+
+def measure_step(episodes, config, update):
+    """The metrics of one GRPO step over all processes; `update`: the `Meters` of its update."""
+    meters = Meters()
+    rewards = torch.tensor([float(e.reward.total) for e in episodes]).view(-1, config.group_size)
+    std = rewards.std(dim=1) if config.group_size > 1 else torch.zeros(len(rewards))  # (m,)
+    equal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
+    meters.mean("reward", [e.reward.total for e in episodes])
+    meters.mean("reward_std", std.mean().item())
+    meters.mean("reward/format", [e.reward.format for e in episodes])
+    meters.mean("reward/answer", [e.reward.answer for e in episodes])
+    meters.mean("frac_reward_zero_std", equal.float().mean().item())
+    meters.mean("completions/mean_length", [e.length for e in episodes])
+    cut_off = [e.completion.finish_reason == "length" for e in episodes]
+    meters.mean("completions/clipped_ratio", cut_off)
+    meters.sum("tokens/rollout", sum(e.length for e in episodes))
+    meters.sum("sampling/rounds", len(episodes) / (config.prompts_per_step * config.group_size))
+    meters.merge(update)
+    metrics = meters.reduce()
+    square = metrics.pop("sampling/ratio_mean_square", None)
+    if square:
+        metrics["sampling/ess"] = metrics["sampling/ratio_mean"] ** 2 / square
+    return metrics
 
 
 def confidence_interval(values):
@@ -171,7 +206,9 @@ def measure_evaluation(episodes, task, n):
     metrics = {}
     for name, rows in sorted(rows_of.items()):
         for key in rows[0]:
-            metrics[f"eval/{name}{key}"] = math.fsum(row[key] for row in rows) / len(rows)  # same in any order
+            metrics[f"eval/{name}{key}"] = math.fsum(row[key] for row in rows) / len(
+                rows
+            )  # same in any order
             if "@" in key or key in ("strict", "lenient"):
                 low_high = confidence_interval([row[key] for row in rows])
                 metrics[f"eval/{name}{key}_low"], metrics[f"eval/{name}{key}_high"] = low_high

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from plumbing.chunked_logits import CHUNK
 from plumbing.models import BUCKET, empty_model
 from plumbing.oom import advice
 from plumbing.sampler import TransformersSampler, sampler_kind
@@ -17,9 +18,6 @@ GIB = 2**30
 USABLE = 0.91  # of the size that a card is sold by: a T4 has 14.6 GiB of 16, an L4 22.0 of 24, an L40S 44.4 of 48
 OUTSIDE = int(1.5 * GIB)  # CUDA's context, NCCL, vLLM's graphs
 PROMPT = 256  # tokens of a prompt, where no problems have been read
-# Logits computed at once, float32 numbers: 0.5 GiB on a GPU, 128 MiB without one; 883 or 220 tokens of Qwen's 151,936.
-CHUNK = {"cuda": 2**27, "cpu": 2**25}
-LOGITS_PER_CHUNK = CHUNK["cuda" if torch.cuda.is_available() else "cpu"]
 
 
 class Plan(NamedTuple):

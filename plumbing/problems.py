@@ -23,9 +23,10 @@ class Data(NamedTuple):
 
 def load_data(task, config):
     """The run's problems that fit into the model's context. Raises UserError, also where they are too few."""
-    sharing = dist.get_world_size() * config.minibatches
+    minibatches = getattr(config, "minibatches", 1)  # variants.py
+    sharing = dist.get_world_size() * minibatches
     if config.prompts_per_step % sharing and not config.eval_only:
-        parts = f"{dist.get_world_size()} process(es) and {config.minibatches} minibatch(es)"
+        parts = f"{dist.get_world_size()} process(es) and {minibatches} minibatch(es)"
         given = f"--prompts_per_step {config.prompts_per_step}"
         raise UserError(f"{given} cannot be shared equally by {parts}: take a multiple of {sharing}.")
     options = (config.data, config.eval_data, config.eval_problems, config.seed, not config.eval_only)

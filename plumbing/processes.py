@@ -96,11 +96,12 @@ def leave():
 
 
 def all_reduce(value, op=dist.ReduceOp.SUM):
-    """Sum (or maximum) of a number over all processes."""
+    """Sum (or maximum) of a number, or of each of a list, over all processes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tensor = torch.tensor(float(value), dtype=torch.float64, device=device)
-    dist.all_reduce(tensor, op)
-    return tensor.item()
+    tensor = torch.tensor(value, dtype=torch.float64, device=device)
+    if tensor.numel():
+        dist.all_reduce(tensor, op)
+    return tensor.tolist()
 
 
 def all_gather_object(values):

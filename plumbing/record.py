@@ -5,7 +5,6 @@
 model/ and report.html; of --eval_only, evaluation.json and episodes/.
 """
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -17,14 +16,15 @@ import torch.distributed as dist
 
 from plumbing import curves, report, token_record
 from plumbing.checkpoints import atomic_write, list_checkpoints, remove, writing
+from plumbing.evaluation import measure_step
 from plumbing.health import health_warnings
 from plumbing.live import LiveCurves, in_notebook
 from plumbing.memory import describe_memory
 from plumbing.models import stop_token_ids
-from plumbing.oom import oom_advice
 from plumbing.processes import broadcast
 from plumbing.settings import UserError
 from plumbing.start import check_new
+from plumbing.timing import take_seconds
 
 HELD_OUT = 8  # problems whose completions are kept at each evaluation
 
@@ -34,36 +34,29 @@ def quoted(text):
     return "\n".join(f"  | {line}" for line in text.splitlines())
 
 
-class Timer:
-    """Seconds spent in each part of a step: `with timer("rollout"): ...` -> seconds["time/rollout"]."""
-
-    def __init__(self, config):
-        self.start, self.parts, self.config = time.perf_counter(), {}, config
-
-    @contextlib.contextmanager
-    def __call__(self, name):
-        start = time.perf_counter()
-        with oom_advice(name, self.config):
-            yield
-        self.parts[f"time/{name}"] = self.parts.get(f"time/{name}", 0.0) + time.perf_counter() - start
-
-    @property
-    def seconds(self):
-        return {**self.parts, "time/step": time.perf_counter() - self.start}
-
-
 class RunLog:
     """The run's directory and the console. Only the first process writes."""
 
     def __init__(self, config, panels=curves.PANELS):
         now = time.strftime("%Y%m%d-%H%M%S")  # the clocks of two processes may differ by a second
-        (name,) = broadcast(config.name or f"{config.label}-{now}")
+        label = getattr(config, "label", config.task)
+        label = f"eval-{label}" if getattr(config, "eval_only", False) else label
+        (name,) = broadcast(config.name or f"{label}-{now}")
         self.path = config.resume or os.path.join(config.out, name)
-        self.first, self.config, self.panels, self.wandb = dist.get_rank() == 0, config, panels, None
+        self.first, self.config, self.panels, self.wandb = (
+            dist.get_rank() == 0,
+            config,
+            panels,
+            None,
+        )
         self.metrics_file = os.path.join(self.path, "metrics.jsonl")
         self.checkpoints = os.path.join(self.path, "checkpoints")
         self.model = os.path.join(self.path, "model")
-        self.live = LiveCurves(f"{config.model} on {config.task}", panels) if self.first and in_notebook() else None
+        self.live = (
+            LiveCurves(f"{config.model} on {config.task}", panels)
+            if self.first and in_notebook()
+            else None
+        )
         self.bad_steps, self.tokens_every = 0, 0  # bad steps in a row
         if not self.first:
             return
@@ -73,28 +66,44 @@ class RunLog:
             self.start_wandb(name)
         with writing(self.path):
             os.makedirs(os.path.join(self.path, "episodes"), exist_ok=True)
-        self.write("config.json", json.dumps({**dataclasses.asdict(config), "resume": None}, indent=2))
+        self.write(
+            "config.json", json.dumps({**dataclasses.asdict(config), "resume": None}, indent=2)
+        )
 
     def start_wandb(self, name):
         import wandb
 
         os.environ.setdefault("WANDB_SILENT", "true")
         if self.config.wandb == "online" and not wandb.login(prompt=False):
-            raise UserError("--wandb online needs an account: run `wandb login` first, or take --wandb offline.")
+            raise UserError(
+                "--wandb online needs an account: run `wandb login` first, or take --wandb offline."
+            )
         os.makedirs(self.path, exist_ok=True)
-        settings = {"mode": self.config.wandb, "dir": self.path, "config": dataclasses.asdict(self.config)}
+        settings = {
+            "mode": self.config.wandb,
+            "dir": self.path,
+            "config": dataclasses.asdict(self.config),
+        }
         self.wandb = wandb.init(project="nano_r1", name=name, **settings)
 
-    def is_due(self, step, every):
-        """True every `every` steps (0: never) and at the last step."""
-        return step == self.config.steps or every and step % every == 0
+    def is_due(self, step, what):
+        """Whether "tokens", an "evaluation" or a "checkpoint" is due after `step`."""
+        if what == "tokens":  # of the first step, and of every Nth from there
+            return self.tokens_every > 0 and (step - 1) % self.tokens_every == 0
+        if what == "checkpoint" and not self.config.save_every:
+            return False
+        every = self.config.eval_every if what == "evaluation" else self.config.save_every
+        return step == self.config.steps or every > 0 and step % every == 0
 
     # ---- Files
 
     def write(self, name, text):
         """Write a file of the run's directory atomically."""
         flush = name == "config.json"
-        with atomic_write(os.path.join(self.path, name), flush) as hidden, open(hidden, "w") as file:
+        with (
+            atomic_write(os.path.join(self.path, name), flush) as hidden,
+            open(hidden, "w") as file,
+        ):
             file.write(text)
 
     def records(self):
@@ -102,10 +111,13 @@ class RunLog:
         if not os.path.exists(self.metrics_file):
             return []
         with open(self.metrics_file) as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]  # the last line may be incomplete
+            return [
+                json.loads(line) for line in file if line.endswith("\n")
+            ]  # the last line may be incomplete
 
     def write_metrics(self, metrics):
         """Append to metrics.jsonl; after an evaluation redraw the curves."""
+        take_seconds()  # an evaluation is no part of the next step
         if not self.first:
             return
         with writing(self.metrics_file), open(self.metrics_file, "a") as file:
@@ -114,9 +126,13 @@ class RunLog:
             self.wandb.log(metrics, step=metrics["step"])
         evaluated = "eval/pass@1" in metrics and metrics["step"]
         if evaluated:
-            curves.draw(self.records(), self.path, f"{self.config.model} on {self.config.task}", self.panels)
+            curves.draw(
+                self.records(), self.path, f"{self.config.model} on {self.config.task}", self.panels
+            )
         if self.live and metrics["step"]:
-            place = f"step {metrics['step']} of {self.config.steps}, {self.time_left(self.records())}"
+            place = (
+                f"step {metrics['step']} of {self.config.steps}, {self.time_left(self.records())}"
+            )
             self.live.update(self.records(), place, at_once=evaluated)
 
     def save_episodes(self, name, episodes, token_ids=False):
@@ -130,36 +146,46 @@ class RunLog:
                 "answer_reward": e.reward.answer,
                 "why": e.reward.why,
                 "advantage": e.advantage,
+                "loss": e.measured.get("loss"),
                 "length": e.length,
                 "prompt_length": len(e.prompt_ids),
                 "finish_reason": e.completion.finish_reason,
-                **({"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)} if token_ids else {}),
+                **(
+                    {"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)}
+                    if token_ids
+                    else {}
+                ),
             }
             for e in episodes
         ]
         gathered = [None] * dist.get_world_size() if self.first else None
         dist.gather_object(rows, gathered)
         if self.first:
-            self.write(f"{name}.jsonl", "".join(json.dumps(row) + "\n" for rows in gathered for row in rows))
+            self.write(
+                f"{name}.jsonl",
+                "".join(json.dumps(row) + "\n" for rows in gathered for row in rows),
+            )
 
-    def keeps_tokens(self, step):
-        """Whether the step's tokens are recorded: those of the first, and of every Nth from there."""
-        return self.tokens_every > 0 and (step - 1) % self.tokens_every == 0
+    def save_step(self, step, lr, episodes, update):
+        """Print the step's line and save its episodes and tokens; returns its metrics.
 
-    def save_step(self, metrics, sampled, trained):
-        """Print the step's line and save its episodes; if an update was not finite, with their token ids as well."""
-        name = f"step_{metrics['step']:06d}"
+        If an update was not finite, its episodes are kept with their token ids as well.
+        """
+        measured = measure_step(episodes, self.config, update)
+        metrics = {"step": step, "lr": lr, **measured, **take_seconds()}
+        name = f"step_{step:06d}"
         self.print_step(metrics)
-        self.save_episodes(f"episodes/{name}", sampled)
-        if self.keeps_tokens(metrics["step"]):
-            self.save_tokens(f"tokens/{name}.npz", sampled, trained)
+        self.save_episodes(f"episodes/{name}", episodes)
+        if self.is_due(step, "tokens"):
+            self.save_tokens(f"tokens/{name}.npz", episodes)
         if metrics["bad_updates"]:
-            self.save_episodes(f"bad_{name}", sampled, token_ids=True)
+            self.save_episodes(f"bad_{name}", episodes, token_ids=True)
         self.stop_if_not_finite(metrics["bad_updates"], f": see {self.path}/bad_{name}.jsonl")
+        return metrics
 
-    def save_tokens(self, name, sampled, trained):
+    def save_tokens(self, name, episodes):
         """Every process's tokens, in one file; plumbing/token_record.py says what is in it."""
-        arrays = token_record.token_arrays(token_record.with_measurements(sampled, trained), self.config)
+        arrays = token_record.token_arrays(episodes, self.config)
         gathered = [None] * dist.get_world_size() if self.first else None
         dist.gather_object(arrays, gathered)
         if self.first:
@@ -174,7 +200,9 @@ class RunLog:
 
     def rewind(self, step):
         """Delete what was recorded after `step`, since those steps run again; at 0 the first evaluation as well."""
-        again = "" if step else ": there is no checkpoint yet; the same seed gives the same steps again"
+        again = (
+            "" if step else ": there is no checkpoint yet; the same seed gives the same steps again"
+        )
         self.print(f"Resuming after step {step}{again}.\n")
         if not self.first:
             return
@@ -182,11 +210,17 @@ class RunLog:
         self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
         done = {f"step_{s:06d}" for s in range(0 if step else 1, step + 1)}
         names = {self.checkpoints: list_checkpoints(self.checkpoints)}
-        for directory in (os.path.join(self.path, name) for name in ("episodes", "held_out", "tokens")):
-            names[directory] = os.listdir(directory) if os.path.isdir(directory) else []  # in an older run
+        for directory in (
+            os.path.join(self.path, name) for name in ("episodes", "held_out", "tokens")
+        ):
+            names[directory] = (
+                os.listdir(directory) if os.path.isdir(directory) else []
+            )  # in an older run
         names[self.path] = [name for name in os.listdir(self.path) if name.startswith("bad_step_")]
         for directory in names:
-            for name in names[directory]:  # later checkpoints are damaged, or they would have been used
+            for name in names[
+                directory
+            ]:  # later checkpoints are damaged, or they would have been used
                 if os.path.splitext(name.removeprefix("bad_"))[0] not in done:
                     remove(os.path.join(directory, name))
         for directory in (self.path, self.checkpoints):  # left over from interrupted writes
@@ -212,8 +246,12 @@ class RunLog:
         lines = [f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {processes}"]
         if trained < size:
             lines.append(f"LoRA: {trained / 1e6:.3f}M of them are trained")
-        left_out = f"; {data.left_out} left out, their prompts are too long" if data.left_out else ""
-        lines.append(f"{task.name}: {len(data.train)} problems to train on, {len(data.eval)} to evaluate on{left_out}")
+        left_out = (
+            f"; {data.left_out} left out, their prompts are too long" if data.left_out else ""
+        )
+        lines.append(
+            f"{task.name}: {len(data.train)} problems to train on, {len(data.eval)} to evaluate on{left_out}"
+        )
         if not config.eval_only:
             per_step = f"{config.prompts_per_step} prompts x {config.group_size} completions"
             lines.append(f"{config.steps} steps of {per_step}")
@@ -243,7 +281,9 @@ class RunLog:
         others = [prompt for prompt, _ in rows if prompt[-8:] != ours[-8:]]
         if others:
             ends = f"with {others[0][-20:]!r}, those of the validation with {ours[-20:]!r}"
-            self.print(f"WARNING: {len(others)} of {len(rows)} rows have a prompt that ends {ends}.")
+            self.print(
+                f"WARNING: {len(others)} of {len(rows)} rows have a prompt that ends {ends}."
+            )
 
     def time_left(self, records):
         """Of the steps to come, at the mean of the last ten; evaluations are not counted."""
@@ -269,7 +309,9 @@ class RunLog:
 
     def save_evaluation(self, step, m, episodes):
         """Print accuracy, one right and one wrong completion; save those of the first problems. Returns the metrics."""
-        mine = len(range(dist.get_rank(), HELD_OUT, dist.get_world_size()))  # process r has problems r, r + N, r + 2N
+        mine = len(
+            range(dist.get_rank(), HELD_OUT, dist.get_world_size())
+        )  # process r has problems r, r + N, r + 2N
         if self.first:
             os.makedirs(os.path.join(self.path, "held_out"), exist_ok=True)
         self.save_episodes(f"held_out/step_{step:06d}", episodes[:mine])
@@ -279,7 +321,9 @@ class RunLog:
             f"  strict {m['eval/strict']:.3f}  lenient {m['eval/lenient']:.3f}  "
             f"well-formed {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}"
         )
-        subgroups = sorted(name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith("/problems"))
+        subgroups = sorted(
+            name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith("/problems")
+        )
         self.print("  " + "  ".join(f"{s} {m[f'eval/{s}/pass@1']:.3f}" for s in subgroups))
         right = [e for e in episodes if e.reward.answer == 1]
         wrong = [e for e in episodes if e.reward.answer != 1]
@@ -289,6 +333,19 @@ class RunLog:
             self.print(quoted(text.strip()))
         self.print()
         return m
+
+    def evaluate_only(self, evaluate):
+        """--eval_only: greedy and sampled, on the console, in evaluation.json, and as episodes."""
+        results = {}
+        samples = {
+            "greedy": (1, 0.0),
+            "sampled": (self.config.eval_samples, self.config.temperature),
+        }
+        for name, (n, temperature) in samples.items():
+            results[name], episodes = evaluate(n, temperature)
+            self.save_episodes(f"episodes/{name}", episodes)
+        self.print_table(results)
+        return self.path
 
     def print_table(self, results):
         """Evaluations side by side, {name: metrics}, on the console and in evaluation.json."""
@@ -304,10 +361,17 @@ class RunLog:
             "mean_length": "mean length (tokens)",
             "clipped_ratio": "cut off",
         }
-        keys = [k.removeprefix("eval/") for m in results.values() for k in m if not k.endswith(("_low", "_high"))]
+        keys = [
+            k.removeprefix("eval/")
+            for m in results.values()
+            for k in m
+            if not k.endswith(("_low", "_high"))
+        ]
         overall = [k for k in dict.fromkeys(keys) if "/" not in k and k != "problems"]
         subgroups = [k for k in dict.fromkeys(keys) if k.endswith("/pass@1")]
-        overall.sort(key=lambda k: [*labels].index(k) if k in labels else -1)  # the accuracies first
+        overall.sort(
+            key=lambda k: [*labels].index(k) if k in labels else -1
+        )  # the accuracies first
         self.print(f"\n{'':28}" + "".join(f"{name:24}" for name in results))
         for key in [*overall, *subgroups]:
             line = f"{labels.get(key, key.replace('/pass@1', ': pass@1')):28}"
@@ -318,7 +382,9 @@ class RunLog:
                 line += f"{value:24}"
             self.print(line)
         problems = next(iter(results.values()))["eval/problems"]
-        self.print(f"{problems} problems; 95% intervals; completions with verdicts: {self.path}/episodes")
+        self.print(
+            f"{problems} problems; 95% intervals; completions with verdicts: {self.path}/episodes"
+        )
 
     def print_summary(self, stopped):
         """Print the result and where everything is, or how to resume a run that was stopped."""

@@ -76,16 +76,10 @@ def in_eval_mode(model):
         model.train(training)
 
 
-def choose(logits, temperature, uniform):
-    """A token from softmax(logits / T), in float32, and its log-prob: (R, V), (R, 1) -> twice (R, 1)."""
-    probabilities = torch.softmax(logits.float() / (temperature or 1.0), dim=-1)  # (R, V)
-    if temperature:
-        # Inverse-CDF sampling: as torch.multinomial, but faster on the CPU.
-        cumulated = probabilities.cumsum(dim=-1, dtype=torch.float64)
-        token = torch.searchsorted(cumulated, uniform * cumulated[:, -1:], right=True)
-        token = token.clamp(max=logits.shape[-1] - 1)  # rounding can put a uniform number at the very end
-    else:
-        token = probabilities.argmax(dim=-1, keepdim=True)
+def most_likely(logits):
+    """The most likely token and its log-prob, greedy decoding: (R, V) -> (R, 1), (R, 1)."""
+    probabilities = torch.softmax(logits.float(), dim=-1)  # (R, V)
+    token = probabilities.argmax(dim=-1, keepdim=True)
     return token, probabilities.gather(-1, token).log()
 
 
@@ -98,13 +92,18 @@ class TransformersSampler:
     MAX_ROWS = 512  # completions decoded at once, by all copies of the process together
     SMALL = 20_000_000  # parameters; the CPU's threads each decode a part of the completions, instead of all together
 
-    def __init__(self, model, tokenizer, stop_ids, stop_texts=(), own_copy=False):
-        with oom_advice("start", None):
+    def __init__(self, model, task, stop_ids, sample_token, config):
+        own_copy = config.zero_stage == 3
+        with oom_advice("start", config):
             self.model = copy.deepcopy(model) if own_copy else model
-        self.tokenizer, self.stop_ids, self.stop_texts = tokenizer, stop_ids, stop_texts
-        self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stop_ids[0]
-        self.vocabulary = vocabulary_size(tokenizer)
-        self.ends_stop_text = {}  # token id -> whether its text holds the last character of a stop text
+        self.tokenizer = task.tokenizer
+        self.stop_ids = stop_ids
+        self.stop_texts = task.stop_texts
+        self.sample_token = sample_token  # the lesson's
+        pad_id = self.tokenizer.pad_token_id
+        self.pad_id = stop_ids[0] if pad_id is None else pad_id
+        self.vocabulary = vocabulary_size(self.tokenizer)
+        self.ends_stop_text = {}  # token id -> whether it holds the last character of a stop text
 
     def sync_weights(self, policy):
         if self.model is not policy:
@@ -112,10 +111,7 @@ class TransformersSampler:
                 self.model.load_state_dict(policy.state_dict())
 
     def sleep(self):
-        pass
-
-    def wake(self):
-        pass
+        """It has no memory of its own to give."""
 
     @torch.inference_mode()
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
@@ -176,7 +172,11 @@ class TransformersSampler:
 
         for t in range(max_tokens):
             # Without the entries that only pad the embedding to a round size.
-            token, logprob = choose(logits[:, : self.vocabulary], temperature, uniforms[t, rows, None])  # (R, 1)
+            known = logits[:, : self.vocabulary]
+            if temperature:
+                token, logprob = self.sample_token(known, temperature, uniforms[t, rows, None])
+            else:
+                token, logprob = most_likely(known)  # (R, 1)
             tokens[t, rows], logprobs[t, rows] = token[:, 0], logprob[:, 0]  # past its end a row writes what none reads
             lengths[rows] += live
             stops = torch.isin(token[:, 0], stop_ids)

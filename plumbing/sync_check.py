@@ -3,6 +3,8 @@
 Independent of the lesson's code: its own log-softmax, one row at a time, no masks and no padding.
 """
 
+import functools
+
 import torch
 import torch.distributed as dist
 
@@ -10,17 +12,18 @@ from plumbing.models import perturbed
 from plumbing.processes import all_reduce, derive_seed
 from plumbing.settings import UserError
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}  # nats a token, on average; bfloat16 alone makes some 0.02
+TOLERANCE = {
+    "float32": 1e-3,
+    "bfloat16": 0.1,
+}  # nats a token, on average; bfloat16 alone makes some 0.02
 PROMPTS = 8  # of each process
 
 
 def check_sync(sampler, engine, task, problems, config):
-    """With --check_sync: sample a little with the weights just synced, compare log-probs, UserError if they differ.
+    """Sample a little with the weights just synced, compare log-probs; UserError if they differ.
 
     Always the same problems, so that a prefix cached with older weights would show.
     """
-    if not config.check_sync:
-        return
     places = range(dist.get_rank(), PROMPTS * dist.get_world_size(), dist.get_world_size())
     prompts = [task.prompt_ids(problems[i % len(problems)]) for i in places]
     seeds = [derive_seed(config.seed, "sync", i) for i in places]
@@ -43,12 +46,30 @@ def check_sync(sampler, engine, task, problems, config):
         )
 
 
-def prove_sync(sampler, engine, task, problems, config):
-    """Self-test: perturb every weight, sync, compare, restore. A few updates alone would change them too little."""
+def checked(sampler, engine, task, problems, config):
+    """The sampler as it is, or with --check_sync one that checks itself after each sync."""
     if not config.check_sync:
-        return
+        return sampler
+    sampler = CheckedSampler(
+        sampler, functools.partial(check_sync, sampler, engine, task, problems, config)
+    )
+    # A few updates alone would change the weights too little: perturb them all, and restore them.
     with perturbed(engine.module):
         sampler.sync_weights(engine.module)
-        check_sync(sampler, engine, task, problems, config)
     sampler.sync_weights(engine.module)
-    check_sync(sampler, engine, task, problems, config)
+    return sampler
+
+
+class CheckedSampler:
+    """A sampler that compares its log-probs with the trainer's after each sync."""
+
+    def __init__(self, sampler, check):
+        self.sampler = sampler
+        self.check = check
+
+    def sync_weights(self, policy):
+        self.sampler.sync_weights(policy)
+        self.check()
+
+    def __getattr__(self, name):
+        return getattr(self.sampler, name)

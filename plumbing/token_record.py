@@ -19,8 +19,6 @@ import re
 import numpy as np
 import torch
 
-from plumbing.processes import all_gather_object
-
 LARGEST = 100e6  # parameters of a model whose tokens are recorded unless the settings say otherwise
 
 
@@ -32,49 +30,33 @@ def tokens_every(config, policy):
     return 4 if small else 0  # at each step it would take some 14% of the time
 
 
-def with_measurements(sampled, trained):
-    """All episodes that this process has sampled, with what the update has measured on those that were trained on.
-
-    Dynamic sampling deals copies of the chosen ones out to the processes; a copy is known by its tokens.
-    """
-    if trained is sampled:  # the same on every process
-        return sampled
-    copies = {}
-    for e in sum(all_gather_object(trained), []):
-        copies.setdefault((*e.prompt_ids, None, *e.completion.token_ids), []).append(e)
-    found = [copies.get((*e.prompt_ids, None, *e.completion.token_ids)) for e in sampled]
-    return [same.pop(0) if same else e for e, same in zip(sampled, found)]
-
-
 def token_arrays(episodes, config):
     """The arrays of one process's episodes."""
     prompts = [e.prompt_ids for e in episodes[:: config.group_size]]
+    trained = [bool(e.measured) for e in episodes]
     arrays = {
         "token_ids": flat([e.completion.token_ids for e in episodes], np.uint32),
         "lengths": np.array([e.length for e in episodes], np.int32),
-        "trained": np.array([e.new_log_probs is not None for e in episodes]),
+        "trained": np.array(trained),
         "prompt_ids": flat(prompts, np.uint32),
         "prompt_lengths": np.array([len(ids) for ids in prompts], np.int32),
         "log_probs": flat([e.completion.logprobs for e in episodes], np.float16),
-        "entropy": flat([not_computed(e) if e.scored is None else e.scored[1] for e in episodes], np.float16),
+        "entropy": flat([e.measured.get("entropy", not_computed(e)) for e in episodes], np.float16),
         "change": flat([change(e, config) for e in episodes], np.float16),
     }
-    if config.credit == "vineppo":
-        values = [not_computed(e) if e.token_advantages is None else e.token_advantages for e in episodes]
-        arrays["advantages"] = flat(values, np.float16)
+    if any(len(set(e.per_token["advantages"])) > 1 for e in episodes):  # VinePPO's
+        arrays["advantages"] = flat([e.per_token["advantages"] for e in episodes], np.float16)
     return arrays
 
 
 def change(e, config):
     """Log-prob of each of the episode's tokens after the update minus before: (length,)."""
-    if e.new_log_probs is None:
-        return not_computed(e)
-    before = e.old_log_probs  # only with several optimizer steps; with one the update computes it on its way
-    if before is None and e.scored is not None:
-        before = e.scored[0]
-    if before is None and config.dtype == "float32":  # nothing of it is in the loss; sampler and trainer agree to 1e-4
+    after = e.per_token["new_log_probs"]
+    before = e.per_token.get("old_log_probs", e.measured.get("log_probs"))
+    if before is None and config.dtype == "float32":
+        # It was not in the loss; sampler and trainer agree to 1e-4.
         before = torch.tensor(e.completion.logprobs)
-    return not_computed(e) if before is None else e.new_log_probs - before
+    return not_computed(e) if before is None else after - before
 
 
 def not_computed(e):
@@ -107,7 +89,9 @@ def byte_of_letter():
     """{letter: byte} of byte-level BPE (GPT-2): printable bytes stand for themselves, the others for U+0100 and up."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {chr(byte): byte for byte in plain}
-    return letters | {chr(256 + i): byte for i, byte in enumerate(b for b in range(256) if b not in plain)}
+    return letters | {
+        chr(256 + i): byte for i, byte in enumerate(b for b in range(256) if b not in plain)
+    }
 
 
 def vocabulary(tokenizer):
@@ -129,4 +113,6 @@ def vocabulary(tokenizer):
         else:
             raw = piece.replace("\u2581", " ").encode()
         tokens[i] = raw.decode("latin-1")
-    return json.dumps({"tokens": tokens, "special": sorted(tokenizer.all_special_ids)}, ensure_ascii=False)
+    return json.dumps(
+        {"tokens": tokens, "special": sorted(tokenizer.all_special_ids)}, ensure_ascii=False
+    )
