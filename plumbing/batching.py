@@ -19,23 +19,20 @@ def micro_batches(episodes, config, with_gradient=False):
     `with_gradient`: leave out the episodes that have none.
     """
     if with_gradient:
+        # A penalty acts on every token, all else only where an advantage is not 0.
         penalty = config.kl_coef or getattr(config, "entropy_coef", 0)
-        episodes = [e for e in episodes if has_gradient(e, penalty)] or [masked(episodes[0])]
+        some = [e for e in episodes if penalty or any(e.per_token["advantages"])]
+        episodes = [e for e in some if not e.masked] or [masked(episodes[0])]
     batches = split_by_tokens(episodes, config.micro_batch_tokens)
     at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
     while len(batches) < at_least:
         largest = max(batches, key=len)
         if len(largest) == 1:
             batches.append([masked(largest[0])])
-        else:
-            batches.remove(largest)
-            batches += [largest[::2], largest[1::2]]
+            continue
+        batches.remove(largest)
+        batches += [largest[::2], largest[1::2]]
     return batches
-
-
-def has_gradient(episode, penalty):
-    """Not where it is masked; with advantages of 0 only by a penalty that acts on every token."""
-    return not episode.masked and bool(penalty or any(episode.per_token["advantages"]))
 
 
 def masked(episode):

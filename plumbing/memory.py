@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from plumbing.chunked_logits import CHUNK
 from plumbing.models import BUCKET, empty_model
-from plumbing.oom import advice
 from plumbing.sampler import TransformersSampler, sampler_kind
+from plumbing.timing import advice
 
 GIB = 2**30
 USABLE = 0.91  # of the size that a card is sold by: a T4 has 14.6 GiB of 16, an L4 22.0 of 24, an L40S 44.4 of 48

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 
-from plumbing.oom import oom_advice, out_of_memory
 from plumbing.processes import derive_seed
 from plumbing.settings import UserError, find
+from plumbing.timing import out_of_memory
 
 BUCKET = 50_000_000  # gradients that DeepSpeed reduces at a time
 
@@ -55,16 +55,15 @@ def empty_model(config):
 def load_policy(config, checkpoint, device):
     """The model to train: --model, with adapters if asked for, or the one of a checkpoint."""
     saved = checkpoint and os.path.join(checkpoint, "policy")
-    with oom_advice("start", config):
-        if not config.lora_rank:
-            return load_model(saved or config.model, config.dtype).to(device)
-        import peft
+    if not config.lora_rank:
+        return load_model(saved or config.model, config.dtype).to(device)
+    import peft
 
-        model = load_model(config.model, config.dtype).to(device)
-        if saved:
-            with loading(saved):
-                return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
-        return add_lora(model, config)
+    model = load_model(config.model, config.dtype).to(device)
+    if saved:
+        with loading(saved):
+            return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
+    return add_lora(model, config)
 
 
 def add_lora(model, config):
@@ -97,8 +96,7 @@ def initialize_deepspeed(model, settings, config):
     if clip_here:
         settings["gradient_clipping"] = 0.0
     trained = [p for p in model.parameters() if p.requires_grad]
-    with oom_advice("start", config):
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=settings)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=settings)
     if clip_here:
         engine.optimizer.register_step_pre_hook(lambda *_: clip_gradient(engine, config.max_grad_norm))
     if hasattr(engine.optimizer, "reset_cpu_buffers"):
@@ -179,8 +177,7 @@ def load_reference(config, policy):
         return None
     if config.lora_rank:
         return WithoutAdapters(policy)
-    with oom_advice("start", config):
-        return load_model(config.model, config.dtype).to(policy.device).eval()
+    return load_model(config.model, config.dtype).to(policy.device).eval()
 
 
 class WithoutAdapters:

@@ -15,7 +15,7 @@ import os
 import re
 from typing import NamedTuple
 
-from plumbing.checkpoints import atomic_write
+from plumbing.files import write_text
 from plumbing.report.payload import pack
 from plumbing.report.read import read_run
 from plumbing.settings import UserError
@@ -39,8 +39,7 @@ def write(run_dirs, output=None, steps=None, megabytes=MEGABYTES):
     name = "report.html" if len(run_dirs) == 1 else f"report_beside_{names[-1]}.html"
     output = output or os.path.join(run_dirs[0], name)
     text = page(run_dirs, steps, megabytes)
-    with atomic_write(output) as hidden, open(hidden, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_text(output, text)
     return output
 
 

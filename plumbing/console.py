@@ -1,0 +1,147 @@
+"""What a run says on the console: functions that return text."""
+
+import math
+
+import torch.distributed as dist
+
+from plumbing.memory import describe_memory
+from plumbing.models import stop_token_ids
+
+LABELS = {  # of an evaluation's metrics
+    "strict": "strict: right, well-formed",
+    "lenient": "lenient: right anywhere",
+    "format": "well-formed",
+    "format_only": "well-formed, not right",
+    "neither": "neither",
+    "mean_length": "mean length (tokens)",
+    "clipped_ratio": "cut off",
+}
+
+
+def quoted(text):
+    """Put a bar before each line, to tell text of the model from output of the program."""
+    return "\n".join(f"  | {line}" for line in text.splitlines())
+
+
+def header(config, policy, task, data):
+    """Model, data, memory plan and the first prompt: most mistakes in a set-up show here."""
+    size = sum(p.numel() for p in policy.parameters())
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    processes = f"{dist.get_world_size()} process(es) on {policy.device.type}"
+    lines = [f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {processes}"]
+    if trained < size:
+        lines.append(f"LoRA: {trained / 1e6:.3f}M of them are trained")
+    problems = f"{len(data.train)} problems to train on, {len(data.eval)} to evaluate on"
+    left_out = f"; {data.left_out} left out, their prompts are too long"
+    lines.append(f"{task.name}: {problems}{left_out if data.left_out else ''}")
+    if not config.eval_only:
+        per_step = f"{config.prompts_per_step} prompts x {config.group_size} completions"
+        lines.append(f"{config.steps} steps of {per_step}")
+        lines.append(f"memory, about: {describe_memory(policy, config, data.max_length)}")
+    ids = stop_token_ids(policy, task.tokenizer)
+    stops = [f"{task.tokenizer.decode([i])!r} ({i})" for i in ids] + [*map(repr, task.stop_texts)]
+    lines.append(f"a completion ends at: {', '.join(stops)}")
+    lines.append("the first prompt, as the model sees it:")
+    return "\n".join([*lines, quoted(task.prompt_text(data.eval[0]))])
+
+
+def tuning_header(config, rows, left_out, task, problems):
+    """Rows and both prompts: tuning on another prompt than is sampled with is a common mistake."""
+    passes = config.steps * config.batch_size / len(rows)
+    theirs, ours = rows[0][0], task.prompt_text(problems[0])
+    left_out = f"; {left_out} left out, they are too long" if left_out else ""
+    text = (
+        f"{len(rows)} rows of {config.data}{left_out}\n"
+        f"{config.steps} steps of {config.batch_size} rows: {passes:.1f} passes\n"
+        f"validation on {len(problems)} problems of {config.task}\n"
+        f"the first row's prompt:\n{quoted(theirs[:2000])}\n"
+        f"the first validation prompt; both should have one form:\n{quoted(ours[:2000])}"
+    )
+    others = [prompt for prompt, _ in rows if prompt[-8:] != ours[-8:]]
+    if others:
+        text += f"\nWARNING: {len(others)} of {len(rows)} rows have a prompt that ends with "
+        text += f"{others[0][-20:]!r}, those of the validation with {ours[-20:]!r}."
+    return text
+
+
+def time_left(records, steps):
+    """Of the steps to come, at the mean of the last ten; evaluations are not counted."""
+    recent = [record["time/step"] for record in records[-10:] if "time/step" in record]
+    seconds = (steps - records[-1]["step"]) * sum(recent) / max(1, len(recent))
+    return f"{seconds:.0f} s left" if seconds < 100 else f"{seconds / 60:.0f} min left"
+
+
+def step_text(m):
+    """The metrics of a step that one looks at first."""
+    return (
+        f"reward {m['reward']:.2f}  correct {m['reward/answer']:.2f}  "
+        f"format {m['reward/format']:.2f}  length {m['completions/mean_length']:.0f}  "
+        f"cut off {m['completions/clipped_ratio']:.0%}  "
+        f"no signal {m['frac_reward_zero_std']:.0%}  entropy {m.get('entropy', math.nan):.2f}  "
+        f"grad {m.get('grad_norm', math.nan):.2f}"
+    )
+
+
+def with_interval(metrics, name="eval/pass@1"):
+    """A metric of an evaluation as text, with its interval if it has one."""
+    if name not in metrics:
+        return ""
+    if f"{name}_low" not in metrics:
+        return f"{metrics[name]:.3f}"
+    return f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
+
+
+def evaluation_text(step, m, episodes):
+    """Accuracy, overall and by subgroup; one right and one wrong completion."""
+    ends = "/pass@1"
+    subgroups = [name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith(ends)]
+    lines = [
+        f"\nevaluation after step {step}: pass@1 {with_interval(m)} "
+        f"on {m['eval/problems']} problems",
+        f"  strict {m['eval/strict']:.3f}  lenient {m['eval/lenient']:.3f}  "
+        f"well-formed {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}",
+        "  " + "  ".join(f"{name} {m[f'eval/{name}/pass@1']:.3f}" for name in subgroups),
+    ]
+    right = [e for e in episodes if e.reward.answer == 1]
+    wrong = [e for e in episodes if e.reward.answer != 1]
+    for e in right[:1] + wrong[:1]:
+        text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
+        lines += [f"  --- {e.problem}: {e.reward.why}", quoted(text.strip())]
+    return "\n".join([*lines, ""])
+
+
+def evaluation_table(results):
+    """Evaluations of one model side by side: {"greedy": metrics, "sampled": metrics}."""
+    lines = [f"\n{'':28}" + "".join(f"{name:24}" for name in results)]
+    for name in results["sampled"]:
+        key = name.removeprefix("eval/")
+        if key in LABELS or "@" in key and "/" not in key or key.endswith("/pass@1"):
+            if not key.endswith(("_low", "_high")):
+                label = LABELS.get(key, key.replace("/", ": "))
+                cells = [f"{with_interval(m, name):24}" for m in results.values()]
+                lines.append(f"{label:28}" + "".join(cells))
+    lines.append(f"{results['sampled']['eval/problems']} problems; 95% intervals")
+    return "\n".join(lines)
+
+
+def summary(records, path, has_report):
+    """The result of a run, where its time went, and where everything is."""
+    evals = [record for record in records if "eval/pass@1" in record] or [{}]
+    seconds = {}
+    for part in ("step", "rollout", "reward", "vine", "update", "record", "sync"):
+        seconds[part] = sum(record.get(f"time/{part}", 0.0) for record in records)
+    trained = seconds.pop("step")
+    parts = [f"{part} {s / max(trained, 1e-9):.1%}" for part, s in seconds.items() if s]
+    lines = [
+        f"pass@1 on {evals[-1].get('eval/problems', 0)} held-out problems: "
+        f"{with_interval(evals[0])} before, {with_interval(evals[-1])} after "
+        f"{evals[-1].get('step', 0)} steps",
+        f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}",
+        f"model     {path}/model        AutoModelForCausalLM.from_pretrained loads it",
+        f"curves    {path}/curves.png",
+        f"episodes  {path}/episodes     completions with their rewards and advantages",
+        f"metrics   {path}/metrics.jsonl",
+    ]
+    if has_report:
+        lines.insert(4, f"report    {path}/report.html     open it in a browser")
+    return "\n".join(lines)
