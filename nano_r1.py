@@ -52,15 +52,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from plumbing.settings import AtLeastTwo, NonNegativeFloat, NonNegativeInt, PositiveFloat
-from plumbing.settings import (
-    Engine,
-    Evaluation,
-    EvaluationOnly,
-    PositiveInt,
-    Record,
-    check_settings,
-)
+from plumbing.settings import Engine, Evaluation, EvaluationOnly, Record, UserError
+from plumbing.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from plumbing.settings import check_settings
 from plumbing.start import parse_or_exit
 
 # %% [markdown]
