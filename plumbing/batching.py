@@ -12,18 +12,17 @@ from plumbing.processes import all_reduce
 
 
 def micro_batches(episodes, config, with_gradient=False):
-    """Lists of episodes of similar length, for one forward pass each.
+    """Lists of episodes of similar length, for one forward pass each; masked ones are left out.
 
     Each has at most --micro_batch_tokens tokens, padding included, or is one episode alone. Every
     process gets the same number: where it has too few, lists are cut, or a masked copy fills in.
-    `with_gradient`: leave out the episodes that have none.
+    `with_gradient`: leave out those of advantage 0, if no penalty acts on their tokens either.
     """
-    if with_gradient:
-        # A penalty acts on every token, all else only where an advantage is not 0.
-        penalty = config.kl_coef or getattr(config, "entropy_coef", 0)
-        some = [e for e in episodes if penalty or any(e.per_token["advantages"])]
-        episodes = [e for e in some if not e.masked] or [masked(episodes[0])]
-    batches = split_by_tokens(episodes, config.micro_batch_tokens)
+    kept = [e for e in episodes if not e.masked]
+    penalty = getattr(config, "kl_coef", 0) or getattr(config, "entropy_coef", 0)
+    if with_gradient and not penalty:
+        kept = [e for e in kept if any(e.per_token["advantages"])]
+    batches = split_by_tokens(kept or [masked(episodes[0])], config.micro_batch_tokens)
     at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
     while len(batches) < at_least:
         largest = max(batches, key=len)

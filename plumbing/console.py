@@ -1,12 +1,22 @@
 """What a run says on the console: functions that return text."""
 
-import math
-
 import torch.distributed as dist
 
+from plumbing.health import health_warnings
 from plumbing.memory import describe_memory
 from plumbing.models import stop_token_ids
 
+# Of a step: label, metric, format. The loss of GRPO says nothing (docs/metrics.md).
+SHOWN = [
+    ("reward", "reward", ".2f"),
+    ("correct", "reward/answer", ".2f"),
+    ("format", "reward/format", ".2f"),
+    ("length", "completions/mean_length", ".0f"),
+    ("cut off", "completions/clipped_ratio", ".0%"),
+    ("no signal", "frac_reward_zero_std", ".0%"),
+    ("entropy", "entropy", ".2f"),
+    ("grad", "grad_norm", ".2f"),
+]
 LABELS = {  # of an evaluation's metrics
     "strict": "strict: right, well-formed",
     "lenient": "lenient: right anywhere",
@@ -45,23 +55,23 @@ def header(config, policy, task, data):
     return "\n".join([*lines, quoted(task.prompt_text(data.eval[0]))])
 
 
-def tuning_header(config, rows, left_out, task, problems):
+def tuning_header(config, examples, left_out, task, problems):
     """Rows and both prompts: tuning on another prompt than is sampled with is a common mistake."""
-    passes = config.steps * config.batch_size / len(rows)
-    theirs, ours = rows[0][0], task.prompt_text(problems[0])
-    left_out = f"; {left_out} left out, they are too long" if left_out else ""
-    text = (
-        f"{len(rows)} rows of {config.data}{left_out}\n"
-        f"{config.steps} steps of {config.batch_size} rows: {passes:.1f} passes\n"
-        f"validation on {len(problems)} problems of {config.task}\n"
-        f"the first row's prompt:\n{quoted(theirs[:2000])}\n"
-        f"the first validation prompt; both should have one form:\n{quoted(ours[:2000])}"
-    )
-    others = [prompt for prompt, _ in rows if prompt[-8:] != ours[-8:]]
+    theirs = [e.problem["prompt"] for e in examples]
+    ours = task.prompt_text(problems[0])
+    others = [prompt for prompt in theirs if prompt[-8:] != ours[-8:]]
+    lines = [
+        f"{len(theirs)} rows of {config.data}; {left_out} left out, they are too long",
+        f"{config.steps} steps of {config.batch_size} rows, "
+        f"{config.steps * config.batch_size / len(theirs):.1f} passes",
+        f"validation on {len(problems)} problems of {config.task}",
+        f"the first row's prompt:\n{quoted(theirs[0][:2000])}",
+        f"the first validation prompt; both should have one form:\n{quoted(ours[:2000])}",
+    ]
     if others:
-        text += f"\nWARNING: {len(others)} of {len(rows)} rows have a prompt that ends with "
-        text += f"{others[0][-20:]!r}, those of the validation with {ours[-20:]!r}."
-    return text
+        ends = f"with {others[0][-20:]!r}, those of the validation with {ours[-20:]!r}"
+        lines.append(f"WARNING: {len(others)} rows have a prompt that ends {ends}.")
+    return "\n".join(lines)
 
 
 def time_left(records, steps):
@@ -71,15 +81,11 @@ def time_left(records, steps):
     return f"{seconds:.0f} s left" if seconds < 100 else f"{seconds / 60:.0f} min left"
 
 
-def step_text(m):
-    """The metrics of a step that one looks at first."""
-    return (
-        f"reward {m['reward']:.2f}  correct {m['reward/answer']:.2f}  "
-        f"format {m['reward/format']:.2f}  length {m['completions/mean_length']:.0f}  "
-        f"cut off {m['completions/clipped_ratio']:.0%}  "
-        f"no signal {m['frac_reward_zero_std']:.0%}  entropy {m.get('entropy', math.nan):.2f}  "
-        f"grad {m.get('grad_norm', math.nan):.2f}"
-    )
+def step_line(m, config, left):
+    """The metrics of a step that one looks at first; below it the warnings."""
+    values = [f"{label} {m[name]:{form}}" for label, name, form in SHOWN if name in m]
+    line = f"step {m['step']:>4}/{config.steps}  {'  '.join(values)}  {m['time/step']:.1f} s  {left}"
+    return "\n  WARNING: ".join([line, *health_warnings(m, config)])
 
 
 def with_interval(metrics, name="eval/pass@1"):

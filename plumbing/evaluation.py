@@ -13,7 +13,7 @@ import torch.distributed as dist
 from plumbing.processes import all_gather_object, all_reduce
 
 # Metrics of a step that are summed. Those that end in _max are maxima, all others are means.
-SUMS = ("tokens/rollout", "tokens/update", "sampling/rounds")
+SUMS = ("tokens/rollout", "tokens/vine", "tokens/update", "sampling/rounds")
 
 
 def combine(measured):
@@ -57,7 +57,7 @@ def measure_update(batches, grad_norm):
         log_probs = batch["log_probs"].cpu()
         entropy = batch["entropy"].detach().cpu()
         for i, e in enumerate(rows):
-            if not e.measured:  # of several steps on a batch, the first
+            if "loss" not in e.measured:  # of several steps on a batch, the first
                 e.measured["loss"] = parts[i].item()
                 e.measured["log_probs"] = log_probs[i][mask[i]]
                 e.measured["entropy"] = entropy[i][mask[i]]

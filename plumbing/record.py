@@ -18,7 +18,6 @@ import torch.distributed as dist
 from plumbing import console, curves, report, token_record
 from plumbing.evaluation import measure_step
 from plumbing.files import atomic_write, numbered, read_rows, remove, write_text, writing
-from plumbing.health import health_warnings
 from plumbing.processes import broadcast, shutdown_hooks
 from plumbing.settings import UserError
 from plumbing.timing import take_seconds
@@ -87,9 +86,9 @@ class RunLog:
             write_text(os.path.join(self.path, "vocabulary.json"), json.dumps(vocabulary))
         self.print(console.header(self.config, policy, task, data) + f"\nrecord: {self.path}")
 
-    def start_tuning(self, rows, left_out, task, problems):
-        """The same for nano_sft.py."""
-        text = console.tuning_header(self.config, rows, left_out, task, problems)
+    def start_tuning(self, examples, left_out, task, problems):
+        """Say what will be tuned."""
+        text = console.tuning_header(self.config, examples, left_out, task, problems)
         self.print(f"{text}\nrecord: {self.path}")
 
     def rewind(self, step):
@@ -133,28 +132,22 @@ class RunLog:
         measured = measure_step(episodes, self.config, update)
         metrics = {"step": step, "lr": lr, **measured, **take_seconds()}
         name = f"step_{step:06d}"
-        self.print_progress(metrics, console.step_text(metrics))
-        for sentence in health_warnings(metrics, self.config):
-            self.print(f"  WARNING: {sentence}")
         self.save_episodes(f"episodes/{name}", episodes)
         if self.is_due(step, "tokens"):
             self.save_tokens(f"tokens/{name}.npz", episodes)
         if metrics["bad_updates"]:
             self.save_episodes(f"bad_{name}", episodes, token_ids=True)
-        self.stop_if_not_finite(metrics["bad_updates"], f": see {self.path}/bad_{name}.jsonl")
+        self.print_step(metrics)
         return metrics
 
-    def print_progress(self, metrics, text):
-        """One line a step, with an estimate of the time left."""
-        steps = self.config.steps
-        left = console.time_left([*self.records, metrics], steps)
-        self.print(f"step {metrics['step']:>4}/{steps}  {text}  {metrics['time/step']:.1f} s  {left}")
-
-    def stop_if_not_finite(self, bad_update, hint=""):
-        """Raise UserError after --max_bad_steps steps in a row whose update was not finite."""
-        self.bad_steps = self.bad_steps + 1 if bad_update else 0
+    def print_step(self, metrics):
+        """A line, and warnings. UserError after --max_bad_steps steps in a row without update."""
+        left = console.time_left([*self.records, metrics], self.config.steps)
+        self.print(console.step_line(metrics, self.config, left))
+        self.bad_steps = self.bad_steps + 1 if metrics["bad_updates"] else 0
         if self.bad_steps == self.config.max_bad_steps:
-            raise UserError(f"{self.bad_steps} steps in a row were not finite{hint}.")
+            hint = f"the batches are in {self.path}/bad_step_*.jsonl"
+            raise UserError(f"{self.bad_steps} steps in a row were not finite: {hint}.")
 
     def save_episodes(self, name, episodes, token_ids=False):
         """Every process's episodes, in one file of the run's directory."""
