@@ -36,12 +36,9 @@ def save_policy(model, tokenizer, path, merge=False):
 
 
 def master_params(engine):
-    """The float32 tensors that AdamW updates: ZeRO's flat partitions, or the weights themselves."""
-    optimizer = engine.optimizer
-    for name in ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat"):  # 1 and 2, 3
-        if hasattr(optimizer, name):
-            return getattr(optimizer, name)
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    """The float32 tensors that AdamW updates: ZeRO's flat partitions."""
+    names = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")  # 1 and 2, 3
+    return next(getattr(engine.optimizer, n) for n in names if hasattr(engine.optimizer, n))
 
 
 def own_cpu_tensor(tensor):

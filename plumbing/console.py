@@ -1,5 +1,7 @@
 """What a run says on the console: functions that return text."""
 
+import re
+
 import torch.distributed as dist
 
 from plumbing.health import health_warnings
@@ -37,22 +39,22 @@ def header(config, policy, task, data):
     """Model, data, memory plan and the first prompt: most mistakes in a set-up show here."""
     size = sum(p.numel() for p in policy.parameters())
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
-    processes = f"{dist.get_world_size()} process(es) on {policy.device.type}"
-    lines = [f"{config.model}: {size / 1e6:.1f}M parameters in {config.dtype}, {processes}"]
-    if trained < size:
-        lines.append(f"LoRA: {trained / 1e6:.3f}M of them are trained")
-    problems = f"{len(data.train)} problems to train on, {len(data.eval)} to evaluate on"
-    left_out = f"; {data.left_out} left out, their prompts are too long"
-    lines.append(f"{task.name}: {problems}{left_out if data.left_out else ''}")
-    if not config.eval_only:
-        per_step = f"{config.prompts_per_step} prompts x {config.group_size} completions"
-        lines.append(f"{config.steps} steps of {per_step}")
-        lines.append(f"memory, about: {describe_memory(policy, config, data.max_length)}")
+    lora = f", {trained / 1e6:.3f}M of them trained (LoRA)" if trained < size else ""
+    left_out = f"; {data.left_out} left out, their prompts are too long" if data.left_out else ""
     ids = stop_token_ids(policy, task.tokenizer)
     stops = [f"{task.tokenizer.decode([i])!r} ({i})" for i in ids] + [*map(repr, task.stop_texts)]
-    lines.append(f"a completion ends at: {', '.join(stops)}")
-    lines.append("the first prompt, as the model sees it:")
-    return "\n".join([*lines, quoted(task.prompt_text(data.eval[0]))])
+    steps = (
+        f"{config.steps} steps of {config.prompts_per_step} prompts x {config.group_size} "
+        f"completions\nmemory, about: {describe_memory(policy, config, data.max_length)}\n"
+    )
+    return (
+        f"{config.model}: {size / 1e6:.1f}M parameters{lora} in {config.dtype}, "
+        f"{dist.get_world_size()} process(es) on {policy.device.type}\n"
+        f"{task.name}: {len(data.train)} problems to train on, {len(data.eval)} to evaluate on"
+        f"{left_out}\n{'' if config.eval_only else steps}"
+        f"a completion ends at: {', '.join(stops)}\n"
+        f"the first prompt, as the model sees it:\n{quoted(task.prompt_text(data.eval[0]))}"
+    )
 
 
 def tuning_header(config, examples, left_out, task, problems):
@@ -60,18 +62,20 @@ def tuning_header(config, examples, left_out, task, problems):
     theirs = [e.problem["prompt"] for e in examples]
     ours = task.prompt_text(problems[0])
     others = [prompt for prompt in theirs if prompt[-8:] != ours[-8:]]
-    lines = [
-        f"{len(theirs)} rows of {config.data}; {left_out} left out, they are too long",
+    warning = (
+        f"\nWARNING: {len(others)} rows have a prompt that ends with {others[0][-20:]!r}, those of "
+        f"the validation with {ours[-20:]!r}."
+        if others
+        else ""
+    )
+    return (
+        f"{len(theirs)} rows of {config.data}; {left_out} left out, they are too long\n"
         f"{config.steps} steps of {config.batch_size} rows, "
-        f"{config.steps * config.batch_size / len(theirs):.1f} passes",
-        f"validation on {len(problems)} problems of {config.task}",
-        f"the first row's prompt:\n{quoted(theirs[0][:2000])}",
-        f"the first validation prompt; both should have one form:\n{quoted(ours[:2000])}",
-    ]
-    if others:
-        ends = f"with {others[0][-20:]!r}, those of the validation with {ours[-20:]!r}"
-        lines.append(f"WARNING: {len(others)} rows have a prompt that ends {ends}.")
-    return "\n".join(lines)
+        f"{config.steps * config.batch_size / len(theirs):.1f} passes\n"
+        f"validation on {len(problems)} problems of {config.task}\n"
+        f"the first row's prompt:\n{quoted(theirs[0][:2000])}\n"
+        f"the first validation prompt; both should have one form:\n{quoted(ours[:2000])}{warning}"
+    )
 
 
 def time_left(records, steps):
@@ -84,7 +88,10 @@ def time_left(records, steps):
 def step_line(m, config, left):
     """The metrics of a step that one looks at first; below it the warnings."""
     values = [f"{label} {m[name]:{form}}" for label, name, form in SHOWN if name in m]
-    line = f"step {m['step']:>4}/{config.steps}  {'  '.join(values)}  {m['time/step']:.1f} s  {left}"
+    values += [f"loss {m['loss']:.3f}"] if "loss" in m and "reward" not in m else []
+    line = (
+        f"step {m['step']:>4}/{config.steps}  {'  '.join(values)}  {m['time/step']:.1f} s  {left}"
+    )
     return "\n  WARNING: ".join([line, *health_warnings(m, config)])
 
 
@@ -121,11 +128,10 @@ def evaluation_table(results):
     lines = [f"\n{'':28}" + "".join(f"{name:24}" for name in results)]
     for name in results["sampled"]:
         key = name.removeprefix("eval/")
-        if key in LABELS or "@" in key and "/" not in key or key.endswith("/pass@1"):
-            if not key.endswith(("_low", "_high")):
-                label = LABELS.get(key, key.replace("/", ": "))
-                cells = [f"{with_interval(m, name):24}" for m in results.values()]
-                lines.append(f"{label:28}" + "".join(cells))
+        if key in LABELS or re.fullmatch(r"\w+@\d+|\w+/pass@1", key):
+            label = LABELS.get(key, key.replace("/", ": "))
+            cells = [f"{with_interval(m, name):24}" for m in results.values()]
+            lines.append(f"{label:28}" + "".join(cells))
     lines.append(f"{results['sampled']['eval/problems']} problems; 95% intervals")
     return "\n".join(lines)
 
@@ -133,21 +139,20 @@ def evaluation_table(results):
 def summary(records, path, has_report):
     """The result of a run, where its time went, and where everything is."""
     evals = [record for record in records if "eval/pass@1" in record] or [{}]
-    seconds = {}
-    for part in ("step", "rollout", "reward", "vine", "update", "record", "sync"):
-        seconds[part] = sum(record.get(f"time/{part}", 0.0) for record in records)
-    trained = seconds.pop("step")
+    spent = lambda part: sum(record.get(f"time/{part}", 0.0) for record in records)
+    seconds = {
+        part: spent(part) for part in ("rollout", "reward", "vine", "update", "record", "sync")
+    }
+    trained = spent("step")
     parts = [f"{part} {s / max(trained, 1e-9):.1%}" for part, s in seconds.items() if s]
-    lines = [
+    report = f"report    {path}/report.html     open it in a browser\n" if has_report else ""
+    return (
         f"pass@1 on {evals[-1].get('eval/problems', 0)} held-out problems: "
         f"{with_interval(evals[0])} before, {with_interval(evals[-1])} after "
-        f"{evals[-1].get('step', 0)} steps",
-        f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}",
-        f"model     {path}/model        AutoModelForCausalLM.from_pretrained loads it",
-        f"curves    {path}/curves.png",
-        f"episodes  {path}/episodes     completions with their rewards and advantages",
-        f"metrics   {path}/metrics.jsonl",
-    ]
-    if has_report:
-        lines.insert(4, f"report    {path}/report.html     open it in a browser")
-    return "\n".join(lines)
+        f"{evals[-1].get('step', 0)} steps\n"
+        f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
+        f"model     {path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
+        f"curves    {path}/curves.png\n{report}"
+        f"episodes  {path}/episodes     completions with their rewards and advantages\n"
+        f"metrics   {path}/metrics.jsonl"
+    )

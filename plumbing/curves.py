@@ -4,7 +4,6 @@ The file is drawn again after each evaluation, the picture in a notebook after a
 """
 
 import io
-import os
 import sys
 
 from plumbing.files import atomic_write
@@ -39,7 +38,9 @@ def make_figure(records, title, panels=PANELS):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 6.5), constrained_layout=True)  # not pyplot: a notebook has its own
+    figure = Figure(
+        figsize=(13, 6.5), constrained_layout=True
+    )  # not pyplot: a notebook has its own
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 3)
     for axis, (name_of_panel, series) in zip(axes.flat, panels):
@@ -48,10 +49,9 @@ def make_figure(records, title, panels=PANELS):
             if points:
                 axis.plot(*zip(*points), label=label, alpha=0.7, linewidth=1)
         axis.set(title=name_of_panel, xlabel="step")
-    evals = [r for r in records if "eval/pass@1" in r]
-    columns = {key: [r[key] for r in evals] for key in ("step", "eval/pass@1")}
-    x, y = columns.values()
-    low, high = ([r[f"eval/pass@1_{end}"] for r in evals] for end in ("low", "high"))
+    names = ("step", "eval/pass@1", "eval/pass@1_low", "eval/pass@1_high")
+    evaluated = [[r[name] for name in names] for r in records if "eval/pass@1" in r]
+    x, y, low, high = zip(*evaluated) if evaluated else ([], [], [], [])
     axes[0, 0].plot(x, y, "o-", label="evaluation, pass@1")
     axes[0, 0].fill_between(x, low, high, alpha=0.2, color="C1", label="95% interval")
     for axis in axes.flat:
@@ -68,22 +68,19 @@ def in_notebook():
     return hasattr(shell, "kernel")
 
 
-def draw(records, directory, title, panels=PANELS):
-    """Write `directory`/curves.png from the objects of metrics.jsonl."""
-    name = os.path.basename(os.path.normpath(directory))
-    with atomic_write(os.path.join(directory, "curves.png")) as hidden:
-        make_figure(records, f"{name}: {title}", panels).savefig(hidden, dpi=110, format="png")
+def draw(records, path, title, panels=PANELS, shown=None):
+    """Draw the objects of metrics.jsonl into the file `path`, and in a notebook below the cell.
 
-
-def show(records, title, panels, shown):
-    """Show them below the notebook's cell, in the place of what an earlier call has `shown`.
-
-    Returns what is shown now.
+    There it takes the place of what an earlier call has `shown`; returns what is shown now.
     """
+    png = io.BytesIO()
+    make_figure(records, title, panels).savefig(png, dpi=80, format="png")
+    with atomic_write(path) as hidden, open(hidden, "wb") as file:
+        file.write(png.getvalue())
+    if not in_notebook():
+        return None
     from IPython.display import Image, display
 
-    png = io.BytesIO()
-    make_figure(records, title, panels).savefig(png, dpi=60, format="png")
     image = Image(png.getvalue(), metadata={"alt": title})  # as IPython 7 on Colab takes it
     if shown is None:
         return display(image, display_id=True)

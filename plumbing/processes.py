@@ -101,16 +101,15 @@ def shutdown():
     if dist.is_initialized():  # vLLM's shutdown may have ended it
         dist.barrier()
         run_shutdown_hooks()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    leave()
 
 
 def leave():
-    """End a process group of one, at the interpreter's end: it aborts if gloo's threads outlive it.
+    """End the process group: the interpreter aborts if gloo's threads outlive it.
 
     Not at the end of a `main`: in a notebook DeepSpeed keeps parts of it for its next engine.
     """
-    if dist.is_initialized() and dist.get_world_size() == 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 
@@ -127,6 +126,13 @@ def all_gather_object(values):
     """Every process's `values`, as a list with one entry per process."""
     gathered = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, values)
+    return gathered
+
+
+def gather_object(value):
+    """Every process's `value`, as a list; None but on the first process."""
+    gathered = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+    dist.gather_object(value, gathered)
     return gathered
 
 

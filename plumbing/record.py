@@ -18,40 +18,30 @@ import torch.distributed as dist
 from plumbing import console, curves, report, token_record
 from plumbing.evaluation import measure_step
 from plumbing.files import atomic_write, numbered, read_rows, remove, write_text, writing
-from plumbing.processes import broadcast, shutdown_hooks
+from plumbing.processes import broadcast, gather_object, shutdown_hooks
 from plumbing.settings import UserError
 from plumbing.timing import take_seconds
 
 HELD_OUT = 8  # problems whose completions are kept at each evaluation
 
 
-def lock(path):
-    """Lock a run's directory until the run ends. Returns whether no other run has."""
-    file = open(os.path.join(path, ".lock"), "w")
-    shutdown_hooks.append(file.close)  # and the kernel unlocks it when the process ends
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def open_directory(config):
-    """Make and lock the run's directory. Returns its path. Raises UserError."""
-    label = getattr(config, "label", config.task)
-    label = f"eval-{label}" if getattr(config, "eval_only", False) else label
-    name = config.name or f"{label}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """Make the run's directory and lock it until the run ends. Returns its path. UserError."""
+    name = getattr(config, "label", config.task)
+    name = f"eval-{name}" if getattr(config, "eval_only", False) else name
+    name = config.name or f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = config.resume or os.path.join(config.out, name)
-    for number in range(2, 100):
-        with writing(path):
-            os.makedirs(path, exist_ok=True)
-        free = lock(path)
-        if free and (config.resume or not os.path.exists(os.path.join(path, "config.json"))):
-            return path
-        if config.resume or config.name:
-            break
-        path = os.path.join(config.out, f"{name}-{number}")  # two runs of one second
-    raise UserError(f"{path} is a run's" + (f": --resume {path} resumes it." if free else ", and it is going on."))
+    with writing(path):
+        os.makedirs(path, exist_ok=True)
+        lock = open(os.path.join(path, ".lock"), "w")
+    shutdown_hooks.append(lock.close)  # unlocks it; so does the kernel if the process is killed
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{path} is of a run that is still going on; take a --name.") from None
+    if not config.resume and os.path.exists(os.path.join(path, "config.json")):
+        raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
+    return path
 
 
 class RunLog:
@@ -68,10 +58,11 @@ class RunLog:
         self.bad_steps = 0  # in a row
         self.tokens_every = 0
         self.wandb = None
+        self.title = f"{config.model} on {config.task}"
         self.panels = panels
         self.in_notebook = curves.in_notebook()
         self.shown = None  # the curves below the notebook's cell
-        self.redraw_at = 0.0  # s
+        self.draw_at = 0.0  # s
         if self.first:
             settings = {**dataclasses.asdict(config), "resume": None}
             write_text(os.path.join(self.path, "config.json"), json.dumps(settings, indent=2), True)
@@ -166,21 +157,18 @@ class RunLog:
                 "prompt_length": len(e.prompt_ids),
                 "finish_reason": e.completion.finish_reason,
             }
-            if token_ids:
-                row |= {"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)}
-            rows.append(json.dumps(row) + "\n")
-        gathered = [None] * dist.get_world_size() if self.first else None
-        dist.gather_object("".join(rows), gathered)
+            more = {"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)}
+            rows.append(json.dumps({**row, **(more if token_ids else {})}) + "\n")
+        parts = gather_object("".join(rows))
         if self.first:
-            write_text(os.path.join(self.path, f"{name}.jsonl"), "".join(gathered))
+            write_text(os.path.join(self.path, f"{name}.jsonl"), "".join(parts))
 
     def save_tokens(self, name, episodes):
         """Every process's tokens, in one file; plumbing/token_record.py says what is in it."""
-        gathered = [None] * dist.get_world_size() if self.first else None
-        dist.gather_object(token_record.token_arrays(episodes, self.config), gathered)
+        parts = gather_object(token_record.token_arrays(episodes, self.config))
         if self.first:
             with atomic_write(os.path.join(self.path, name)) as hidden, open(hidden, "wb") as file:
-                np.savez_compressed(file, **token_record.join(gathered))
+                np.savez_compressed(file, **token_record.join(parts))
 
     def write_metrics(self, metrics):
         """Append to metrics.jsonl; draw the curves after an evaluation."""
@@ -192,15 +180,13 @@ class RunLog:
             file.write(json.dumps(metrics) + "\n")
         if self.wandb:
             self.wandb.log(metrics, step=metrics["step"])
-        title = f"{self.config.model} on {self.config.task}"
-        evaluated = "eval/pass@1" in metrics
-        if evaluated:
-            curves.draw(self.records, self.path, title, self.panels)
-        if self.in_notebook and (evaluated or time.monotonic() > self.redraw_at):
-            self.redraw_at = time.monotonic() + 10
+        # After each evaluation, in a notebook every ten seconds.
+        if "eval/pass@1" in metrics or self.in_notebook and time.monotonic() > self.draw_at:
             left = console.time_left(self.records, self.config.steps)
-            title += f": step {metrics['step']} of {self.config.steps}, {left}"
-            self.shown = curves.show(self.records, title, self.panels, self.shown)
+            title = f"{self.title}: step {metrics['step']} of {self.config.steps}, {left}"
+            path = os.path.join(self.path, "curves.png")
+            self.shown = curves.draw(self.records, path, title, self.panels, self.shown)
+            self.draw_at = time.monotonic() + 10
 
     # ---- Evaluations
 

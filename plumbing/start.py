@@ -44,9 +44,10 @@ def check_start(config):
         value = getattr(config, flag)
         if value in ("online", "offline", "vllm") and not importlib.util.find_spec(package):
             raise UserError(f"--{flag} {value} needs a package: pip install {package}.")
+    path = os.path.join(config.out, config.name or "")
+    if config.name and not config.resume and os.path.exists(os.path.join(path, "config.json")):
+        raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
     check_model(config.model)
-    if not config.resume:
-        check_directory(config.out, config.name)
 
 
 def check_model(model):
@@ -54,23 +55,10 @@ def check_model(model):
     path = find(model)
     if os.path.isdir(path):
         if not any(name.endswith(".safetensors") for name in os.listdir(path)):
-            inside = os.path.isdir(os.path.join(path, "model"))
-            hint = f"; take --model {os.path.join(model, 'model')}" if inside else ""
-            raise UserError(f"--model {model} has no weights in safetensors{hint}.")
+            hint = f"of a run take --model {os.path.join(model, 'model')}"
+            raise UserError(f"--model {model} has no weights in safetensors; {hint}.")
     elif os.path.isabs(path) or path.startswith(".") or path.count("/") > 1:
         raise UserError(f"--model {model}: there is no such directory.")
-
-
-def check_directory(out, name):
-    """A new run can be written, and overwrites none."""
-    path = os.path.join(out, name or "")
-    if name and os.path.exists(os.path.join(path, "config.json")):
-        raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
-    above = os.path.abspath(out)
-    while not os.path.lexists(above):
-        above = os.path.dirname(above)
-    if not os.path.isdir(above) or not os.access(above, os.W_OK):
-        raise UserError(f"--out {out}: {above} could not be written.")
 
 
 def run_safely(main):
@@ -104,7 +92,9 @@ def starting_vllm(config):
     try:
         yield
     except ImportError as error:
-        raise UserError(f"vLLM could not be imported ({error}): see requirements-gpu.txt.") from None
+        raise UserError(
+            f"vLLM could not be imported ({error}): see requirements-gpu.txt."
+        ) from None
     except ValueError as error:
         said = " ".join(str(error).split())
         share = f" with --vllm_gpu_memory_utilization {config.vllm_gpu_memory_utilization}"
