@@ -31,7 +31,7 @@ def layer_shape(model):
 
 
 def activations(model, tokens, size, checkpointing):
-    """Bytes that a forward pass of `tokens` tokens keeps for the backward pass; a number has `size`.
+    """Bytes that a forward pass of `tokens` tokens keeps for the backward pass, `size` a number.
 
     For Qwen2, Llama and their like: RMSNorm, a gated MLP, attention that never stores its T x T
     weights. With checkpointing each layer keeps its input, and one at a time, computed again, all.

@@ -31,6 +31,8 @@ def open_directory(config):
     name = f"eval-{name}" if getattr(config, "eval_only", False) else name
     name = config.name or f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = config.resume or os.path.join(config.out, name)
+    while not (config.resume or config.name) and os.path.exists(path):
+        path += "_"  # another run of the same second
     with writing(path):
         os.makedirs(path, exist_ok=True)
         lock = open(os.path.join(path, ".lock"), "w")
@@ -88,7 +90,7 @@ class RunLog:
         self.print(f"Resuming after step {step}{again}.\n")
         if not self.first:
             return
-        self.records = [r for r in read_rows(self.metrics_file) if step and r["step"] <= step]
+        self.records = [r for r in read_rows(self.metrics_file) if step and r.get("step", step + 1) <= step]
         lines = "".join(json.dumps(record) + "\n" for record in self.records)
         write_text(self.metrics_file, lines)
         for folder in ("", "episodes", "held_out", "tokens", "checkpoints"):

@@ -1,4 +1,4 @@
-"""Settings without an equation: engine, evaluation, record; the check of every setting; the command line.
+"""Settings without an equation: engine, evaluation, record; their check; the command line.
 
 A lesson's config is a dataclass that inherits from groups of settings, its own and those below. The
 comment beside a setting is its help. Nothing heavy is imported here, so that --help and wrong flags
@@ -115,7 +115,7 @@ class Record:
     wandb: Literal["off", "online", "offline"] = "off"
 
 
-# Settings that may change on resume: length, location, and what changes results by rounding at most.
+# What may change on resume: length, location, and what changes results by rounding at most.
 RESUMABLE = (
     "steps resume wandb out name micro_batch_tokens vllm_gpu_memory_utilization "
     "gradient_checkpointing check_sync lora_merge save_every keep_checkpoints eval_every "

@@ -1,15 +1,17 @@
 """The record of single tokens: what the sampler, the update and the advantage say about each.
 
-`out/NAME/tokens/step_000012.npz` has these arrays, for the completions of `episodes/step_000012.jsonl` one after the
-other (F tokens in all, N completions, m groups, Q tokens of prompts):
+`out/NAME/tokens/step_000012.npz` has these arrays, for the completions of
+`episodes/step_000012.jsonl` one after the other (F tokens in all, N completions, m groups, Q tokens
+of prompts):
 
     token_ids    (F,)  uint16 or uint32      lengths         (N,)  tokens of each completion
     log_probs    (F,)  of the sampler        trained         (N,)  whether it was part of the update
     entropy      (F,)  nats                  prompt_ids      (Q,)  one prompt for each group
     change       (F,)  nats                  prompt_lengths  (m,)
-    advantages   (F,)  only with vineppo: otherwise a completion's tokens share the one in its row of the jsonl
+    advantages   (F,)  only with vineppo: otherwise a completion's tokens share that of its row
 
-`change` is a token's log-prob after the step's update minus before. Floats are float16; NaN means not computed.
+`change` is a token's log-prob after the step's update minus before. Floats are float16; NaN means
+not computed.
 `out/NAME/vocabulary.json` has the bytes of every token, so that a report needs no tokenizer.
 """
 

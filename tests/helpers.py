@@ -17,7 +17,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import countdown_rewards
 import nano_r1 as r1
-from plumbing.evaluation import UpdateMeters
+from plumbing.evaluation import combine
 from plumbing.sampler import Completion
 from plumbing.tasks import Reward
 
@@ -125,7 +125,7 @@ def script_commands(script, *arguments, folder, **env):
 
 def config(**changes):
     """Settings under which the loss is the plain policy gradient's mean over the step's tokens, unless changed."""
-    plain = {"loss_type": "reinforce_with_baseline", "loss_agg_mode": "token-mean", "kl_coef": 0.0}
+    plain = {"kl_coef": 0.0}
     return r1.Config(**{**plain, "learning_rate": 1e-2, "zero_stage": 2, "micro_batch_tokens": 60, **changes})
 
 
@@ -151,28 +151,12 @@ def make_episodes(count=12, seed=0):
         advantage = 0.0 if i % 4 == 0 else float(torch.randn(1, generator=g))
         reward = Reward(float(i % 3), 0.0, 0.0, "")
         episodes.append(r1.Episode({}, draw(3 + i % 3), completion, "", reward, advantage))
+        episodes[-1].per_token |= {"advantages": [advantage] * length}
     return episodes
 
 
 def update(engine, episodes, config, reference=None):
-    """Steps 5 to 7 of `main`, line by line, and what was measured; test_update.py compares it with `main`."""
+    """Steps 5 to 7 of `main`, and what was measured."""
     if reference is not None:
         r1.add_log_probs(reference, episodes, "ref_log_probs", config)
-    if config.epochs * config.minibatches > 1:
-        r1.add_log_probs(engine, episodes, "old_log_probs", config)
-    meters = UpdateMeters()
-    for part in r1.minibatches(episodes, config):
-        denominator = r1.loss_denominator(part, config)
-        for some in r1.micro_batches(r1.drop_without_gradient(part, config), config):
-            batch = r1.collate(some, engine.device)
-            out = r1.get_response_log_probs(
-                engine, batch["input_ids"], batch["labels"], True, config.temperature, batch["response_mask"],
-                entropy_gradient=config.entropy_coef > 0,
-            )  # fmt: skip
-            batch.setdefault("old_log_probs", out["log_probs"].detach())
-            loss, stats = r1.grpo_loss(out["log_probs"], out["token_entropy"], batch, denominator, config)
-            engine.backward(loss if loss.isfinite() else loss * torch.nan)
-            meters.add_micro_batch(loss, stats, some, out, batch)
-        engine.step()
-        meters.add_optimizer_step(float(engine.get_global_grad_norm()))
-    return meters.reduce()
+    return combine(r1.update(engine, episodes, config, config.learning_rate))

@@ -1,19 +1,20 @@
 """The record of single tokens: it says what sampler and update did, whatever the settings."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import main, rows_of, train
+from helpers import rows_of, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from plumbing.arithmetic import written_sums
-from plumbing.settings import UserError
+import variants
+from nano_r1 import Config
 from plumbing.token_record import load_tokens, tokens_every, vocabulary
 
 SHORT = {"prompts_per_step": 4, "group_size": 4, "max_tokens": 40, "eval_problems": 9, "learning_rate": 1e-3}
-HARD = {"epochs": 2, "minibatches": 2, "max_num_gen_batches": 3, "kl_coef": 0.0, "group_size": 2, "zero_stage": 3}
+HARD = {"epochs": 2, "minibatches": 2, "max_num_gen_batches": 3, "kl_coef": 0.0, "group_size": 2}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +26,9 @@ def plain(tmp_path_factory):
 @pytest.fixture(scope="module")
 def hard(tmp_path_factory):
     """The same with several optimizer steps on a batch, dynamic sampling, and completions that are not scored."""
-    settings = {**SHORT, **HARD, "steps": 2, "warmup_steps": 0, "save_every": 1}
-    return train(tmp_path_factory.mktemp("tokens"), "hard", **settings)[0]
+    settings = {**SHORT, **HARD, "zero_stage": 3, "steps": 2, "warmup_steps": 0, "save_every": 1}
+    settings |= {"out": str(tmp_path_factory.mktemp("tokens")), "name": "hard", "record_tokens_every": 1}
+    return Path(variants.main(variants.Config(**settings)))
 
 
 def log_probs_and_entropies(path, step, prompt, ids):
@@ -92,7 +94,7 @@ def test_tokens_are_the_text_and_vocabulary_bytes_are_its_bytes(plain):
 @pytest.mark.parametrize("text", ["naïve 🙂 ∑", "\u202eright to left", "a\n\tb", "</script>"])
 def test_any_text_is_the_bytes_of_its_tokens(text):
     tokenizer = AutoTokenizer.from_pretrained("models/nano-base")
-    known = json.loads(vocabulary(tokenizer))["tokens"]
+    known = vocabulary(tokenizer)["tokens"]
     ids = tokenizer.encode(text, add_special_tokens=False)
     assert b"".join(known[i].encode("latin-1") for i in ids).decode() == text
 
@@ -109,14 +111,10 @@ def test_large_models_are_recorded_only_if_asked_for(tmp_path):
         def parameters(self):
             return [torch.empty(self.size, device="meta")]
 
-    from nano_r1 import Config
-
     policy = Policy()
     for policy.size, every in ((1_000_000, 4), (500_000_000, 0)):
         assert tokens_every(Config(), policy) == every
         assert tokens_every(Config(record_tokens_every=3), policy) == 3
-    with pytest.raises(UserError, match="--record_tokens_every -1: it must be not negative"):
-        Config(record_tokens_every=-1)
 
 
 def test_recording_tokens_changes_nothing_in_training(plain, tmp_path):
@@ -128,24 +126,11 @@ def test_recording_tokens_changes_nothing_in_training(plain, tmp_path):
 
 
 def test_with_vineppo_each_token_has_its_own_advantage_and_other_steps_are_not_recorded(tmp_path):
-    settings = {"credit": "vineppo", "vine_samples": 1, "vine_segments": 2, "steps": 2, "record_tokens_every": 2}
-    path, _ = main(out=str(tmp_path), name="v", **{**SHORT, **settings}, eval_every=0, save_every=0, report=False)
+    settings = {**SHORT, "vine_samples": 1, "vine_segments": 2, "steps": 2, "record_tokens_every": 2}
+    settings |= {"eval_every": 0, "save_every": 0, "report": False, "out": str(tmp_path), "name": "v"}
+    path = Path(variants.main(variants.Config(credit="vineppo", **settings)))
     assert [file.name for file in (path / "tokens").iterdir()] == ["step_000001.npz"]
     assert not (path / "report.html").exists()
     arrays, _, ids, parts = completions(path, 1, 4)
     assert arrays["advantages"].shape == arrays["log_probs"].shape and np.isfinite(arrays["advantages"]).all()
     assert any(len(set(arrays["advantages"][part].tolist())) > 1 for part in parts)
-
-
-@pytest.mark.parametrize(
-    ["text", "sums"],
-    [
-        ("36-19=17-7=10+55=66 yes", [("36-19=17", True), ("17-7=10", True), ("10+55=66", False)]),
-        ("92-4=88,90-88=3", [("92-4=88", True), ("90-88=3", False)]),
-        ("1+2+3=6, (1+2)*3=9, - 3 + 4 = 8", []),  # the ends of longer expressions, a bullet
-        ("7/2=3.5, 1.5+2=3.5, 1,000+500=1,500", []),  # no whole numbers
-        ("6/4=3/2, 6/3=4/2, 8/0=1", [("6/4=3", True), ("6/3=4", True), ("8/0=1", False)]),
-    ],
-)
-def test_written_sums_are_right_or_wrong_or_not_judged(text, sums):
-    assert [(text[s.start : s.end], s.correct) for s in written_sums(text)] == sums
