@@ -66,12 +66,11 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
             tensors |= {f"{i}.{key}": own_cpu_tensor(t.detach()) for key, t in state.items()}
         save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
         dist.barrier()
-    if first:
-        until_now = [old for at, old in numbered(directory).items() if at <= step]
-        for old in until_now[: -config.keep_checkpoints]:
-            half = os.path.join(directory, f".{os.path.basename(old)}.tmp")
-            os.rename(old, half)  # hidden first: one that is half deleted must not be used
-            remove(half)
+    until_now = [old for at, old in numbered(directory).items() if at <= step]
+    for old in until_now[: -config.keep_checkpoints] if first else ():
+        half = os.path.join(directory, f".{os.path.basename(old)}.tmp")
+        os.rename(old, half)  # hidden first: one that is half deleted must not be used
+        remove(half)
     dist.barrier()
 
 

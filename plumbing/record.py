@@ -18,7 +18,7 @@ import torch.distributed as dist
 from plumbing import console, curves, report, token_record
 from plumbing.evaluation import measure_step
 from plumbing.files import atomic_write, numbered, read_rows, remove, write_text, writing
-from plumbing.processes import broadcast, gather_object, shutdown_hooks
+from plumbing.processes import all_gather_object, broadcast, shutdown_hooks
 from plumbing.settings import UserError
 from plumbing.timing import take_seconds
 
@@ -90,7 +90,9 @@ class RunLog:
         self.print(f"Resuming after step {step}{again}.\n")
         if not self.first:
             return
-        self.records = [r for r in read_rows(self.metrics_file) if step and r.get("step", step + 1) <= step]
+        self.records = [
+            r for r in read_rows(self.metrics_file) if step and r.get("step", step + 1) <= step
+        ]
         lines = "".join(json.dumps(record) + "\n" for record in self.records)
         write_text(self.metrics_file, lines)
         for folder in ("", "episodes", "held_out", "tokens", "checkpoints"):
@@ -161,13 +163,13 @@ class RunLog:
             }
             more = {"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)}
             rows.append(json.dumps({**row, **(more if token_ids else {})}) + "\n")
-        parts = gather_object("".join(rows))
+        parts = all_gather_object("".join(rows))
         if self.first:
             write_text(os.path.join(self.path, f"{name}.jsonl"), "".join(parts))
 
     def save_tokens(self, name, episodes):
         """Every process's tokens, in one file; plumbing/token_record.py says what is in it."""
-        parts = gather_object(token_record.token_arrays(episodes, self.config))
+        parts = all_gather_object(token_record.token_arrays(episodes, self.config))
         if self.first:
             with atomic_write(os.path.join(self.path, name)) as hidden, open(hidden, "wb") as file:
                 np.savez_compressed(file, **token_record.join(parts))

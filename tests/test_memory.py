@@ -28,7 +28,9 @@ import gpu
 
 def shape(size, **changes):
     """The config of a Qwen2.5 model of that size."""
-    return Qwen2Config(**{**dict(zip(gpu.SIZES, gpu.SHAPES[size])), "tie_word_embeddings": True, **changes})
+    return Qwen2Config(
+        **{**dict(zip(gpu.SIZES, gpu.SHAPES[size])), "tie_word_embeddings": True, **changes}
+    )
 
 
 class Kept:
@@ -61,7 +63,9 @@ def kept(size, dtype, layers, checkpointing, tokens=64):
         model.enable_input_require_grads()
     measured = Kept(model)
     with torch.autograd.graph.saved_tensors_hooks(measured.pack, lambda tensor: tensor):
-        hidden = model.model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False).last_hidden_state
+        hidden = model.model(
+            torch.zeros(1, tokens, dtype=torch.long), use_cache=False
+        ).last_hidden_state
     del hidden
     return measured.bytes, model
 
@@ -90,17 +94,27 @@ def test_the_plan_counts_weights_gradients_and_adamw(monkeypatch):
     assert plan["rollout"] == {"KV cache": 512 * 100 * 2 * 2 * 8 * 4, "logits": 24 * 512 * 50}
     # 100 tokens: 2 layers of two norms of 12 x 16, 8 x 24 of attention, 16 x 32 of the MLP, and the last norm
     layers = 100 * (2 * (2 * 12 * 16 + 8 * 24 + 16 * 32) + 12 * 16)
-    assert plan["update"] == {"gradients": 4 * count, "activations": layers, "logits": 16 * 100 * 50 + 2 * 50 * 16 * 4}
+    assert plan["update"] == {
+        "gradients": 4 * count,
+        "activations": layers,
+        "logits": 16 * 100 * 50 + 2 * 50 * 16 * 4,
+    }
     assert memory_plan(model, config(offload=True), 100)["always"]["AdamW"] == 0
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     plan = memory_plan(model, config(dtype="bfloat16", zero_stage=3, kl_coef=0.1), 100)
-    parts = {"weights": count, "reference": 2 * count, "sampler's copy": 2 * count, "AdamW": 6 * count}
+    parts = {
+        "weights": count,
+        "reference": 2 * count,
+        "sampler's copy": 2 * count,
+        "AdamW": 6 * count,
+    }
     assert known(plan["always"]) == parts and plan["update"]["gradients"] == 2 * count
 
 
 def test_an_evaluation_alone_needs_neither_gradients_nor_a_reference():
-    plan = memory_plan(tiny_model(), r1.Config(eval_only=True, eval_problems=4, eval_samples=8), 100)
+    plan = memory_plan(
+        tiny_model(), r1.Config(eval_only=True, eval_problems=4, eval_samples=8), 100
+    )
     assert set(plan["always"]) == {"weights"} and plan["update"] == {}
     assert plan["rollout"]["logits"] == 24 * 32 * 50
 
@@ -108,7 +122,9 @@ def test_an_evaluation_alone_needs_neither_gradients_nor_a_reference():
 def test_a_plan_that_exceeds_the_card_says_what_to_change():
     said = memory.describe_memory(tiny_model(), config(micro_batch_tokens=10**7), 100, card=2 * GIB)
     assert "WARNING" in said and "--micro_batch_tokens (now 10000000)" in said
-    said = memory.describe_memory(tiny_model(), config(vllm_gpu_memory_utilization=0.1), 100, card=2 * GIB)
+    said = memory.describe_memory(
+        tiny_model(), config(vllm_gpu_memory_utilization=0.1), 100, card=2 * GIB
+    )
     assert "WARNING" in said and "--vllm_gpu_memory_utilization" in said
 
 
@@ -117,11 +133,15 @@ def test_a_plan_that_exceeds_the_card_says_what_to_change():
 
 def allocated(function, folder):
     """(what `function` returns, bytes given out by torch's allocator after it, most during it), since the first call."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         result = function()
     profile.export_chrome_trace(str(folder / "trace.json"))
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-    totals = [event["args"]["Total Allocated"] for event in events if event.get("name") == "[memory]"]
+    totals = [
+        event["args"]["Total Allocated"] for event in events if event.get("name") == "[memory]"
+    ]
     return result, totals[-1], max(totals)
 
 
@@ -130,14 +150,21 @@ def test_an_update_in_bfloat16_takes_the_memory_that_the_plan_says(monkeypatch, 
     init_distributed()
     monkeypatch.setattr("plumbing.models.BUCKET", 1000)
     c = config(dtype="bfloat16", micro_batch_tokens=4)
-    sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 4}
+    sizes = {
+        "hidden_size": 256,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
     small = shape("0.5B", **sizes, vocab_size=512)
 
     def start():
         return r1.make_engine(AutoModelForCausalLM.from_config(small, dtype=torch.bfloat16), c)
 
     def micro_batch():
-        engine.backward(engine(torch.ones(1, 4, dtype=torch.long)).logits.float().logsumexp(-1).sum())
+        engine.backward(
+            engine(torch.ones(1, 4, dtype=torch.long)).logits.float().logsumexp(-1).sum()
+        )
 
     _, before, _ = allocated(lambda: torch.empty(1), tmp_path)
     engine, *_ = allocated(start, tmp_path)
@@ -174,7 +201,9 @@ CARD = re.compile(r"One GPU with (\d+) GB")
 
 def card_of(script):
     """GB of the card that a script names in its first lines; None if it needs no GPU."""
-    text = " ".join(line.strip("# ") for line in Path(ROOT, "runs", script).read_text().splitlines())
+    text = " ".join(
+        line.strip("# ") for line in Path(ROOT, "runs", script).read_text().splitlines()
+    )
     found = CARD.search(text)
     return found and int(found[1])
 

@@ -10,7 +10,18 @@ import types
 
 import pytest
 import torch.distributed as dist
-from helpers import ROOT, SMALL, TWO_PROCESSES, flags, free_port, records, run, start, train, wait_for
+from helpers import (
+    ROOT,
+    SMALL,
+    TWO_PROCESSES,
+    flags,
+    free_port,
+    records,
+    run,
+    start,
+    train,
+    wait_for,
+)
 
 from plumbing import processes
 from plumbing.settings import UserError
@@ -36,7 +47,11 @@ def assert_same(one, two):
 def test_the_deepspeed_launcher_starts_them_too(one, tmp_path):
     here = os.path.dirname(sys.executable)
     launcher = [os.path.join(here, "deepspeed"), "--num_gpus", "2", "--master_port", free_port()]
-    env = {"DS_ACCELERATOR": "cpu", "LOCAL_SIZE": "2", "PATH": here + os.pathsep + os.environ["PATH"]}
+    env = {
+        "DS_ACCELERATOR": "cpu",
+        "LOCAL_SIZE": "2",
+        "PATH": here + os.pathsep + os.environ["PATH"],
+    }
     done = run(*flags(out=tmp_path, name="d", **SETTINGS), launcher=launcher, env=env)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert_same(one, records(tmp_path / "d"))
@@ -101,11 +116,19 @@ def test_a_mistake_of_one_process_ends_both_with_its_sentence(tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "metrics.jsonl").symlink_to("/dev/full")
     done = run(*flags(out=tmp_path, name="m", **SMALL), launcher=TWO_PROCESSES)
-    assert done.returncode != 0 and "metrics.jsonl could not be written: No space left on device." in done.stderr
+    assert (
+        done.returncode != 0
+        and "metrics.jsonl could not be written: No space left on device." in done.stderr
+    )
 
 
-def test_two_processes_save_when_asked_to_leave_and_go_on_and_when_one_dies_all_exit_soon_and_say_why(tmp_path):
-    process = start(*flags(out=tmp_path, name="s", **{**SMALL, "steps": 500, "save_every": 0}), launcher=TWO_PROCESSES)
+def test_two_processes_save_when_asked_to_leave_and_go_on_and_when_one_dies_all_exit_soon_and_say_why(
+    tmp_path,
+):
+    process = start(
+        *flags(out=tmp_path, name="s", **{**SMALL, "steps": 500, "save_every": 0}),
+        launcher=TWO_PROCESSES,
+    )
     wait_for(process, "step    1/500")
     process.send_signal(signal.SIGTERM)  # torchrun passes it on
     process.communicate(timeout=300)

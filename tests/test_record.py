@@ -63,7 +63,9 @@ def garbage(path):
 
 
 def backup(path):
-    shutil.copytree(path / "checkpoints" / "step_000002", path / "checkpoints" / "step_000009_backup")
+    shutil.copytree(
+        path / "checkpoints" / "step_000002", path / "checkpoints" / "step_000009_backup"
+    )
 
 
 HARMS = [garbage, backup, lambda path: os.remove(path / "metrics.jsonl")]

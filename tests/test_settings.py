@@ -21,7 +21,10 @@ def parse(*argv):
     "argv, settings",
     [
         ("", {}),
-        ("--steps 7 --learning_rate 1e-5 --offload", {"steps": 7, "learning_rate": 1e-5, "offload": True}),
+        (
+            "--steps 7 --learning_rate 1e-5 --offload",
+            {"steps": 7, "learning_rate": 1e-5, "offload": True},
+        ),
         ("--local_rank=1 --steps 7", {"steps": 7}),  # the deepspeed launcher's
         ("--record-tokens-every 3 --no-report", {"record_tokens_every": 3, "report": False}),
     ],
@@ -40,7 +43,9 @@ def test_help_lists_every_setting_with_its_comment_and_answers_at_once():
     assert "adapters 1e-5" in said  # a comment
 
 
-@pytest.mark.parametrize("argv", ["--no_such_flag 3", "--steps many", "--zero_stage 4", "--rollout sglang"])
+@pytest.mark.parametrize(
+    "argv", ["--no_such_flag 3", "--steps many", "--zero_stage 4", "--rollout sglang"]
+)
 def test_a_flag_that_cannot_be_read_is_named(argv, capsys):
     with pytest.raises(SystemExit) as caught:
         parse(*argv.split())
@@ -127,7 +132,11 @@ def test_main_with_something_else_than_a_config_is_one_sentence(given):
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(settings, named, tmp_path):
     with pytest.raises(UserError) as caught:
-        train(settings.get("out", tmp_path / "out"), "a", **{k: v for k, v in settings.items() if k != "out"})
+        train(
+            settings.get("out", tmp_path / "out"),
+            "a",
+            **{k: v for k, v in settings.items() if k != "out"},
+        )
     assert named in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -171,7 +180,9 @@ def test_resume_gives_a_setting_that_an_older_config_lacks_its_default(tmp_path)
     assert parse("--resume", tmp_path, "--cliprange", "0.2").cliprange == 0.2
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", "3", '{"no_such_setting": 1}', '{"steps": "9"}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[1]", "3", '{"no_such_setting": 1}', '{"steps": "9"}']
+)
 def test_resume_with_an_unreadable_config_is_refused(content, tmp_path):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError):
