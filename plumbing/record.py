@@ -6,6 +6,7 @@ curves.png, checkpoints/, and at the end model/ and report.html; of --eval_only,
 and episodes/.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -76,7 +77,8 @@ class RunLog:
             self.tokens_every = token_record.tokens_every(self.config, policy)
         if self.tokens_every and self.first:
             vocabulary = token_record.vocabulary(task.tokenizer)
-            write_text(os.path.join(self.path, "vocabulary.json"), json.dumps(vocabulary))
+            text = json.dumps(vocabulary, ensure_ascii=False)
+            write_text(os.path.join(self.path, "vocabulary.json"), text)
         self.print(console.header(self.config, policy, task, data) + f"\nrecord: {self.path}")
 
     def start_tuning(self, examples, left_out, task, problems):
@@ -88,6 +90,7 @@ class RunLog:
         """Delete what was recorded after `step`, since those steps run again; at 0 all."""
         again = "" if step else ": there is no checkpoint yet; the same seed gives the same steps"
         self.print(f"Resuming after step {step}{again}.\n")
+        take_seconds()  # of a run before, in the same notebook
         if not self.first:
             return
         self.records = [
@@ -115,7 +118,8 @@ class RunLog:
 
     def print(self, text):
         if self.first:
-            print(text, flush=True)
+            with contextlib.suppress(OSError):  # the terminal is gone: the run goes on
+                print(text, flush=True)
 
     # ---- Of a step
 
@@ -231,4 +235,4 @@ def start_wandb(config, path):
     if config.wandb == "online" and not wandb.login(prompt=False):
         raise UserError("--wandb online needs `wandb login` first; --wandb offline no account.")
     settings = {"mode": config.wandb, "dir": path, "config": dataclasses.asdict(config)}
-    return wandb.init(project="nano_r1", name=os.path.basename(path), **settings)
+    return wandb.init(project="nano_r1", name=os.path.basename(os.path.normpath(path)), **settings)

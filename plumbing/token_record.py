@@ -19,7 +19,6 @@ import re
 
 import numpy as np
 import torch
-from transformers.convert_slow_tokenizer import bytes_to_unicode  # byte-level BPE's letters
 
 LARGEST = 100e6  # parameters of a model whose tokens are recorded unless the settings say otherwise
 
@@ -90,6 +89,8 @@ def vocabulary(tokenizer):
     A token's bytes stand there as a text of the characters U+0000 to U+00FF: a character may be
     split over tokens.
     """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # slow to import
+
     backend = getattr(tokenizer, "backend_tokenizer", None)
     byte_level = "ByteLevel" in repr(getattr(backend, "decoder", None))
     byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}

@@ -1,6 +1,5 @@
 """Mistakes that can be known without torch: one sentence at once, the same from `main`; how a run ends."""
 
-import json
 import os
 import subprocess
 import sys
