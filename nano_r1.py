@@ -212,7 +212,8 @@ def grpo_loss(log_probs, batch, completions, config):
     # rho_it = pi(o_it) / pi_old(o_it)
     ratio = torch.exp(log_probs - batch["old_log_probs"])  # (B, T)
     # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
-    low, high = 1 - config.cliprange, 1 + config.cliprange
+    low = 1 - config.cliprange
+    high = 1 + config.cliprange
     loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)  # (B, T)
     stats = {"clip_ratio/low": (ratio < low) & (advantages < 0)}  # tokens that the clip froze
     stats["clip_ratio/high"] = (ratio > high) & (advantages > 0)
@@ -423,7 +424,7 @@ class Episode:
 
 
 def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. Each step has one draw, with number 0."""
+    """Steps 1 to 3: a batch of rewarded episodes. A step has one draw, of number 0."""
     label = f"step {step}, {draw}"
     # 1. Draw m prompts. Every random choice derives from the seed and its place in the run.
     numbers = random.Random(derive_seed(config.seed, label, "questions"))
@@ -457,7 +458,14 @@ def sample_and_reward(sampler, problems, task, config, label, n, temperature):
 
 
 def collate(episodes, device):
-    """Episodes -> a dict of tensors (B, T): input_ids, labels, response_mask, all of per_token."""
+    """Episodes -> a dict of tensors (B, T): input_ids, labels, response_mask, all of per_token.
+
+    For the prompt 7 8 9 and the completion 5 2:
+
+        input_ids      7 8 9 5
+        labels         8 9 5 2     what follows each of them
+        response_mask  0 0 1 1     where that was written by the model
+    """
     rows = [e.prompt_ids + e.completion.token_ids for e in episodes]
     width = max(len(row) for row in rows)
     # Padding may be any token: it is on the right, where with causal attention nobody sees it.
@@ -486,7 +494,10 @@ def add_log_probs(model, episodes, name, config):
 
 
 def update(engine, episodes, config, lr, loss_function=grpo_loss, score=score_tokens):
-    """Steps 6 and 7: one AdamW step on the loss of all episodes. Returns its metrics."""
+    """Steps 6 and 7: one AdamW step on the loss of all episodes. Returns its metrics.
+
+    Another `loss_function` or `score` makes one of GRPO's relatives (variants.py).
+    """
     batches = []
     for rows in micro_batches(episodes, config, with_gradient=True):
         batch = collate(rows, engine.device)  # tensors (B, T)
