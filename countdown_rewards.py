@@ -18,12 +18,14 @@ and no text, however long or hostile, takes more than time linear in its length.
 """
 
 import collections
+import functools
+import itertools
 import random
 import re
 import zlib
 from fractions import Fraction
 
-from plumbing.arithmetic import calculate, tokenize, value_of
+from plumbing.arithmetic import calculate, is_expression, tokenize, value_of
 from plumbing.data import read_problems, whole_number, whole_numbers
 from plumbing.tasks import MAX_ANSWER, Prompt, format_reward, last_answer, make_reward, render, strip_end
 
@@ -31,6 +33,32 @@ from plumbing.tasks import MAX_ANSWER, Prompt, format_reward, last_answer, make_
 
 HUB_DATASET = "Jiayi-Pan/Countdown-Tasks-3to4"  # 490,364 problems; TinyZero's and nano-aha-moment's training set
 BUILT_IN = {"train": 16_384, "test": 512}  # sizes of the generated splits
+
+
+def reachable(nums, operators="+-*/"):
+    """The set of integers that expressions over `nums` (all of them, each once) can reach.
+
+    An expression's last operation joins two parts that share the numbers between them. Only
+    intermediate values that are whole and not negative are followed: all 1,024 real problems we
+    looked at are solvable that way.
+    """
+    return set(_reached(tuple(sorted(nums)), operators))
+
+
+@functools.lru_cache(maxsize=10_000)
+def _reached(nums, operators):
+    if len(nums) == 1:
+        return frozenset(nums)
+    reached = set()
+    positions = range(len(nums))
+    for size in range(1, len(nums) // 2 + 1):
+        for chosen in itertools.combinations(positions, size):
+            part = tuple(nums[i] for i in chosen)
+            rest = tuple(nums[i] for i in positions if i not in chosen)
+            for a in _reached(part, operators):
+                for b in _reached(rest, operators):
+                    reached |= _results(a, b, operators)
+    return frozenset(reached)
 
 
 def _results(a, b, operators):
@@ -43,24 +71,6 @@ def _results(a, b, operators):
     if "/" in operators and a and b % a == 0:
         values.add(b // a)
     return values
-
-
-def reachable(nums, operators="+-*/"):
-    """The set of integers that expressions over `nums` (all of them, each once) can reach with these operators.
-
-    An expression's last operation joins two parts that share the numbers between them. Only whole-number intermediate
-    values are followed: all 1,024 real problems we looked at are solvable that way.
-    """
-    reached = {1 << i: {n} for i, n in enumerate(nums)}  # some of the numbers, as bits: what these can reach
-    for some in range(1, 1 << len(nums)):
-        reached.setdefault(some, set())
-        part = (some - 1) & some
-        while part > some ^ part:  # each way to share them out, once
-            for a in reached[part]:
-                for b in reached[some ^ part]:
-                    reached[some] |= _results(a, b, operators)
-            part = (part - 1) & some
-    return reached[some]
 
 
 def problem_key(problem):
@@ -107,7 +117,10 @@ def load_problems(split, source=None, seed=0):
     if source is None:  # the test problems are the same 512 for every seed, so that runs can be compared
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
     columns = ("nums|numbers", "target")
-    return read_problems(split, source, seed, columns, _problem, {"path": HUB_DATASET}, hub_has_test=False)
+    hub = {"path": HUB_DATASET}
+    return read_problems(
+        split, source, seed, columns, _problem, hub, hub_has_test=False, key=problem_key
+    )
 
 
 def _problem(row):
@@ -169,29 +182,30 @@ def subgroups(problem):
 
 # ---- The reward
 
-EXPRESSION = re.compile(r"(?=[^0-9]*[0-9])[0-9+\-*/().\s]+")
-EQUATION = re.compile(rf"{EXPRESSION.pattern}(?:=\s*-?[0-9./]+\s*)?")
-VALUE = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{1,12}|/[1-9][0-9]{0,11})?")
-NUMBER = r"\(?(?P<{}>-?[0-9]{{1,12}}(?:\.[0-9]{{1,12}})?)\)?"
-LEFT, RIGHT, RESULT = map(NUMBER.format, ("left", "right", "result"))
-STEP = re.compile(rf"(?:Step\s*[0-9]+\s*:)?\s*{LEFT}\s*(?P<symbol>[-+*/])\s*{RIGHT}\s*=\s*{RESULT}\.?")
+DECIMAL = r"-?[0-9]{1,12}(?:\.[0-9]{1,12})?"
+# Step 1: 1 + 2 = 3, where each number may stand in parentheses.
+STEP = re.compile(
+    rf"(?:Step\s*[0-9]+\s*:)?\s*\(?(?P<left>{DECIMAL})\)?\s*(?P<symbol>[-+*/])"
+    rf"\s*\(?(?P<right>{DECIMAL})\)?\s*=\s*\(?(?P<result>{DECIMAL})\)?\.?"
+)
+VALUE = re.compile(rf"{DECIMAL}|-?[0-9]{{1,12}}/[1-9][0-9]{{0,11}}")  # right of an equation's =
 
 
 def reward(completion, problem, style="short"):
-    """Score one completion of `format_prompt(problem, tokenizer, style)`: a `Reward`. Never raises, never hangs."""
+    """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
     prompt = PROMPTS[style]
     text = strip_end(completion)
     form = format_reward(text, prompt, lambda answer: is_well_formed(answer, prompt))
     try:
         value = answer_value(last_answer(text, prompt), problem, prompt)
-        right, why = value == problem["target"], f"equals {value}, not {problem['target']}"
     except ValueError as error:
-        right, why = False, str(error)
-    return make_reward(prompt, form, right, why)
+        return make_reward(prompt, form, False, str(error))
+    why = f"equals {value!s:.40}, not {problem['target']}"
+    return make_reward(prompt, form, value == problem["target"], why)
 
 
 def final_answer(completion, problem, style="short"):
-    """What this completion votes for in maj@k: the value of its answer as text, or None if it has no legal answer."""
+    """What this completion votes for in maj@k: the value of its answer as text, or None."""
     prompt = PROMPTS[style]
     try:
         return str(answer_value(last_answer(strip_end(completion), prompt), problem, prompt))
@@ -234,10 +248,17 @@ def lenient(completion, problem):
 
 
 def is_well_formed(answer, prompt):
-    if prompt.steps:
-        lines = step_lines(answer)
-        return bool(lines) and all(STEP.fullmatch(line) or EQUATION.fullmatch(line) for line in lines)
-    return EXPRESSION.fullmatch(answer) is not None
+    """Whether an answer block holds what the prompt asks for, right or not."""
+    if not prompt.steps:
+        return is_expression(answer)
+    lines = step_lines(answer)
+    return bool(lines) and all(STEP.fullmatch(line) or is_equation(line) for line in lines)
+
+
+def is_equation(line):
+    """Whether a line is an expression, alone or with `= number`."""
+    left, equals, right = line.partition("=")
+    return is_expression(left) and (not equals or bool(VALUE.fullmatch(right.strip(" ."))))
 
 
 def answer_value(answer, problem, prompt):
@@ -248,7 +269,8 @@ def answer_value(answer, problem, prompt):
     if len(lines) > 1 or (lines and STEP.fullmatch(lines[0])):
         return evaluate_steps(lines, problem["nums"])
     left, equals, right = answer.partition("=")
-    value, right = evaluate(left, problem["nums"]), right.strip().removesuffix(".")
+    value = evaluate(left, problem["nums"])
+    right = right.strip().removesuffix(".")
     if equals and (not VALUE.fullmatch(right) or Fraction(right) != value):
         raise ValueError(f"{right[:20]!r} is not what the left side equals: {value}")
     return value

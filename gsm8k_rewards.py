@@ -29,9 +29,9 @@ time. Measured against other people's verdicts: docs/agreement.md.
 import random
 import re
 import zlib
-from fractions import Fraction
 
 from plumbing.data import read_problems, text_column
+from plumbing.stated_number import NUMBER, PREFIX, is_bare, parse_number
 from plumbing.tasks import Prompt, format_reward, last_answer, make_reward, render, strip_end
 
 # ---- The problems
@@ -128,8 +128,16 @@ def generate_problems(split, size, seed):
     return [{"question": question, "answer": answer} for question, answer in problems.items()]
 
 
-HUB_DATASET = {"path": "openai/gsm8k", "name": "main"}  # 7,473 problems to train on, 1,319 to test on
+HUB_DATASET = {
+    "path": "openai/gsm8k",
+    "name": "main",
+}  # 7,473 problems to train on, 1,319 to test on
 MAX_TEXT = 100_000  # characters in the question or the answer of a row; the longest of 3,319 real ones has 1,228
+
+
+def problem_key(problem):
+    """What makes two problems the same: the question, whatever its spacing and case."""
+    return " ".join(problem["question"].lower().split())
 
 
 def load_problems(split, source=None, seed=0):
@@ -138,26 +146,34 @@ def load_problems(split, source=None, seed=0):
     source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else a file's path.
     What is wrong with a source is a ValueError, one sentence; `split` and `seed` are any task's (docs/own_task.md).
     """
-    if source is None:  # the test problems are the same 512 for every seed, so that runs can be compared
+    if (
+        source is None
+    ):  # the test problems are the same 512 for every seed, so that runs can be compared
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
-    return read_problems(split, source, seed, ("question", "answer"), _problem, HUB_DATASET)
+    columns = ("question", "answer")
+    return read_problems(split, source, seed, columns, _problem, HUB_DATASET, key=problem_key)
 
 
 def _problem(row):
     """The two columns; ValueError if they are not what they should be."""
+    answer = row["answer"]
+    if isinstance(answer, (int, float)) and not isinstance(answer, bool):
+        row = {**row, "answer": str(answer)}
     problem = {name: text_column(row, name, MAX_TEXT) for name in ("question", "answer")}
     gold(problem)
     return problem
 
 
 def gold(problem):
-    """The number after the last `####` of the worked answer, as a Fraction; ValueError if there is none."""
-    _, marker, number = problem["answer"].rpartition("####")
+    """The number after the last `####` of the answer, or all of it, as a Fraction; else ValueError."""
+    answer = problem["answer"]
+    number = answer.rpartition("####")[2]
     try:
-        return parse_number(number if marker else "")
+        return parse_number(number)
     except ValueError:
-        got = f"{problem['answer'][-60:]!r:.80}"
-        raise ValueError(f"expected an answer that ends in #### and a number, got {got}") from None
+        got = f"{answer[-60:]!r:.80}"
+        expected = "expected an answer that ends in #### and a number, or is a number"
+        raise ValueError(f"{expected}, got {got}") from None
 
 
 # ---- The prompt
@@ -184,48 +200,26 @@ def format_prompt(problem, tokenizer, style="short"):
 def subgroups(problem):
     """The evaluation subgroup of a problem: how many steps its worked answer takes (GSM8K marks each: <<3+4=7>>)."""
     steps = problem["answer"].count("<<")
-    return [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
+    return (
+        [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
+    )
 
 
 # ---- The reward
 
-MAX_ANSWER = 200  # characters; a longer answer block is not one number
-# Digits in groups of three (one kind of separator) or in one run, at most 30; then decimals or a denominator.
-NUMBER = (
-    r"(?=\.?[0-9])(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3}){1,9}|(?:\ [0-9]{3}){1,9})|[0-9]{0,30})"
-    r"(?:\.[0-9]{0,30}|\ ?/\ ?[0-9]{1,30})?(?![0-9]|[.,][0-9])"
-)
-SIGN = "[-+−–]"  # hyphen, plus, the Unicode minus, and the dash that often stands for it
-PREFIX = rf"(?:{SIGN}?(?:\\?[$€£]\ ?)?|\\?[$€£]\ ?{SIGN})"
-BARE = re.compile(rf"{SIGN}?{NUMBER}")
-ANSWER = re.compile(
-    rf"(?P<prefix>{PREFIX})(?P<number>{NUMBER})"
-    r"(?:\s*(?:\\?%|[¢€]|(?:°|\^\\circ|\^\{\\circ\})\s*[CF]?))?(?P<unit>[\s/]*[A-Za-z]{2,}(?:[\s/]+[A-Za-z]{2,}){0,2})?"
-)
-WRAPPED = re.compile(
-    r"(?s)(?:\*\*(.+)\*\*|\\boxed\{(.+)\}|\\[(\[](.+)\\[)\]]|\$(.+)\$|`(.+)`)(?P<unit>\s[A-Za-z\s/]+)?"
-)
-LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf)\{([^{}]*)\}")
-SPACES = str.maketrans("\u00a0\u2009\u202f", "   ")  # no-break, thin, narrow no-break: they group digits in print
-NOT_A_UNIT = set(  # nor their plurals
-    "and or to plus minus point negative squared cubed half halve third fourth fifth sixth eighth tenth hundredth "
-    "thousandth zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety dozen hundred thousand grand "
-    "lakh crore million billion trillion".split()
-)
-
 
 def reward(completion, problem, style="short"):
-    """Score one completion of `format_prompt(problem, tokenizer, style)`: a `Reward`. Never raises, never hangs."""
+    """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
     prompt = PROMPTS[style]
-    text, expected = strip_end(completion), gold(problem)
-    form = format_reward(text, prompt, lambda answer: BARE.fullmatch(answer.strip().translate(SPACES)))
+    text = strip_end(completion)
+    expected = gold(problem)
+    form = format_reward(text, prompt, is_bare)
     try:
         value = parse_number(last_answer(text, prompt))
-        right, why = value == expected, f"is {value!s:.40}, not {expected!s:.40}"
     except ValueError as error:
-        right, why = False, str(error)
-    return make_reward(prompt, form, right, why)
+        return make_reward(prompt, form, False, str(error))
+    why = f"is {value!s:.40}, not {expected!s:.40}"
+    return make_reward(prompt, form, value == expected, why)
 
 
 def final_answer(completion, problem, style="short"):
@@ -236,33 +230,9 @@ def final_answer(completion, problem, style="short"):
         return None
 
 
-def parse_number(text):
-    """The one number that `text` states, as a Fraction; ValueError with the reason if it is not clearly one number."""
-    text = text.strip()
-    if len(text) > MAX_ANSWER:
-        raise ValueError(f"answer longer than {MAX_ANSWER} characters")
-    shown = f"{text!r:.60}"
-    text = text.translate(SPACES).replace("{,}", ",").replace(r"\,", " ").removesuffix(".")  # LaTeX: 1{,}080, 1\,080
-    while wrapped := WRAPPED.fullmatch(text):
-        inside = next(group for group in wrapped.groups() if group).strip().removesuffix(".")
-        text = inside + (wrapped["unit"] or "").rstrip()
-    match = ANSWER.fullmatch(LATEX_TEXT.sub(r" \1 ", text).strip())
-    if not match:
-        count = len(re.findall(r"[0-9][0-9.,]*", text))
-        found = "no number" if not count else "more than one number" if count > 1 else "not a plain number"
-        raise ValueError(f"{found}: {shown}")
-    for word in re.findall("[A-Za-z]+", match["unit"] or ""):
-        if {word.lower(), word.lower().removesuffix("s")} & NOT_A_UNIT:
-            raise ValueError(f"{word!r} may change the number: {shown}")
-    try:
-        number = Fraction(re.sub("[, ]", "", match["number"]))
-    except ZeroDivisionError:
-        raise ValueError("divides by zero") from None
-    return -number if re.search("[-−–]", match["prefix"]) else number
-
-
-LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for the number
-# A sign belongs to the number unless a word, a number or a bracket stands right before it: 10-3 and (10)-3 end in 3.
+LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks
+# A minus belongs to the number unless a word, a number or a bracket stands right before it:
+# 10-3 and (10)-3 end in 3.
 IN_TEXT = rf"(?<![\w)\]])(?<![0-9][.,]){PREFIX}{NUMBER}"
 BOXED = re.compile(r"\\boxed ?\{((?:[^{}]|\{[^{}]*\}){0,200})\}")
 PLACES = (
@@ -273,11 +243,11 @@ PLACES = (
 
 
 def lenient(completion, problem):
-    """1.0 if the right number stands where a reader would look for the answer, whatever the form, else 0.0.
+    """1.0 if the right number stands where a reader would look for it, whatever the form, else 0.0.
 
-    The first of these that holds a number decides: the last answer block, the last \\boxed{}, what follows the last
-    `####`, what follows the last "answer is" or "A:", the last number of all. Beside the strict reward it tells how
-    much of a gain is format alone.
+    The first of these that holds a number decides: the last answer block, the last \\boxed{}, what
+    follows the last `####`, what follows the last "answer is" or "A:", the last number of all.
+    Beside the strict reward it tells how much of a gain is format alone.
     """
     expected = gold(problem)
     for candidate in candidates(strip_end(completion[-LENIENT_TEXT:])):
@@ -289,11 +259,14 @@ def lenient(completion, problem):
 
 
 def candidates(text):
+    """Where the answer may stand, the likeliest place first."""
     _, block, inside = text.rpartition("<answer>")
     if block:
         yield inside.partition("</answer>")[0]
     box = BOXED.match(text, max(0, text.rfind("\\boxed")))
     if box:
         yield box[1]
+        if re.search("[0-9]", box[1]):  # \boxed{\sqrt{16}} does not say 16
+            return
     for place in PLACES:
         yield from place.findall(text)[-1:]

@@ -40,10 +40,26 @@ class Reward(NamedTuple):
     why: str
 
 
-def make_reward(prompt, format, answer, why):
-    """A `Reward` from its parts, each with the prompt's weight; `why` says what is wrong where the answer is."""
-    total = prompt.weights[0] * format + prompt.weights[1] * answer
-    return Reward(total, format, float(answer), "correct" if answer else why)
+class Form(NamedTuple):
+    """How a completion keeps the form: 0, 0.5 or 1, and what is wrong with it."""
+
+    score: float
+    fault: str = ""
+
+
+def make_reward(prompt, form, answer, why):
+    """A `Reward` from its parts, each with the prompt's weight.
+
+    Args:
+        form: a `Form`, or its score alone.
+        answer: whether the answer is right; `why` says what is wrong with it.
+    """
+    form = form if isinstance(form, Form) else Form(form)
+    total = prompt.weights[0] * form.score + prompt.weights[1] * answer
+    verdict = "correct" if answer else why
+    if form.fault and form.fault not in verdict:
+        verdict = f"{verdict}; format: {form.fault}"
+    return Reward(total, form.score, float(answer), verdict)
 
 
 def render(prompt, problem, tokenizer):
@@ -81,29 +97,57 @@ def strip_end(text):
 
 
 def format_reward(text, prompt, well_formed):
-    """1.0 for thinking, then one answer block whose content is `well_formed`; 0.5 if it is not; 0.0 for anything else.
+    """The `Form` of a completion: thinking, then one answer block whose content is `well_formed`.
 
-    With the tag `think` that is `thinking </think> <answer> ... </answer>`, without `... <answer> ... </answer>`.
+    With the tag `think` that is `thinking </think> <answer> ... </answer>`, without
+    `... <answer> ... </answer>`. 0.5 if only the content is not well-formed, 0 for anything else.
     """
-    tags = ["<answer>", "</answer>"]
+    try:
+        answer = only_answer(text, prompt)
+    except ValueError as error:
+        return Form(0.0, str(error))
+    if len(answer) > MAX_ANSWER or not well_formed(answer):
+        return Form(0.5, "something else in the answer block")
+    return Form(1.0)
+
+
+def only_answer(text, prompt):
+    """What the answer block of a completion in the right form holds, else ValueError."""
     if prompt.thinking:
-        opening, closing = f"<{prompt.thinking}>", f"</{prompt.thinking}>"
-        tags += [opening, closing]
-        text = text.lstrip()
-        if text.startswith(opening):  # some models repeat the tag that the prompt has already opened
-            text = text[len(opening) :]
-        elif opening not in prompt.opening:
-            return 0.0
-        thinking, closed, rest = text.partition(closing)
-        rest = rest.strip()
-        if not closed or opening in thinking or not rest.startswith("<answer>"):
-            return 0.0
-    else:
-        rest = text[max(0, text.find("<answer>")) :]
-    answer = rest[len("<answer>") : -len("</answer>")]
-    if not (rest.startswith("<answer>") and rest.endswith("</answer>")) or any(tag in answer for tag in tags):
-        return 0.0
-    return 1.0 if len(answer) <= MAX_ANSWER and well_formed(answer) else 0.5
+        text = after_thinking(text, prompt)
+        if not text.startswith("<answer>"):
+            blocks = "text before the answer block" if "<answer>" in text else "no <answer>"
+            raise ValueError(f"{blocks} after </{prompt.thinking}>")
+    start = text.find("<answer>")
+    if start < 0:
+        raise ValueError("no <answer>")
+    inside, closed, rest = text[start + len("<answer>") :].partition("</answer>")
+    if not closed:
+        raise ValueError("no </answer>")
+    if "<answer>" in inside + rest:
+        raise ValueError("two answer blocks")
+    if rest:
+        raise ValueError("text after </answer>")
+    if prompt.thinking and re.search(f"</?{prompt.thinking}>", inside):
+        raise ValueError(f"<{prompt.thinking}> in the answer block")
+    return inside
+
+
+def after_thinking(text, prompt):
+    """What follows the closing tag of the thinking; ValueError if the thinking is not in form."""
+    opening = f"<{prompt.thinking}>"
+    closing = f"</{prompt.thinking}>"
+    text = text.lstrip()
+    if text.startswith(opening):  # some models repeat the tag that the prompt has already opened
+        text = text[len(opening) :]
+    elif opening not in prompt.opening:
+        raise ValueError(f"no {opening} at the start")
+    thinking, closed, rest = text.partition(closing)
+    if not closed:
+        raise ValueError(f"no {closing}")
+    if opening in thinking:
+        raise ValueError(f"a second {opening}")
+    return rest.strip()
 
 
 def last_answer(text, prompt):
