@@ -119,9 +119,11 @@ def subgroups(problem):
 # ---- The prompt
 
 INSTRUCTIONS = (
-    "Solve this math problem. Think step by step and explain each step before you answer. Conclude with the final "
-    "answer in the form\n\nThe final answer is $\\boxed{{answer}}$.\n\nwhere the answer is nothing but the number or "
-    "expression asked for (for a multiple choice question, the letter of your choice).\n\n"
+    "Solve this math problem. Think step by step and explain each step before you answer. "
+    "Conclude with the final answer in the form\n\n"
+    "The final answer is $\\boxed{{answer}}$.\n\n"
+    "where the answer is nothing but the number or expression asked for (for a multiple choice "
+    "question, the letter of your choice).\n\n"
 )
 PROMPTS = {
     # The question, and where to put the answer.
@@ -149,7 +151,7 @@ REWARD_THREADS = WORKERS  # completions that are compared side by side
 
 
 def reward(completion, problem, style="short"):
-    """Score one completion of `format_prompt(problem, tokenizer, style)`: a `Reward`. Never raises, never hangs."""
+    """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
     boxed = last_boxed(completion)
     if boxed is None:
         return make_reward(PROMPTS[style], 0.0, False, "no \\boxed{...}")
@@ -161,7 +163,7 @@ def reward(completion, problem, style="short"):
 
 
 def last_boxed(text):
-    """What the last `\\boxed{...}` holds; "" if it is empty or not closed within MAX_BOX, None if there is none."""
+    """What the last `\\boxed{...}` holds, "" if it is empty or not closed, None without one."""
     start = text.rfind(BOXED) + len(BOXED)
     if start < len(BOXED):
         return None
@@ -224,15 +226,15 @@ def lenient(completion, problem):
 
 
 def final_answer(completion, problem, style="short"):
-    """What this completion votes for in maj@k: the text in its last box, or None if there is none."""
+    """What this completion votes for in maj@k: the text in its last box, or None."""
     return normalize(last_boxed(completion) or "") or None
 
 
 def same_answer(vote, other, problem):
-    """Whether two votes are one: 1/2 and 0.5 are. A vote that took too long to compare is the same as itself only."""
+    """Whether two votes are one: 1/2 and 0.5 are. One that takes too long is none but itself."""
     if vote == other:
         return True
-    too_long = any(
-        equivalent(text, problem["answer"])[1].endswith(TOO_LONG) for text in (vote, other)
-    )
-    return not too_long and equivalent(vote, other)[0]
+    for text in (vote, other):
+        if equivalent(text, problem["answer"])[1].endswith(TOO_LONG):
+            return False
+    return equivalent(vote, other)[0]

@@ -1,4 +1,4 @@
-"""Expressions such as (36-19)*2 and numbers such as 1,000 or 3/4 in a text that a model has written.
+"""Expressions such as (36-19)*2 and numbers such as 1,000 in a text that a model has written.
 
 The text is taken apart and computed in exact fractions. It is never executed, and the work is
 linear in its length. What is not understood is a ValueError with the reason as a short sentence.

@@ -157,7 +157,7 @@ def read_problems(
     """The problems of one split of a file or of a hub data set: a task's `load_problems`.
 
     Args:
-        split: "train", "test", or "all" (an evaluation set: a file's rows, or the hub's test split).
+        split: "train", "test", or "all" (a file's rows, or the hub's test split).
         source, columns, hub: as for `load_rows`.
         seed: of the shuffle that picks the held-out rows of a source without a test split.
         to_problem: a row (dict) -> the problem (dict), or a ValueError that says what was expected.

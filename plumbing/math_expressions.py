@@ -14,7 +14,8 @@ from plumbing.math_reading import COMMA_OF_THOUSANDS, Unread
 
 # ---- Reading a formula
 
-RESERVED = re.compile(r"\\[a-zA-Z]+|(I|E(?=_))")  # a letter that the grammar takes for sqrt(-1), 1E5
+# A letter that the grammar takes for the square root of -1, or for the E of 1E5; or a command.
+RESERVED = re.compile(r"(?P<letter>I|E(?=_))|\\[a-zA-Z]+")
 SKIPPED = re.compile(r"['\"]|\^\s*\{?\s*(?:T|\\top)(?![a-zA-Z])")  # signs the grammar passes over
 
 
@@ -60,7 +61,7 @@ def expression(formula):
     if SKIPPED.search(formula):
         raise Unread("a sign that is not known")
     formula = COMMA_OF_THOUSANDS.sub("", formula)
-    formula = RESERVED.sub(lambda match: rf"\mathrm{{{match[1]}}}" if match[1] else match[0], formula)
+    formula = RESERVED.sub(as_name, formula)
     try:
         result = grammar()(formula)
     except Exception as error:  # the parser raises what comes to hand
@@ -72,6 +73,11 @@ def expression(formula):
     if not re.search(r"\\(?:sum|prod)", formula):  # there i counts
         result = result.xreplace({sympy.Symbol("i"): sympy.I})
     return result
+
+
+def as_name(match):
+    """A reserved letter in a font in which it is a variable like others."""
+    return rf"\mathrm{{{match['letter']}}}" if match["letter"] else match[0]
 
 
 # ---- Comparing two

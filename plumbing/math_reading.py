@@ -30,7 +30,7 @@ class Text(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Several values: `{` or no bracket for a set, whose order does not matter, \\cup for a union."""
+    r"""Several values. The order of a set, `{` or no bracket, does not matter; \cup is a union."""
 
     left: str
     right: str

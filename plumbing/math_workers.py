@@ -1,4 +1,4 @@
-"""Asks whether two formulas are equal, in processes of its own and within a limit of time and memory.
+"""Asks whether two formulas are equal, in processes of its own, within limits of time and memory.
 
 Text from a model can keep sympy busy for years (9^{9^{9^9}}) or fill the memory; only a process can
 be ended for that. Who asks just waits, in any thread; several threads are answered side by side.

@@ -1,4 +1,4 @@
-r"""Reads the one number that an answer states, such as -7, $1,080.50, 72 degrees or \boxed{\frac{7}{2}}.
+r"""Reads the one number that an answer states: -7, $1,080.50, 72 degrees, \boxed{\frac{7}{2}}.
 
 Everything around the number must be known: an answer with a part that is not read is refused.
 """

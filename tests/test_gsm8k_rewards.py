@@ -23,6 +23,7 @@ from gsm8k_rewards import (
     solve,
     subgroups,
 )
+from plumbing.arithmetic import calculate
 from plumbing.tasks import Reward
 
 PROBLEM = {
@@ -276,7 +277,8 @@ FRAGMENTS = [
     "<", "</", "5", "57", "057", "1,080", "1,08", "1,", "1 080", "1.", ".5", "1e999", "9**9**9",
     "9" * 400, "7/0", "7/", "/14", "-", "+", "\u2212", "\u2013", "$", "\\$", "€", "%", "\\%", "°",
     "**", "`", "\\(", "\\)", "=", ",", ".", ":", "#", "\\boxed{", "\\boxed{57}", "\\boxed{57} eggs",
-    "\\[", "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####", "#### 57",
+    "\\[", "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####",
+    "#### 57",
     "\\frac", "\\frac{57}{1}", "A:", "A: ", "answer is", "Answer:", " eggs", "ab", "or", " and ",
     "５７", "٧", "²", "½", "\u00a0", "\u2009", "\u200b", "\x00", "\ud800", " ", "\n", "\t", "</s>",
     "<|endoftext|>", "<|im_end|>\n", "__import__('os')", "{question}", "%s",
@@ -367,9 +369,8 @@ def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result(genera
     for problem in generated:
         steps = re.findall(r"<<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)\n", problem["answer"])
         for left, symbol, right, result, again in steps:
-            assert {"+": int(left) + int(right), "-": int(left) - int(right),
-                    "*": int(left) * int(right), "/": Fraction(int(left), int(right))}[symbol] == int(result)  # fmt: skip
-            assert result == again and 1 <= int(result) <= 999
+            value = calculate(int(left), symbol, int(right))
+            assert value == int(result) == int(again) and 1 <= value <= 999
         assert gold(problem) == int(result)
 
 

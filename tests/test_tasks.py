@@ -51,7 +51,10 @@ TOKENIZER = Tokenizer()
 GUESS = """
 from plumbing.tasks import Prompt, Reward, render
 
-PROMPTS = {"short": Prompt("Guess {number}.", stop=("!", "?")), "plain": Prompt("{number}", chat=False)}
+PROMPTS = {
+    "short": Prompt("Guess {number}.", stop=("!", "?")),
+    "plain": Prompt("{number}", chat=False),
+}
 
 
 def load_problems(split, source=None, seed=0):
@@ -72,7 +75,7 @@ def reward(completion, problem, style="short"):
 
 @pytest.fixture
 def write_task(tmp_path, monkeypatch):
-    """Write a module `guess_rewards` and put its folder on Python's path; or one of another name."""
+    """Write a module `guess_rewards`, or of another name, into a folder on Python's path."""
     monkeypatch.syspath_prepend(tmp_path)
     written = []
 
@@ -152,7 +155,7 @@ RESULT = 'Reward(float(right), 0.0, float(right), "a guess")'
             "PROMPTS must be a dict",
         ),
         ("\n\n\ndef load_p", "\nPROMPTS = {}\n\n\ndef load_p", "PROMPTS must be a dict"),
-        ('{"short"', '{"long"', "--prompt short"),
+        ('"short": Prompt', '"long": Prompt', "--prompt short"),
         ('("!", "?")', '"!"', "`stop`"),
         ("Guess {number}.", "Guess {nummer}.", "nummer"),
         ("Guess {number}.", "Guess \\\\boxed{}.", "a brace that is meant is written twice"),
