@@ -1,13 +1,13 @@
 """What a reader of the lessons may skip: settings, processes, checkpoints, the record of a run.
 
-Nothing of the objective and of the loop is in here, and nothing in here imports a script of the top level.
+Nothing of the objective and of the loop is in here, and nothing imports a script of the top level.
 """
 
 import os
 import warnings
 
-# Read by the libraries when they are imported. Silence start-up messages; keep vLLM in this process,
-# so that weights can be handed over.
+# Read by the libraries when they are imported. Silence start-up messages; keep vLLM in this
+# process, so that weights can be handed over.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
