@@ -20,6 +20,7 @@ import countdown_rewards
 import nano_r1 as r1
 import variants
 from plumbing.models import gathered
+from plumbing.processes import derive_seed
 from plumbing.sampler import Completion
 from plumbing.tasks import Reward
 
@@ -223,3 +224,24 @@ def formula(c, completions, count):
         modes["seq-mean-token-sum-norm"] = count * c.max_tokens
         total = total + loss / modes[c.loss_agg_mode]
     return total
+
+
+# Samplers
+
+
+def sample(sampler, prompts, n, max_tokens=40, seed=1, temperature=1.0):
+    """n completions of each prompt, each prompt with a seed of its own."""
+    seeds = [derive_seed(seed, place) for place in range(len(prompts))]
+    return sampler.generate(prompts, n, temperature, [max_tokens] * len(prompts), seeds)
+
+
+def mismatch(model, prompts, groups, temperature=1.0):
+    """Largest difference between the sampler's and the trainer's log-prob of a token."""
+    episodes = []
+    for prompt, group in zip(prompts, groups):
+        for c in group:
+            episodes.append(episode(prompt, c.token_ids, sampler_log_probs=c.logprobs))
+    batch = r1.collate(episodes, "cpu")
+    with torch.no_grad():
+        log_probs, _ = r1.get_response_log_probs(model, batch, temperature)
+    return (log_probs - batch["sampler_log_probs"]).abs().max().item()
