@@ -19,6 +19,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import countdown_rewards
 import nano_r1 as r1
 import variants
+from plumbing.evaluation import combine
 from plumbing.models import gathered
 from plumbing.processes import derive_seed
 from plumbing.sampler import Completion
@@ -174,7 +175,7 @@ def make_episodes(count=12, seed=0):
 def updated(c, episodes, model=None, update=r1.update):
     """(weights after one update, what it measured)."""
     engine = r1.make_engine(model or tiny_model(), c)
-    measured = update(engine, episodes, c, c.learning_rate).reduce()
+    measured = combine(update(engine, episodes, c, c.learning_rate))
     with gathered(engine.module):
         named = engine.module.named_parameters()
         return {name: p.detach().float().clone() for name, p in named}, measured
