@@ -159,7 +159,7 @@ def rollout(sampler, problems, task, config, step):
         if all_reduce(sum(map(has_signal, groups))) >= config.prompts_per_step:
             break
     groups = deal_out(groups, config)
-    episodes = [e for group in groups for e in group]
+    episodes = list(itertools.chain(*groups))
     if config.credit == "vineppo":
         with timed("vine"):
             add_vine_advantages(sampler, episodes[: share(config)], task, config, step)

@@ -1,22 +1,24 @@
 """What a reader of the lessons may skip: settings, processes, checkpoints, the record of a run.
 
-Nothing of the objective and of the loop is in here, and nothing in here imports a script of the top level.
+Nothing of the objective and of the loop is in here, and nothing imports a script of the top level.
 """
 
 import os
 import warnings
 
-# Read by the libraries when they are imported. Silence start-up messages; keep vLLM in this process, so that weights
-# can be handed over.
+# Read by the libraries when they are imported. Silence start-up messages; keep vLLM in this
+# process, so that weights can be handed over.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-# float32 means float32 in vLLM's Triton kernels too: on an Ampere card or newer they would round to TF32's 10 bits.
+# float32 means float32 in vLLM's Triton kernels too: on an Ampere card or newer they would round to
+# TF32's 10 bits.
 os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
-# Threads that wait for each other go to sleep ten times as soon as usual: beside a busy program one that waits awake
-# holds a core that the other may need. No sooner: on a busy virtual machine one that sleeps is slow to wake up.
-# (GNU's OpenMP, torch's on Linux.)
+# Threads that wait for each other go to sleep ten times as soon as usual: beside a busy program one
+# that waits awake holds a core that the other may need. No sooner: on a busy virtual machine one
+# that sleeps is slow to wake up. (GNU's OpenMP, torch's on Linux.)
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-warnings.filterwarnings("ignore", message="IProgress not found")  # a notebook without widgets: no bar is drawn there
+# A notebook without widgets: no bar is drawn there.
+warnings.filterwarnings("ignore", message="IProgress not found")

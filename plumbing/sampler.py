@@ -1,12 +1,12 @@
-"""The sampling loop for machines without a GPU, on top of the Hugging Face model and its KV cache.
+"""The sampling loop for machines without vLLM, on the Hugging Face model and its KV cache.
 
-Each prompt is computed once per group, finished completions leave the batch, and the cache grows in place.
+Each prompt is computed once for its group, completions that have ended leave the batch, and the
+cache grows in place.
 """
 
 import contextlib
 import copy
 import importlib.util
-import sys
 from dataclasses import dataclass
 
 import torch
@@ -14,86 +14,35 @@ from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from plumbing.decoding import can_decode, decode
-from plumbing.forks import spread_over_processes
 from plumbing.models import gathered, vocabulary_size
 
 
 @dataclass
 class Completion:
-    token_ids: list  # the end-of-sequence token included, when the model produced it
-    logprobs: list  # log-probability of each token under the distribution it was sampled from
+    token_ids: list  # the end token included, when the model produced it
+    logprobs: list  # of each token, under the distribution that it was sampled from
     finish_reason: str  # "stop": the model ended it; "length": cut off at max_tokens
 
 
 def sampler_kind(config):
-    """ "vllm" or "transformers": what `--rollout` names; `auto` takes vLLM on a GPU where it is installed."""
+    """ "vllm" or "transformers": what `--rollout` names; `auto` is vLLM on a GPU that has it."""
     if config.rollout != "auto":
         return config.rollout
-    return "vllm" if torch.cuda.is_available() and importlib.util.find_spec("vllm") else "transformers"
-
-
-class PreallocatedKVLayer(DynamicLayer):
-    """One layer's keys and values, with room for more tokens; transformers' own layer copies all at each token."""
-
-    ROOM = 64  # tokens
-    space = None  # [keys, values], (R, heads, tokens + room, head size); `keys` and `values` are views of its used part
-
-    def update(self, key_states, value_states, *args, **kwargs):
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        start = self.get_seq_length()
-        end = start + key_states.shape[-2]
-        if self.space is None or self.space[0].shape[-2] < end:
-            grown = [s.new_empty(*s.shape[:2], end + self.ROOM, s.shape[-1]) for s in (key_states, value_states)]
-            if start:
-                grown[0][:, :, :start], grown[1][:, :, :start] = self.keys, self.values
-            self.space = grown
-        self.space[0][:, :, start:end], self.space[1][:, :, start:end] = key_states, value_states
-        self.keys, self.values = (s[:, :, :end] for s in self.space)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices):
-        """Keep these rows, in place: only those are copied that change their place."""
-        moved = (indices != torch.arange(len(indices), device=indices.device)).nonzero()[:, 0]
-        for used in (self.keys, self.values):
-            used[moved] = used[indices[moved]]
-        self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
-        self.space = self.space and [s[: len(indices)] for s in self.space]
-
-    def batch_repeat_interleave(self, repeats):
-        super().batch_repeat_interleave(repeats)
-        self.space = None  # they are copies now, without room
-
-
-@contextlib.contextmanager
-def in_eval_mode(model):
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
-def most_likely(logits):
-    """The most likely token and its log-prob, greedy decoding: (R, V) -> (R, 1), (R, 1)."""
-    probabilities = torch.softmax(logits.float(), dim=-1)  # (R, V)
-    token = probabilities.argmax(dim=-1, keepdim=True)
-    return token, probabilities.gather(-1, token).log()
+    has_vllm = torch.cuda.is_available() and importlib.util.find_spec("vllm")
+    return "vllm" if has_vllm else "transformers"
 
 
 class TransformersSampler:
     """Samples with the model that is trained: nothing to sync, nothing to put to sleep.
 
-    (Under ZeRO 3 with a copy: there every forward pass is a collective, and ranks decode different numbers of steps.)
+    (Under ZeRO 3 with a copy: there every forward pass is a collective, and processes decode
+    different numbers of steps.)
     """
 
-    MAX_ROWS = 512  # completions decoded at once, by all copies of the process together
-    SMALL = 20_000_000  # parameters; the CPU's threads each decode a part of the completions, instead of all together
+    MAX_ROWS = 512  # completions decoded at once
 
     def __init__(self, model, task, stop_ids, sample_token, config):
-        own_copy = config.zero_stage == 3
-        self.model = copy.deepcopy(model) if own_copy else model
+        self.model = copy.deepcopy(model) if config.zero_stage == 3 else model
         self.tokenizer = task.tokenizer
         self.stop_ids = stop_ids
         self.stop_texts = task.stop_texts
@@ -115,100 +64,103 @@ class TransformersSampler:
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
 
-        `max_tokens` is a number, or a list with one for each prompt. Each prompt has its own seed: its completions
-        depend neither on the other prompts nor on the process that samples them (up to rounding of the logits, which
-        can decide between two nearly equal tokens).
+        `max_tokens` is a number, or a list with one for each prompt. Each prompt has its own seed:
+        its completions depend neither on the other prompts nor on the process that samples them
+        (up to rounding of the logits, which can decide between two nearly equal tokens).
         """
-        limits = max_tokens if isinstance(max_tokens, list) else [max_tokens] * len(prompt_token_ids)
-        work = list(zip(prompt_token_ids, limits, seeds))
-        processes = self._processes()
-        per_batch = max(1, self.MAX_ROWS // processes // n)  # prompts
-        with in_eval_mode(self.model):
-            return spread_over_processes(lambda part: self._generate(part, n, temperature, per_batch), work, processes)
+        limits = max_tokens
+        if not isinstance(limits, list):
+            limits = [max_tokens] * len(prompt_token_ids)
+        per_batch = max(1, self.MAX_ROWS // n)  # prompts
+        starts = range(0, len(limits), per_batch)
+        bar = tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True)
+        groups = []
+        with in_eval_mode(self.model), enough_threads(self.model):
+            for start in bar:
+                part = slice(start, start + per_batch)
+                prompts = prompt_token_ids[part]
+                groups += self._generate_batch(prompts, n, temperature, limits[part], seeds[part])
+        return groups
 
-    def _processes(self):
-        small = self.model.device.type == "cpu" and sum(p.numel() for p in self.model.parameters()) <= self.SMALL
-        return torch.get_num_threads() if small and sys.platform == "linux" else 1
-
-    def _generate(self, work, n, temperature, per_batch):
-        results, starts = [], range(0, len(work), per_batch)
-        for start in tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True):
-            results += self._generate_batch(*zip(*work[start : start + per_batch]), n, temperature)
-        return results
-
-    def _generate_batch(self, prompts, limits, seeds, n, temperature):
-        device, max_tokens = self.model.device, max(limits)
-        # Prefill: one forward pass over each prompt, padded on the left so that all end in the same column.
-        width = max(map(len, prompts))
-        input_ids = torch.tensor([[self.pad_id] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
-        mask = torch.ones(len(prompts), width + max_tokens, dtype=torch.bool, device=device)
-        for row, prompt in zip(mask, prompts):
-            row[: width - len(prompt)] = False
-        positions = (mask[:, :width].cumsum(-1) - 1).clamp(min=0)
-        cache = DynamicCache(config=self.model.config)
-        cache.layers = [PreallocatedKVLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-        out = self.model(
-            input_ids=input_ids, attention_mask=mask[:, :width], position_ids=positions, past_key_values=cache,
-            use_cache=True, logits_to_keep=1,
-        )  # fmt: skip
-        # From here on a row is a completion: n rows share the keys and values of one prompt. R = P * n at first.
+    def _generate_batch(self, prompts, n, temperature, limits, seeds):
+        cache = new_cache(self.model)
+        logits, mask, position = self._prefill(prompts, cache)  # (P, V), (P, W), (P, 1)
+        # From here on a row is a completion: n rows share the keys and values of one prompt.
         cache.batch_repeat_interleave(n)
-        repeated = (out.logits[:, -1], mask, positions[:, -1:], torch.tensor(limits, device=device))
-        logits, mask, position, limits = (x.repeat_interleave(n, dim=0) for x in repeated)
-        count = len(logits)
-        rows = torch.arange(count, device=device)  # which completion each row of the batch belongs to
-        live = torch.ones(count, dtype=torch.bool, device=device)
-        tokens = torch.zeros(max_tokens, count, dtype=torch.long, device=device)
-        logprobs = torch.zeros(max_tokens, count, device=device)
-        lengths = torch.zeros(count, dtype=torch.long, device=device)
-        stopped = torch.zeros(count, dtype=torch.bool, device=device)
-        stop_ids = torch.tensor(self.stop_ids, device=device)
-        # (max_tokens, R); drawn token by token, so that a completion does not depend on the limit either.
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        uniforms = [torch.rand(max_tokens, n, dtype=torch.float64, generator=g) for g in generators]
-        uniforms = torch.cat(uniforms, dim=1).to(device)
-
-        for t in range(max_tokens):
-            # Without the entries that only pad the embedding to a round size.
-            known = logits[:, : self.vocabulary]
-            if temperature:
-                token, logprob = self.sample_token(known, temperature, uniforms[t, rows, None])
-            else:
-                token, logprob = most_likely(known)  # (R, 1)
-            tokens[t, rows], logprobs[t, rows] = token[:, 0], logprob[:, 0]  # past its end a row writes what none reads
+        limits = torch.tensor(limits, device=logits.device)
+        repeated = [x.repeat_interleave(n, dim=0) for x in (logits, mask, position, limits)]
+        logits, mask, position, limits = repeated  # R = P * n at first
+        uniforms = draw_uniforms(seeds, int(limits.max()), n).to(logits.device)
+        tokens = torch.zeros_like(uniforms, dtype=torch.long)  # (max_tokens, P * n)
+        logprobs = torch.zeros_like(uniforms, dtype=torch.float32)
+        rows = torch.arange(len(logits), device=logits.device)  # the column of each row in these
+        lengths = torch.zeros_like(rows)
+        stopped = torch.zeros_like(rows, dtype=torch.bool)
+        live = torch.ones_like(rows, dtype=torch.bool)
+        for t in range(len(uniforms)):
+            token, logprob = self._draw(logits, temperature, uniforms[t, rows, None])  # (R, 1)
+            tokens[t, rows] = token[:, 0]  # past its end a row writes what nobody reads
+            logprobs[t, rows] = logprob[:, 0]
             lengths[rows] += live
-            stops = torch.isin(token[:, 0], stop_ids)
-            if self.stop_texts:
-                for i in live.nonzero()[:, 0].tolist():
-                    stops[i] |= self._ends_with_stop_text(tokens[: t + 1, rows[i]])
+            stops = self._stops(tokens[: t + 1, rows], live)
             stopped[rows] |= live & stops
             live &= ~stops & (t + 1 < limits)
             alive = int(live.sum())
             if alive == 0:
                 break
-            # Drop finished rows once they are an eighth of the batch: the last rows take their places.
+            # Drop rows that have ended, once they are an eighth: the last rows take their places.
             if alive <= 0.875 * len(rows):
-                keep = torch.arange(alive, device=device)
+                keep = torch.arange(alive, device=rows.device)
                 keep[~live[:alive]] = alive + live[alive:].nonzero()[:, 0]
                 cache.batch_select_indices(keep)
-                state = (rows, live, limits, mask, position, token)
-                rows, live, limits, mask, position, token = (x[keep] for x in state)
+                kept = [x[keep] for x in (rows, live, limits, mask, position, token)]
+                rows, live, limits, mask, position, token = kept
             position = position + 1
-            logits = self._next_logits(token, position, mask[:, : width + t + 1], cache)  # (R, V)
+            mask = torch.nn.functional.pad(mask, (0, 1), value=True)
+            logits = self._next_logits(token, position, mask, cache)  # (R, V)
 
+        completions = []
         columns = zip(tokens.T.tolist(), logprobs.T.tolist(), lengths.tolist(), stopped.tolist())
-        completions = [
-            Completion(ids[:length], scores[:length], "stop" if stop else "length")
-            for ids, scores, length, stop in columns
-        ]
-        return [completions[i : i + n] for i in range(0, count, n)]
+        for ids, scores, length, stop in columns:
+            reason = "stop" if stop else "length"
+            completions.append(Completion(ids[:length], scores[:length], reason))
+        return [completions[i : i + n] for i in range(0, len(completions), n)]
 
-    def _next_logits(self, token, position, mask, cache):
-        if can_decode(self.model):
-            return decode(self.model, token, position, mask, cache)
-        return self.model(
-            input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True
-        ).logits[:, -1]  # fmt: skip
+    def _prefill(self, prompts, cache):
+        """One forward pass over the prompts, padded on the left so that all end in one column."""
+        width = max(map(len, prompts))
+        padding = [width - len(p) for p in prompts]
+        input_ids = [[self.pad_id] * k + p for k, p in zip(padding, prompts)]
+        input_ids = torch.tensor(input_ids, device=self.model.device)  # (P, W)
+        mask = torch.ones_like(input_ids, dtype=torch.bool)
+        for row, k in zip(mask, padding):
+            row[:k] = False
+        positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+        out = self.model(
+            input_ids=input_ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return out.logits[:, -1], mask, positions[:, -1:]
+
+    def _draw(self, logits, temperature, uniform):
+        known = logits[:, : self.vocabulary]  # without what only pads the embedding to a round size
+        if temperature:
+            return self.sample_token(known, temperature, uniform)
+        probs = torch.softmax(known.float(), dim=-1)  # greedy
+        token = probs.argmax(dim=-1, keepdim=True)
+        return token, probs.gather(-1, token).log()
+
+    def _stops(self, tokens, live):
+        """Which rows of `tokens` (t, R) end with their last token: (R,)."""
+        stops = torch.isin(tokens[-1], torch.tensor(self.stop_ids, device=tokens.device))
+        if self.stop_texts:
+            for i in live.nonzero()[:, 0].tolist():
+                stops[i] |= self._ends_with_stop_text(tokens[:, i])
+        return stops
 
     def _ends_with_stop_text(self, ids):
         """Stop texts are tags: each of their characters takes at most one token."""
@@ -220,3 +172,106 @@ class TransformersSampler:
             return False
         end = self.tokenizer.decode(ids[-max(map(len, self.stop_texts)) :])
         return any(stop in end for stop in self.stop_texts)
+
+    def _next_logits(self, token, position, mask, cache):
+        if can_decode(self.model):
+            return decode(self.model, token, position, mask, cache)
+        out = self.model(
+            input_ids=token,
+            attention_mask=mask,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return out.logits[:, -1]
+
+
+def draw_uniforms(seeds, max_tokens, n):
+    """Numbers from [0, 1), (max_tokens, P * n): n columns from each prompt's seed.
+
+    Drawn token by token, so that a completion does not depend on the limit either.
+    """
+    columns = []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        columns.append(torch.rand(max_tokens, n, dtype=torch.float64, generator=generator))
+    return torch.cat(columns, dim=1)
+
+
+@contextlib.contextmanager
+def in_eval_mode(model):
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextlib.contextmanager
+def enough_threads(model, small=20_000_000):
+    """One thread for a CPU's model of at most `small` parameters.
+
+    Its decoding step is a thousand operations of some microseconds: threads that meet at the end
+    of each take longer than one alone.
+    """
+    before = torch.get_num_threads()
+    on_cpu = model.device.type == "cpu"
+    if on_cpu and sum(p.numel() for p in model.parameters()) <= small:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def new_cache(model):
+    cache = DynamicCache(config=model.config)
+    for i, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer:  # no sliding window
+            cache.layers[i] = PreallocatedKVLayer()
+    return cache
+
+
+class PreallocatedKVLayer(DynamicLayer):
+    """One layer's keys and values, with room for more: transformers' copies all at each token."""
+
+    ROOM = 64  # tokens
+    # [keys, values], (R, heads, tokens + room, head size); `keys`, `values` are views of the part
+    # that is used.
+    space = None
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start = self.get_seq_length()
+        end = start + key_states.shape[-2]
+        if self.space is None or self.space[0].shape[-2] < end:
+            self._grow(key_states, value_states, start, end + self.ROOM)
+        self.space[0][:, :, start:end] = key_states
+        self.space[1][:, :, start:end] = value_states
+        self.keys = self.space[0][:, :, :end]
+        self.values = self.space[1][:, :, :end]
+        return self.keys, self.values
+
+    def _grow(self, key_states, value_states, used, size):
+        grown = []
+        for new, old in ((key_states, self.keys), (value_states, self.values)):
+            grown.append(new.new_empty(*new.shape[:2], size, new.shape[-1]))
+            if used:
+                grown[-1][:, :, :used] = old
+        self.space = grown
+
+    def batch_select_indices(self, indices):
+        """Keep these rows, in place: only those are copied that change their place."""
+        count = len(indices)
+        moved = (indices != torch.arange(count, device=indices.device)).nonzero()[:, 0]
+        for used in (self.keys, self.values):
+            used[moved] = used[indices[moved]]
+        self.keys = self.keys[:count]
+        self.values = self.values[:count]
+        self.space = self.space and [s[:count] for s in self.space]
+
+    def batch_repeat_interleave(self, repeats):
+        super().batch_repeat_interleave(repeats)
+        self.space = None  # they are copies now, without room

@@ -1,4 +1,5 @@
-"""What several test files need: small models, episodes and runs, and how to start a run in a process of its own."""
+"""What several test files need: small models, episodes and runs, the equations once more in plain
+form, and how to start a run in a process of its own."""
 
 import contextlib
 import functools
@@ -17,15 +18,23 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import countdown_rewards
 import nano_r1 as r1
+import variants
 from plumbing.evaluation import combine
+from plumbing.models import gathered
 from plumbing.sampler import Completion
 from plumbing.tasks import Reward
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TWO_PROCESSES = [*TORCHRUN, "--standalone", "--nproc_per_node", "2"]
-SMALL = {"prompts_per_step": 4, "group_size": 4, "max_tokens": 60, "eval_problems": 16, "save_every": 2}
-SMALL |= {"record_tokens_every": 1}
+SMALL = {
+    "prompts_per_step": 4,
+    "group_size": 4,
+    "max_tokens": 60,
+    "eval_problems": 16,
+    "save_every": 2,
+    "record_tokens_every": 1,
+}
 
 
 def flags(**settings):
@@ -39,11 +48,12 @@ def start(*args, launcher=(sys.executable,), script="nano_r1.py", env=(), **opti
     """A script in a process of its own, small but for `args`; with a pipe for what it prints."""
     command = [str(part) for part in (*launcher, script, *args)]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-    return subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1", **dict(env)}, **options)
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", **dict(env)}
+    return subprocess.Popen(command, env=env, **options)
 
 
 def run(*args, timeout=600, **options):
-    """The same to its end, as a `CompletedProcess`; a timeout that only what hangs forever meets, also beside others."""
+    """The same to its end, as a `CompletedProcess`; only what hangs forever meets the timeout."""
     process = start(*args, **options)
     try:
         out, error = process.communicate(timeout=timeout)
@@ -73,23 +83,25 @@ def free_port():
 
 
 def train(out, name, **settings):
-    """`main` in this process; (the run's directory, what it printed). Quicker by the ten seconds that imports take."""
+    """`main` in this process, without the seconds that imports take: (directory, what it printed)."""
     return main(out=str(out), name=name, **{**SMALL, **settings})
 
 
-generate_problems = functools.cache(countdown_rewards.generate_problems)  # seconds, the same at every start
+# seconds, the same at every start
+generate_problems = functools.cache(countdown_rewards.generate_problems)
 
 
-def main(**settings):
+def main(lesson=r1, **settings):
+    """`lesson`: nano_r1 or variants."""
     printed = io.StringIO()
     generator = mock.patch.object(countdown_rewards, "generate_problems", generate_problems)
     with contextlib.redirect_stdout(printed), generator:
-        path = r1.main(r1.Config(**settings))
+        path = lesson.main(lesson.Config(**settings))
     return Path(path), printed.getvalue()
 
 
 def resume(path, **changes):
-    """Go on with the run of directory `path` in this process, with its settings but for `changes`."""
+    """Go on with the run of directory `path` in this process, with its settings but `changes`."""
     with open(Path(path) / "config.json") as file:
         return main(**{**json.load(file), **changes, "resume": str(path)})
 
@@ -102,14 +114,18 @@ def rows_of(file):
 
 def records(path):
     """metrics.jsonl without what depends on the machine's speed."""
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows_of(path / "metrics.jsonl")]
+    rows = rows_of(path / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
 # The scripts in runs/
 
 
 def script_commands(script, *arguments, folder, **env):
-    """What a script gives to python, as lists of arguments; `folder` is for a python that only writes them down."""
+    """What a script gives to python, as lists of arguments.
+
+    `folder` is for a python that only writes them down.
+    """
     python, said = Path(folder) / "python", Path(folder) / "said"
     python.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" -- >> {said}\n")
     python.chmod(0o755)
@@ -124,39 +140,98 @@ def script_commands(script, *arguments, folder, **env):
 
 
 def config(**changes):
-    """Settings under which the loss is the plain policy gradient's mean over the step's tokens, unless changed."""
-    plain = {"kl_coef": 0.0}
-    return r1.Config(**{**plain, "learning_rate": 1e-2, "zero_stage": 2, "micro_batch_tokens": 60, **changes})
+    """Settings of an update of the 12 episodes below, for both lessons; without a penalty."""
+    sizes = {"prompts_per_step": 6, "group_size": 2, "micro_batch_tokens": 60}
+    return variants.Config(**{**sizes, "kl_coef": 0.0, "learning_rate": 1e-2, **changes})
 
 
 def tiny_model():
     """13,000 random weights, the same at each call."""
     torch.manual_seed(0)
-    return Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-            intermediate_size=32, tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=0,
-        )
-    )  # fmt: skip
+    config = Qwen2Config(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=32,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def episode(prompt_ids, token_ids, advantage=0.0, reward=1.0, finish_reason="stop", **per_token):
+    """One whose sampler found -3.9 for every token, unless `per_token` says otherwise."""
+    length = len(token_ids)
+    completion = Completion(token_ids, [-3.9] * length, finish_reason)
+    e = r1.Episode({}, prompt_ids, completion, "", Reward(reward, 0.0, 0.0, ""), advantage)
+    e.per_token = {"sampler_log_probs": completion.logprobs, "advantages": [advantage] * length}
+    e.per_token |= per_token
+    return e
 
 
 def make_episodes(count=12, seed=0):
     """Episodes of a random policy, every fourth of advantage 0."""
     g = torch.Generator().manual_seed(seed)
     draw = lambda n: torch.randint(1, 50, (n,), generator=g).tolist()
-    episodes = []
-    for i in range(count):
-        length = 1 + int(torch.randint(3, 20, (1,), generator=g))
-        completion = Completion(draw(length), [-3.9] * length, "stop")
-        advantage = 0.0 if i % 4 == 0 else float(torch.randn(1, generator=g))
-        reward = Reward(float(i % 3), 0.0, 0.0, "")
-        episodes.append(r1.Episode({}, draw(3 + i % 3), completion, "", reward, advantage))
-        episodes[-1].per_token |= {"advantages": [advantage] * length}
-    return episodes
+    lengths = torch.randint(4, 21, (count,), generator=g).tolist()
+    advantages = torch.randn(count, generator=g) * (torch.arange(count) % 4 > 0)
+    rows = enumerate(zip(lengths, advantages.tolist()))
+    return [episode(draw(3 + i % 3), draw(n), a, float(i % 3)) for i, (n, a) in rows]
 
 
-def update(engine, episodes, config, reference=None):
-    """Steps 5 to 7 of `main`, and what was measured."""
-    if reference is not None:
-        r1.add_log_probs(reference, episodes, "ref_log_probs", config)
-    return combine(r1.update(engine, episodes, config, config.learning_rate))
+def updated(c, episodes, model=None, update=r1.update):
+    """(weights after one update, what it measured)."""
+    engine = r1.make_engine(model or tiny_model(), c)
+    measured = combine(update(engine, episodes, c, c.learning_rate))
+    with gathered(engine.module):
+        weights = engine.module.named_parameters()
+        return {name: p.detach().float().clone() for name, p in weights}, measured
+
+
+def assert_same(weights, others, tolerance=2e-5):
+    for name, value in weights.items():
+        torch.testing.assert_close(value, others[name], atol=tolerance, rtol=1e-5, msg=name)
+
+
+# The equations once more, completion by completion, without padding, masks or micro-batches
+
+
+def score(model, e, c):
+    """Log-probs and entropies of an episode's tokens, from all of the model's logits."""
+    ids = torch.tensor([e.prompt_ids + e.completion.token_ids])
+    logits = model(ids).logits[0, len(e.prompt_ids) - 1 : -1] / c.temperature
+    now = torch.distributions.Categorical(logits=logits)
+    return now.log_prob(torch.tensor(e.completion.token_ids)), now.entropy()
+
+
+def formula(c, completions, count):
+    """The loss of a step of `count` completions, of which these are not masked.
+
+    Of each: `advantage`, and of its tokens `policy`, `old`, `ref`, `sampler` (log-probs), `entropy`.
+    """
+    total = 0.0
+    for o in completions:
+        n, a = len(o.policy), o.advantage
+        log_ratio = o.policy - o.old
+        ratio = (log_ratio.mean().expand(n) if c.loss_type == "gspo" else log_ratio).exp()
+        # Beyond the bound that lies in the advantage's direction the loss is constant.
+        bound = 1 + (c.cliprange_high or c.cliprange) if a > 0 else 1 - c.cliprange
+        factor = torch.where((ratio - bound) * a > 0, bound, ratio)
+        others = {"no_baseline": o.policy, "reinforce_with_baseline": o.policy}
+        loss = -a * (others | {"grpo_no_clip": ratio}).get(c.loss_type, factor)
+        weight = (o.old - o.sampler).exp()
+        loss = loss * torch.where(weight > c.tis_cap, c.tis_cap, weight) if c.tis_cap else loss
+        d = o.ref - o.policy
+        kl = {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[c.kl_estimator]
+        divisors = {
+            "seq-mean-token-mean": n * count,
+            "seq-mean-token-sum-norm": count * c.max_tokens,
+        }
+        tokens = sum(len(other.policy) for other in completions)
+        loss = (loss + c.kl_coef * kl - c.entropy_coef * o.entropy).sum()
+        total = total + loss / divisors.get(c.loss_agg_mode, tokens)
+    return total
