@@ -329,12 +329,13 @@ def advantages(rewards, config):
     if config.loss_type == "no_baseline":
         return rewards
     values = rewards - BASELINES[config.baseline](rewards)
-    if config.baseline != "none":  # exactly 0 for equal rewards, whatever the rounding
-        equal = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
-        values = values.masked_fill(equal, 0.0)
-    if config.scale_rewards == "none":  # Dr. GRPO, arXiv:2503.20783
+    if config.scale_rewards != "none":  # none: Dr. GRPO, arXiv:2503.20783
+        values = values / (SCALES[config.scale_rewards](rewards) + config.advantage_eps)
+    if config.baseline == "none":
         return values
-    return values / (SCALES[config.scale_rewards](rewards) + config.advantage_eps)
+    # Exactly 0 for equal rewards, whatever the rounding, and for a group of one.
+    equal = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
+    return values.masked_fill(equal, 0.0)
 
 
 # %% [markdown]
