@@ -111,6 +111,9 @@ def refuse_senseless_pairs(config):
         raise UserError("--loss_type no_baseline has no use for --baseline and --scale_rewards.")
     if config.credit == "vineppo" and not default:
         raise UserError("--credit vineppo has no use for --baseline and --scale_rewards.")
+    if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
+        # Equal rewards have a deviation of 0: they would be divided by --advantage_eps alone.
+        raise UserError("--baseline none wants --scale_rewards none or mean.")
     if config.loss_type == "no_baseline" and config.credit == "vineppo":
         raise UserError("--loss_type no_baseline ignores advantages: not with --credit vineppo.")
     if not compares and config.max_num_gen_batches > 1:
