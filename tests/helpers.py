@@ -215,7 +215,8 @@ def formula(c, completions, count):
             frozen = ratio > high if a > 0 else ratio < low
             loss = -a * torch.where(frozen, high if a > 0 else low, ratio)
         if c.tis_cap:
-            loss = loss * torch.tensor([min(w, c.tis_cap) for w in (o.old - o.sampler).exp()])
+            weight = (o.old - o.sampler).exp()
+            loss = loss * torch.where(weight > c.tis_cap, c.tis_cap, weight)
         d = o.ref - o.policy
         kl = {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[c.kl_estimator]
         loss = (loss + c.kl_coef * kl - c.entropy_coef * o.entropy).sum()
