@@ -142,13 +142,12 @@ from plumbing.chunked_logits import score_in_chunks
 from plumbing.evaluation import measure_evaluation, measure_update
 from plumbing.models import find, gathered, initialize_deepspeed, load_policy, load_reference
 from plumbing.models import load_tokenizer, merged_weights, stop_token_ids, vocabulary_size
-from plumbing.oom import vllm_advice
 from plumbing.problems import load_data
 from plumbing.processes import catch_signals, derive_seed, init_distributed
 from plumbing.processes import shutdown_hooks, stop_requested
 from plumbing.record import RunLog
 from plumbing.sampler import Completion, TransformersSampler, sampler_kind
-from plumbing.script import run_safely, run_script
+from plumbing.start import run_safely, run_script, starting_vllm
 from plumbing.sync_check import checked
 from plumbing.tasks import Reward, load_task
 from plumbing.timing import timed
@@ -391,7 +390,7 @@ def make_sampler(config, policy, task, max_length):
         return TransformersSampler(policy, task, stop_ids, sample_token, config)
     rows = policy.get_input_embeddings().num_embeddings
     padding_ids = range(vocabulary_size(task.tokenizer), rows)
-    with vllm_advice(config):
+    with starting_vllm(config):
         return VLLMSampler(config, stop_ids, task.stop_texts, max_length, padding_ids)
 
 
@@ -536,7 +535,7 @@ def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, u
     data = load_data(task, config)
     policy = load_policy(config, checkpoint, device)  # the model that is trained
     log = RunLog(config)  # the run's directory, the console, the curves
-    log.print_header(policy, task, data)
+    log.start(policy, task, data)
     sampler = make_sampler(config, policy, task, data.max_length)
     if config.eval_only:
         return log.evaluate_only(functools.partial(evaluate, sampler, data.eval, task, config))
@@ -595,7 +594,7 @@ def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, u
             break
     if not stopping:
         save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
-    log.print_summary(stopping)
+    log.finish(stopping)
     return log.path
 
 

@@ -87,12 +87,13 @@ from nano_r1 import Episode, evaluate, learning_rate, make_engine, make_sampler,
 from plumbing.checkpoints import restore_optimizer, resume_point, save_checkpoint, save_policy
 from plumbing.curves import TUNING_PANELS
 from plumbing.data import load_rows
+from plumbing.evaluation import combine
 from plumbing.models import context_length, load_policy, load_tokenizer
 from plumbing.processes import all_reduce, catch_signals, derive_seed, init_distributed
 from plumbing.processes import stop_requested
 from plumbing.record import RunLog
 from plumbing.sampler import Completion
-from plumbing.script import run_safely, run_script
+from plumbing.start import run_safely, run_script
 from plumbing.tasks import drop_long_prompts, encode_prompt, load_problems, load_task
 from plumbing.timing import take_seconds, timed
 
@@ -115,7 +116,7 @@ def train_step(engine, rows, config, lr):
     # DeepSpeed averages over the processes: a process's share of the tokens of all.
     tokens = all_reduce(sum(e.length for e in rows)) / dist.get_world_size()
     loss = functools.partial(sft_loss, tokens=tokens)
-    return update(engine, rows, config, lr, loss).reduce()
+    return combine(update(engine, rows, config, lr, loss))
 
 
 # %% [markdown]
@@ -209,7 +210,7 @@ def main(config):
     examples, left_out = load_examples(config, tokenizer)
     policy = load_policy(config, checkpoint, device)
     log = RunLog(config, TUNING_PANELS)
-    log.print_tuning_header(examples, left_out, task, problems)
+    log.start_tuning(examples, left_out, task, problems)
     sampler = make_sampler(config, policy, task, max_length)
     engine = make_engine(policy, config)
     if config.resume:
@@ -228,7 +229,7 @@ def main(config):
             metrics = train_step(engine, draw_batch(examples, step, config), at_one, lr)
         # 4. Log, validate, save.
         metrics |= {"step": step, "lr": lr, **take_seconds()}
-        log.print_tuning_step(metrics)
+        log.print_step(metrics)
         if log.is_due(step, "evaluation"):
             metrics |= validate(step, sampler, policy, problems, task, log)
         log.write_metrics(metrics)
@@ -239,7 +240,7 @@ def main(config):
             break
     if not stopping:
         save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
-    log.print_summary(stopping)
+    log.finish(stopping)
     return log.path
 
 

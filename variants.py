@@ -132,15 +132,15 @@ if IS_SCRIPT:
     CONFIG = parse_or_exit(Config, "variants.py", DESCRIPTION)
 
 # %%
+import collections
 import functools
 import itertools
 
 import torch
 import torch.distributed as dist
 
-from plumbing.evaluation import Meters
 from plumbing.processes import all_gather_object, all_reduce, derive_seed
-from plumbing.script import run_script
+from plumbing.start import run_script
 from plumbing.timing import timed
 
 # %% [markdown]
@@ -474,7 +474,7 @@ def minibatches(episodes, config):
 
 def update(engine, episodes, config, lr, loss_function=loss):
     """Steps 6 and 7, as `nano_r1.update`: --epochs x --minibatches AdamW steps on one batch."""
-    measured = Meters()
+    measured = collections.defaultdict(list)
     episodes = episodes[: share(config)]  # dynamic sampling may have sampled more
     for e in episodes:
         if config.credit == "vineppo":
@@ -482,7 +482,8 @@ def update(engine, episodes, config, lr, loss_function=loss):
         if config.mask_truncated_completions and e.completion.finish_reason == "length":
             e.masked = True  # DAPO's overlong filtering: it says nothing about its answer
     if config.credit == "vineppo":
-        measured.sum("tokens/vine", sum(e.measured.get("vine_tokens", 0) for e in episodes))
+        sampled = [e.measured.get("vine_tokens", 0) for e in episodes]
+        measured["tokens/vine"].append(torch.tensor(sampled))
     if config.epochs * config.minibatches > 1:
         # pi_old, before the first step moves the policy
         nano_r1.add_log_probs(engine, episodes, "old_log_probs", config)
@@ -491,7 +492,8 @@ def update(engine, episodes, config, lr, loss_function=loss):
         # DeepSpeed averages over the processes: a process's share of the tokens of all.
         tokens = all_reduce(sum(e.length for e in part if not e.masked)) / dist.get_world_size()
         bound = functools.partial(loss_function, tokens=max(1.0, tokens))
-        measured.merge(nano_r1.update(engine, part, config, lr, bound, score))
+        for name, tensors in nano_r1.update(engine, part, config, lr, bound, score).items():
+            measured[name] += tensors
     return measured
 
 

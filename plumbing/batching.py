@@ -28,9 +28,9 @@ def micro_batches(episodes, config, with_gradient=False):
         largest = max(batches, key=len)
         if len(largest) == 1:
             batches.append([masked(largest[0])])
-        else:
-            batches.remove(largest)
-            batches += [largest[::2], largest[1::2]]
+            continue
+        batches.remove(largest)
+        batches += [largest[::2], largest[1::2]]
     return batches
 
 

@@ -1,59 +1,22 @@
-"""Checkpoints: the policy in Hugging Face format beside AdamW's float32 weights and moments, all in safetensors.
+"""Checkpoints: the policy in Hugging Face format beside AdamW's float32 weights and moments.
 
-Loading one runs no code. Each is written under a hidden name, flushed and renamed, so it is complete or absent. No
-random state is stored: every random choice derives from seed and step, so a resumed run is the same run.
+All in safetensors: loading one runs no code. Each is written under a hidden name, flushed and
+renamed, so it is complete or absent. No random state is stored: every random choice derives from
+seed and step, so a resumed run is the same run.
 """
 
-import contextlib
-import dataclasses
-import json
+import glob
 import os
-import shutil
-import zlib
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from plumbing.files import atomic_write, numbered, remove, writing
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
-from plumbing.settings import RESUMABLE, UserError, check_resumable
-from plumbing.start import check_start
-
-
-@contextlib.contextmanager
-def writing(path):
-    """Convert errors while writing into a one-line UserError."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} could not be written: {getattr(error, 'strerror', None) or error}.") from None
-
-
-def remove(path):
-    if os.path.isdir(path):
-        shutil.rmtree(path)
-    elif os.path.exists(path):
-        os.remove(path)
-
-
-@contextlib.contextmanager
-def atomic_write(path, flush=False):
-    """Yield a hidden path for a file or directory, renamed to `path` once it is complete; `flush`: on disk by then."""
-    path = os.path.normpath(path)
-    hidden = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
-    with writing(path):
-        remove(hidden)
-        try:
-            yield hidden
-            if flush:
-                os.sync()
-            if os.path.isdir(path):  # a directory cannot be replaced atomically
-                remove(path)
-            os.replace(hidden, path)
-        finally:
-            remove(hidden)
+from plumbing.settings import UserError, check_resumable
 
 
 def save_policy(model, tokenizer, path, merge=False):
@@ -73,25 +36,26 @@ def save_policy(model, tokenizer, path, merge=False):
 
 
 def master_params(engine):
-    """The float32 tensors that AdamW updates: ZeRO's flat partitions, or the weights themselves."""
-    for name in ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat"):  # ZeRO 1 and 2, ZeRO 3
-        if hasattr(engine.optimizer, name):
-            return getattr(engine.optimizer, name)
-    return [p for group in engine.optimizer.param_groups for p in group["params"]]
+    """The float32 tensors that AdamW updates: ZeRO's flat partitions."""
+    names = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")  # 1 and 2, 3
+    return next(getattr(engine.optimizer, n) for n in names if hasattr(engine.optimizer, n))
 
 
 def own_cpu_tensor(tensor):
-    """The tensor on the CPU, with memory of its own: safetensors refuses tensors that share memory."""
+    """The tensor on the CPU, with memory of its own: safetensors refuses to share."""
     if tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() == tensor.nbytes:
         return tensor
     return torch.empty_like(tensor, device="cpu").copy_(tensor)
 
 
 def save_checkpoint(engine, tokenizer, directory, step, config):
-    """Write `directory`/step_000050/ and keep the newest `config.keep_checkpoints`. Called on all processes."""
+    """Write `directory`/step_000050/, keep the newest `config.keep_checkpoints`.
+
+    Called on all processes: the first makes the hidden directory and renames it at the end, the
+    others only write into it.
+    """
     first = dist.get_rank() == 0
     path = os.path.join(directory, f"step_{step:06d}")
-    # The first process makes the hidden directory and renames it at the end, the others only write into it.
     with atomic_write(path, flush=True) if first else writing(path) as hidden:
         (hidden,) = broadcast(hidden)
         os.makedirs(hidden, exist_ok=True)
@@ -102,91 +66,57 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
             tensors |= {f"{i}.{key}": own_cpu_tensor(t.detach()) for key, t in state.items()}
         save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
         dist.barrier()
-        if first:
-            with open(os.path.join(hidden, "settings.json"), "w") as file:
-                json.dump(settings_of(config), file, indent=2)
-            sums = checksums(hidden)
-            with open(os.path.join(hidden, "checksums.json"), "w") as file:
-                json.dump(sums, file, indent=2)
     if first:
-        until_now = [name for name in list_checkpoints(directory) if name <= os.path.basename(path)]
+        until_now = [old for at, old in numbered(directory).items() if at <= step]
         for old in until_now[: -config.keep_checkpoints]:
-            half = os.path.join(directory, f".{old}.tmp")  # hidden first, so that a half-deleted one is never used
-            remove(half)
-            os.rename(os.path.join(directory, old), half)
+            half = os.path.join(directory, f".{os.path.basename(old)}.tmp")
+            os.rename(old, half)  # hidden first: one that is half deleted must not be used
             remove(half)
     dist.barrier()
 
 
-def settings_of(config):
-    """The settings that must not change on resume."""
-    return {name: value for name, value in dataclasses.asdict(config).items() if name not in RESUMABLE}
+def fault_of(checkpoint):
+    """What is wrong with a checkpoint's files, in words; None if they are as long as they say."""
+    policy = glob.glob(os.path.join(glob.escape(checkpoint), "policy", "*.safetensors"))
+    states = glob.glob(os.path.join(glob.escape(checkpoint), "optimizer_*.safetensors"))
+    for name in policy + states:
+        try:
+            with safe_open(name, "pt"):  # compares the file's size with that of its tensors
+                pass
+        except (OSError, SafetensorError) as error:
+            return f"{os.path.basename(name)}: {error}"
+    return None if policy and states else "files are missing"
 
 
-def checksums(directory):
-    """{file: [bytes, CRC-32]} for every file below the directory."""
-    result = {}
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            path, crc = os.path.join(folder, name), 0
-            with open(path, "rb") as file:
-                while block := file.read(2**24):
-                    crc = zlib.crc32(block, crc)
-            result[os.path.relpath(path, directory)] = [os.path.getsize(path), crc]
-    return result
-
-
-def list_checkpoints(directory):
-    """Names of the checkpoints, oldest first."""
-    return sorted(n for n in os.listdir(directory) if n.startswith("step_")) if os.path.isdir(directory) else []
-
-
-def find_corruption(path):
-    """What is wrong with a checkpoint, in words; None if it is intact."""
-    try:
-        with open(os.path.join(path, "checksums.json")) as file:
-            wanted = dict(json.load(file))
-        found = checksums(path)
-    except (OSError, ValueError, TypeError) as error:
-        return f"its checksums.json cannot be read ({type(error).__name__})"
-    changed = [name for name, sums in {"settings.json": None, **wanted}.items() if found.get(name) != sums]
-    return f"{changed[0]} is missing, cut short or changed" if changed else None
-
-
-def newest_checkpoint(directory, config):
-    """(path, step) of the newest intact checkpoint, or (None, 0) if there is none; the same on every process."""
-    found, problem = (None, 0), None
-    for name in reversed(list_checkpoints(directory) if dist.get_rank() == 0 else []):
-        path = os.path.join(directory, name)
-        problem = find_corruption(path)
-        if problem is None:
-            found = (path, int(name.removeprefix("step_")))
+def newest_checkpoint(directory):
+    """(path, step) of the newest whole checkpoint, or (None, 0); the same on every process."""
+    found, fault = (None, 0), None
+    for step in reversed(numbered(directory) if dist.get_rank() == 0 else {}):
+        path = numbered(directory)[step]
+        fault = fault_of(path)
+        if fault is None:
+            found = path, step
             break
-        print(f"WARNING: {path} is skipped: {problem}.", flush=True)
-    (path, step), problem = broadcast(found, problem)
-    if problem:  # there are checkpoints, and none is intact
-        raise UserError(f"No checkpoint in {directory} is intact; delete that directory to start again at step 0.")
-    if path:
-        with open(os.path.join(path, "settings.json")) as file:
-            saved = json.load(file)
-        for name, mine in settings_of(config).items():
-            if mine != saved.get(name):
-                raise UserError(f"{path} is of a run with another --{name}: {saved.get(name)} instead of {mine}.")
+        print(f"WARNING: {path} is skipped: {fault}.", flush=True)
+    (path, step), fault = broadcast(found, fault)
+    if fault:  # there are checkpoints, and none is whole
+        raise UserError(f"No checkpoint in {directory} is whole; delete it to start at step 0.")
     return path, step
 
 
 def resume_point(config):
-    """(checkpoint, step) from which --resume goes on; (None, 0) for a new run. Raises UserError if none can start."""
-    if dist.get_rank() == 0:
-        check_start(config)
+    """(checkpoint, step) from which --resume goes on; (None, 0) without it, or without any."""
     if not config.resume:
         return None, 0
     check_resumable(config)
-    return newest_checkpoint(os.path.join(config.resume, "checkpoints"), config)
+    path, step = newest_checkpoint(os.path.join(config.resume, "checkpoints"))
+    if step > config.steps:
+        raise UserError(f"--steps {config.steps}: {config.resume} has done {step} already.")
+    return path, step
 
 
 def restore_optimizer(engine, path):
-    """Load AdamW's float32 weights and moments, if there is a checkpoint; the policy was loaded from it before."""
+    """Load AdamW's float32 weights and moments from a checkpoint, if there is one."""
     if path is None:
         return
     name = os.path.join(path, f"optimizer_{dist.get_rank():03d}.safetensors")
@@ -194,10 +124,13 @@ def restore_optimizer(engine, path):
     weights = master_params(engine)
     shapes = {f"{i}.weight": w.shape for i, w in enumerate(weights)}
     if shapes != {key: t.shape for key, t in saved.items() if key.endswith(".weight")}:
-        raise UserError(f"{path} was written by another number of processes than {dist.get_world_size()}.")
-    for i, weight in enumerate(weights):
-        weight.data.copy_(saved.pop(f"{i}.weight"))
-        state = {key.split(".")[1]: t for key, t in saved.items() if key.startswith(f"{i}.")}
-        for key, t in state.items():  # empty where no update was finite yet
-            on_cpu = key == "step" and not engine.basic_optimizer.defaults["fused"]
-            engine.basic_optimizer.state[weight][key] = t if on_cpu else t.to(weight.device)
+        raise UserError(f"{path} is of another number of processes than {dist.get_world_size()}.")
+    state = engine.basic_optimizer.state
+    on_cpu = not engine.basic_optimizer.defaults["fused"]  # where AdamW keeps its step
+    for key, tensor in saved.items():
+        number, name = key.split(".")
+        weight = weights[int(number)]
+        if name == "weight":
+            weight.data.copy_(tensor)
+        else:
+            state[weight][name] = tensor if name == "step" and on_cpu else tensor.to(weight.device)

@@ -1,21 +1,27 @@
-"""curves.png: the curves that show whether a run learns.
+"""The curves that show whether a run learns: curves.png, and in a notebook below its cell.
 
-Redrawn after each evaluation from metrics.jsonl; the evaluations are in the first panel. In a notebook they are also
-below the cell that runs, drawn again in place (live.py).
+The file is drawn again after each evaluation, the picture in a notebook after a step.
 """
 
-import os
+import io
+import sys
 
-from plumbing.checkpoints import atomic_write
+from plumbing.files import atomic_write
 
-# Of each panel: title, and (metric, label) of each curve.
+# Of each panel: title, and (metric, label) of each curve. The evaluations are in the first panel.
 PANELS = [
     ("accuracy", [("reward/answer", "training batch")]),
     ("reward", [("reward", "total"), ("reward/format", "format")]),
     ("completion length (tokens)", [("completions/mean_length", "mean")]),
     ("entropy (nats a token)", [("entropy", None)]),
     ("gradient norm", [("grad_norm", None)]),
-    ("shares", [("frac_reward_zero_std", "groups without signal"), ("completions/clipped_ratio", "cut off")]),
+    (
+        "shares",
+        [
+            ("frac_reward_zero_std", "groups without signal"),
+            ("completions/clipped_ratio", "cut off"),
+        ],
+    ),
 ]
 TUNING_PANELS = [
     ("accuracy", []),
@@ -27,20 +33,14 @@ TUNING_PANELS = [
 ]
 
 
-def draw(records, directory, title, panels=PANELS):
-    """Write `directory`/curves.png from the objects of metrics.jsonl."""
-    figure = make_figure(records, f"{os.path.basename(os.path.normpath(directory))}: {title}", panels)
-    with atomic_write(os.path.join(directory, "curves.png")) as hidden:
-        figure.savefig(hidden, dpi=110, format="png")
-
-
 def make_figure(records, title, panels=PANELS):
     """A matplotlib figure of six panels from the objects of metrics.jsonl."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    evals = [r for r in records if "eval/pass@1" in r]
-    figure = Figure(figsize=(13, 6.5), constrained_layout=True)  # not pyplot: a notebook keeps its own backend
+    figure = Figure(
+        figsize=(13, 6.5), constrained_layout=True
+    )  # not pyplot: a notebook has its own
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 3)
     for axis, (name_of_panel, series) in zip(axes.flat, panels):
@@ -49,9 +49,10 @@ def make_figure(records, title, panels=PANELS):
             if points:
                 axis.plot(*zip(*points), label=label, alpha=0.7, linewidth=1)
         axis.set(title=name_of_panel, xlabel="step")
-    x = [r["step"] for r in evals]
-    axes[0, 0].plot(x, [r["eval/pass@1"] for r in evals], "o-", label="evaluation, pass@1")
-    low, high = ([r[f"eval/pass@1_{end}"] for r in evals] for end in ("low", "high"))
+    names = ("step", "eval/pass@1", "eval/pass@1_low", "eval/pass@1_high")
+    evaluated = [[r[name] for name in names] for r in records if "eval/pass@1" in r]
+    x, y, low, high = zip(*evaluated) if evaluated else ([], [], [], [])
+    axes[0, 0].plot(x, y, "o-", label="evaluation, pass@1")
     axes[0, 0].fill_between(x, low, high, alpha=0.2, color="C1", label="95% interval")
     for axis in axes.flat:
         axis.grid(alpha=0.3)
@@ -59,3 +60,29 @@ def make_figure(records, title, panels=PANELS):
             axis.legend(fontsize=8)
     figure.suptitle(title)
     return figure
+
+
+def in_notebook():
+    """Whether a cell runs this: a kernel can show a picture and replace it, a terminal cannot."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel")
+
+
+def draw(records, path, title, panels=PANELS, shown=None):
+    """Draw the objects of metrics.jsonl into the file `path`, and in a notebook below the cell.
+
+    There it takes the place of what an earlier call has `shown`; returns what is shown now.
+    """
+    png = io.BytesIO()
+    make_figure(records, title, panels).savefig(png, dpi=80, format="png")
+    with atomic_write(path) as hidden, open(hidden, "wb") as file:
+        file.write(png.getvalue())
+    if not in_notebook():
+        return None
+    from IPython.display import Image, display
+
+    image = Image(png.getvalue(), metadata={"alt": title})  # as IPython 7 on Colab takes it
+    if shown is None:
+        return display(image, display_id=True)
+    shown.update(image)
+    return shown

@@ -1,7 +1,7 @@
 """Models and tokenizers: loading from a directory or the hub, adapters, full weights under ZeRO 3.
 
-Weights are read from safetensors alone, and no code that comes with a model is run. A path is looked up in the working
-directory, then in the repository, so that the embedded model is found from anywhere.
+Weights are read from safetensors alone, and no code that comes with a model is run. A path is
+looked up in the working directory, then in the repository, so that the embedded model is found.
 """
 
 import contextlib
@@ -9,105 +9,107 @@ import os
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
 
-from plumbing.oom import oom_advice, out_of_memory
 from plumbing.processes import derive_seed
 from plumbing.settings import UserError, find
+from plumbing.timing import out_of_memory
 
 BUCKET = 50_000_000  # gradients that DeepSpeed reduces at a time
 
 
 @contextlib.contextmanager
 def loading(path):
-    """Convert errors while reading a model into a one-line UserError."""
+    """Errors while a model is read become a UserError."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # transformers and safetensors raise what they like
         if out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"The model {path} could not be read from a local directory or the hub: {reason}") from None
+        raise UserError(
+            f"The model {path} could not be read, here or on the hub: {reason}"
+        ) from None
 
 
 def load_model(path, dtype):
-    """A causal language model, its weights in `dtype` ("float32" or "bfloat16"). Raises UserError."""
+    """A causal language model, its weights in `dtype` ("float32" or "bfloat16"). UserError."""
     import transformers
 
     with loading(path):
         config = transformers.AutoConfig.from_pretrained(find(path))
-        options = {"dtype": getattr(torch, dtype), "use_safetensors": True}
-        if getattr(config.get_text_config(), "attn_logit_softcapping", None):  # Gemma 2: sdpa ignores it
-            options["attn_implementation"] = "eager"
-        return transformers.AutoModelForCausalLM.from_pretrained(find(path), config=config, **options)
+        # sdpa ignores the soft-capping of Gemma 2's attention.
+        capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            find(path),
+            config=config,
+            dtype=getattr(torch, dtype),
+            use_safetensors=True,
+            attn_implementation="eager" if capped else None,
+        )
 
 
 def empty_model(config):
-    """The policy of a config without memory for its weights, from the model's config.json alone. Raises UserError."""
+    """The policy of a config without memory for its weights, from the model's config.json."""
     import transformers
 
     with loading(config.model), torch.device("meta"):
         shape = transformers.AutoConfig.from_pretrained(find(config.model))
-        model = transformers.AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, config.dtype))
+        dtype = getattr(torch, config.dtype)
+        model = transformers.AutoModelForCausalLM.from_config(shape, dtype=dtype)
     return add_lora(model, config) if config.lora_rank else model
 
 
 def load_policy(config, checkpoint, device):
     """The model to train: --model, with adapters if asked for, or the one of a checkpoint."""
     saved = checkpoint and os.path.join(checkpoint, "policy")
-    with oom_advice("start", config):
-        if not config.lora_rank:
-            return load_model(saved or config.model, config.dtype).to(device)
-        import peft
+    if not config.lora_rank:
+        return load_model(saved or config.model, config.dtype).to(device)
+    import peft
 
-        model = load_model(config.model, config.dtype).to(device)
-        if saved:
-            with loading(saved):
-                return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
-        return add_lora(model, config)
+    model = load_model(config.model, config.dtype).to(device)
+    if saved:
+        with loading(saved):
+            return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
+    return add_lora(model, config)
 
 
 def add_lora(model, config):
-    """The model with trainable low-rank adapters; its own weights stay as they are (LoRA, arXiv:2106.09685)."""
+    """The model with trainable low-rank adapters beside its weights (LoRA, arXiv:2106.09685)."""
     import peft
 
-    targets = config.lora_target_modules
-    targets = targets if targets == "all-linear" else targets.split(",")
+    named = config.lora_target_modules
     torch.manual_seed(derive_seed(config.seed, "lora"))
     lora = peft.LoraConfig(
-        r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, task_type="CAUSAL_LM"
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        target_modules=named if named == "all-linear" else named.split(","),
+        task_type="CAUSAL_LM",
     )
     try:
         return peft.get_peft_model(model, lora)
     except ValueError as error:
-        raise UserError(f"--lora_target_modules {config.lora_target_modules}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"--lora_target_modules {named}: {str(error).splitlines()[0]}") from None
 
 
 def initialize_deepspeed(model, settings, config):
-    """DeepSpeed's engine for a model's trainable weights.
-
-    In float32 without ZeRO DeepSpeed clips the gradient but does not report its norm: there we clip it ourselves.
-    """
+    """DeepSpeed's engine for a model's trainable weights."""
     import deepspeed
 
-    dist.barrier()  # until each process has made its vLLM: DeepSpeed's start hangs beside one that is still at it
-    # A buffer of so many numbers is there throughout the backward pass; DeepSpeed's default is 0.9 GiB in bfloat16.
+    dist.barrier()  # until each process has its vLLM: DeepSpeed's start hangs beside vLLM's
+    # Of the buffer in the backward pass; DeepSpeed's default is 0.9 GiB in bfloat16.
     settings["zero_optimization"]["reduce_bucket_size"] = BUCKET
-    clip_here = config.zero_stage == 0 and config.dtype == "float32"
-    if clip_here:
-        settings["gradient_clipping"] = 0.0
     trained = [p for p in model.parameters() if p.requires_grad]
-    with oom_advice("start", config):
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=settings)
-    if clip_here:
-        engine.optimizer.register_step_pre_hook(lambda *_: clip_gradient(engine, config.max_grad_norm))
-    if hasattr(engine.optimizer, "reset_cpu_buffers"):
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=settings)
+    if config.offload:
         forget_skipped_gradients(engine.optimizer)
     return engine
 
 
 def forget_skipped_gradients(optimizer):
-    """With --offload DeepSpeed 0.19.8 keeps the sum of an update that was not finite: no later one would be finite."""
+    """With --offload DeepSpeed 0.19.8 keeps the sum of an update that was not finite.
+
+    Then no later one would be finite.
+    """
     reset = optimizer.reset_cpu_buffers  # called after such an update
 
     def reset_all():
@@ -117,28 +119,21 @@ def forget_skipped_gradients(optimizer):
     optimizer.reset_cpu_buffers = reset_all
 
 
-def clip_gradient(engine, max_grad_norm):
-    """Clip, keep the norm for `engine.get_global_grad_norm`, and skip a step that is not finite."""
-    norm = torch.nn.utils.clip_grad_norm_(engine.module.parameters(), max_grad_norm)
-    engine._global_grad_norm = norm
-    if not norm.isfinite():
-        engine.module.zero_grad()  # a weight without gradient is not updated
-
-
 def merged_weights(model):
     """{name: weight} with the adapters merged in; without adapters the plain state dict.
 
-    state_dict, not named_parameters: it also lists a tied output embedding, of which vLLM may hold a copy.
+    That lists a tied output embedding too, of which vLLM may hold a copy.
     """
     base = model.get_base_model() if hasattr(model, "peft_config") else model
-    layers, weights = dict(base.named_modules()), {}
+    weights = {}
     for name, weight in base.state_dict().items():
         if name.endswith(".base_layer.weight"):
-            delta = layers[name.removesuffix(".base_layer.weight")].get_delta_weight("default")
+            layer = base.get_submodule(name.removesuffix(".base_layer.weight"))
+            delta = layer.get_delta_weight("default")
             weight = (weight.float() + delta.float()).to(weight.dtype)
         if ".lora_" not in name:
             weights[name.replace(".base_layer.", ".")] = weight
-    if base.config.model_type == "gemma2":  # vLLM's has no place for the output embedding, which is always tied
+    if base.config.model_type == "gemma2":  # always tied: vLLM's has no place for it
         del weights["lm_head.weight"]
     return weights
 
@@ -149,7 +144,7 @@ def load_tokenizer(path):
     with loading(path):
         tokenizer = AutoTokenizer.from_pretrained(find(path))
     if tokenizer.eos_token_id is None:
-        raise UserError(f"The tokenizer of {path} has no end-of-sequence token, so no completion could ever end.")
+        raise UserError(f"The tokenizer of {path} has no end token: no completion could end.")
     return tokenizer
 
 
@@ -159,32 +154,32 @@ def vocabulary_size(tokenizer):
 
 
 def stop_token_ids(model, tokenizer):
-    """Every token that ends a completion: the tokenizer's and all that the model's generation config lists."""
+    """Every token that ends a completion: the tokenizer's, and the model's generation config's."""
     listed = model.generation_config.eos_token_id
     listed = listed if isinstance(listed, list) else [listed]
     return sorted({tokenizer.eos_token_id, *(i for i in listed if i is not None)})
 
 
 def context_length(path):
-    """Maximum number of tokens of prompt and completion together, or None if the model's config sets no limit."""
+    """Maximum number of tokens of prompt and completion together; None: no limit is known."""
     from transformers import AutoConfig
 
     with loading(path):
-        return getattr(AutoConfig.from_pretrained(find(path)).get_text_config(), "max_position_embeddings", None)
+        config = AutoConfig.from_pretrained(find(path)).get_text_config()
+    return getattr(config, "max_position_embeddings", None)
 
 
 def load_reference(config, policy):
-    """The frozen reference of the KL penalty, or None without a penalty; with LoRA the policy without its adapters."""
+    """The frozen reference of the KL penalty; None without one; with LoRA the policy without it."""
     if config.kl_coef == 0:
         return None
     if config.lora_rank:
         return WithoutAdapters(policy)
-    with oom_advice("start", config):
-        return load_model(config.model, config.dtype).to(policy.device).eval()
+    return load_model(config.model, config.dtype).to(policy.device).eval()
 
 
 class WithoutAdapters:
-    """A model whose adapters are off while it is called: the base model, without a second copy of its weights."""
+    """A model whose adapters are off while it is called: the base, without a second copy."""
 
     def __init__(self, model):
         self.model = model

@@ -31,12 +31,19 @@ def prepare():
     packages = missing()
     if packages:
         print("Installing", ", ".join(packages), "...", flush=True)
-        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", *packages], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", *packages], check=True
+        )
         importlib.invalidate_caches()
     import torch
 
     versions = [
-        f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "numpy", "deepspeed")
+        f"{name} {importlib.metadata.version(name)}"
+        for name in ("torch", "transformers", "numpy", "deepspeed")
     ]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, and none is needed"
-    print(f"Python {sys.version.split()[0]}, {', '.join(versions)}; {os.cpu_count()} CPU cores, {device}.")
+    device = (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, and none is needed"
+    )
+    print(
+        f"Python {sys.version.split()[0]}, {', '.join(versions)}; {os.cpu_count()} CPU cores, {device}."
+    )

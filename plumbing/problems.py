@@ -28,8 +28,16 @@ def load_data(task, config):
     if config.prompts_per_step % sharing and not config.eval_only:
         parts = f"{dist.get_world_size()} process(es) and {minibatches} minibatch(es)"
         given = f"--prompts_per_step {config.prompts_per_step}"
-        raise UserError(f"{given} cannot be shared equally by {parts}: take a multiple of {sharing}.")
-    options = (config.data, config.eval_data, config.eval_problems, config.seed, not config.eval_only)
+        raise UserError(
+            f"{given} cannot be shared equally by {parts}: take a multiple of {sharing}."
+        )
+    options = (
+        config.data,
+        config.eval_data,
+        config.eval_problems,
+        config.seed,
+        not config.eval_only,
+    )
     train, test = load_problems(task, *options)
     given, context = len(train) + len(test), context_length(config.model)
     train, _ = drop_long_prompts(train, task, config.max_tokens, context)

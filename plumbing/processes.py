@@ -1,12 +1,11 @@
 """Processes and signals: one process per GPU, what they exchange, how they stop.
 
-DeepSpeed reduces the gradients; otherwise the processes exchange a few sums and small objects. A single process needs
-no launcher and no port.
+DeepSpeed reduces the gradients; otherwise the processes exchange a few sums and small objects. A
+single process needs no launcher and no port.
 """
 
 import atexit
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -18,46 +17,50 @@ import zlib
 import torch
 import torch.distributed as dist
 
-from plumbing.devices import check_device
+from plumbing.settings import UserError
 
 
 def derive_seed(*parts):
-    """A 31-bit seed from (seed, step, rank, purpose). There is no other random state: a resumed run is the same run."""
+    """A 31-bit seed from (seed, step, rank, purpose).
+
+    There is no other random state: a resumed run is the same run.
+    """
     return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
 
 
+def check_device(config, on_gpu):
+    """Raise UserError if the run needs a GPU that is not there, or bfloat16 on one without it."""
+    bfloat16 = config.dtype == "bfloat16"
+    if not on_gpu and (config.device == "cuda" or bfloat16):
+        setting = "--dtype bfloat16" if bfloat16 else "--device cuda"
+        build = f"torch {torch.__version__}, built for CUDA {torch.version.cuda}"
+        hint = "CUDA 13 needs driver 580 or newer; nvidia-smi says which one there is"
+        raise UserError(f"{setting} is for a GPU, and {build}, sees none: {hint}.")
+    if bfloat16 and torch.cuda.get_device_capability() < (8, 0):
+        card = torch.cuda.get_device_name()
+        instead = "--dtype float32, and --rollout transformers with it"
+        raise UserError(f"--dtype bfloat16: {card} cannot; take {instead}.")
+
+
 def init_distributed(config=None):
-    """Join torchrun's process group, or make one of a single process. Returns this process's device.
+    """Join torchrun's process group, or make one of a single process. Returns the device.
 
     Raises UserError if the config needs a GPU that is not there, before anything is downloaded.
     """
+    on_gpu = torch.cuda.is_available()
     if config:
-        check_device(config, torch.cuda.is_available())
-    if not torch.cuda.is_available():
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    if sys.platform == "linux":
-        # Keep freed memory instead of returning it to the kernel after each tensor: page faults slow a CPU step.
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "mallopt"):
-            libc.mallopt(-4, 0)  # M_MMAP_MAX
-            libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+        check_device(config, on_gpu)
+    prepare_libraries(on_gpu)
     import deepspeed
-    import transformers
 
-    transformers.utils.logging.disable_progress_bar()
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    if not torch.cuda.is_available():
-        # Or DeepSpeed compiles a shared-memory all-reduce at the first start, which takes a minute; gloo suffices.
-        # It then needs no list of the kernels that would compile: in a notebook making it prints the linker's errors.
-        deepspeed.ops.__compatible_ops__ = {}
     device, backend = torch.device("cpu"), "gloo"
-    if torch.cuda.is_available():
+    if on_gpu:
         device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "nccl"
         torch.cuda.set_device(device)
     if not dist.is_initialized():
         if int(os.environ.get("WORLD_SIZE", 1)) == 1:  # no port, no rendezvous
             os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-            if sys.platform == "linux":  # gloo opens a port all the same: on the loopback interface only
+            if sys.platform == "linux":  # gloo opens a port all the same: on the loopback only
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
             atexit.register(leave)
@@ -65,13 +68,29 @@ def init_distributed(config=None):
     return device
 
 
-shutdown_hooks = []  # functions to call before the process group ends: vLLM's shutdown needs it
+def prepare_libraries(on_gpu):
+    """What DeepSpeed and transformers must be told before their first use."""
+    if not on_gpu:
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    if not on_gpu:
+        # Or DeepSpeed compiles an all-reduce at the first start, which takes a minute; gloo
+        # suffices. Without the list it does not try which kernels would compile: in a notebook
+        # that prints the linker's errors.
+        deepspeed.ops.__compatible_ops__ = {}
+
+
+shutdown_hooks = []  # functions to call at the end of a run: vLLM needs the process group for it
 
 
 def run_shutdown_hooks():
     while shutdown_hooks:
         shutdown_hooks.pop()()
-    if not dist.is_initialized():  # vLLM has ended it, and DeepSpeed keeps parts of it for its next engine
+    if not dist.is_initialized():  # vLLM has ended it; DeepSpeed keeps parts for its next engine
         from deepspeed.utils import groups
 
         groups._release_process_group_references()
@@ -82,16 +101,15 @@ def shutdown():
     if dist.is_initialized():  # vLLM's shutdown may have ended it
         dist.barrier()
         run_shutdown_hooks()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    leave()
 
 
 def leave():
-    """End a process group of one, at the interpreter's end: it aborts when gloo's threads outlive it.
+    """End the process group: the interpreter aborts if gloo's threads outlive it.
 
-    Not at the end of a `main`: in a notebook, DeepSpeed keeps parts of the group for its next engine.
+    Not at the end of a `main`: in a notebook DeepSpeed keeps parts of it for its next engine.
     """
-    if dist.is_initialized() and dist.get_world_size() == 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 
@@ -111,6 +129,13 @@ def all_gather_object(values):
     return gathered
 
 
+def gather_object(value):
+    """Every process's `value`, as a list; None but on the first process."""
+    gathered = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+    dist.gather_object(value, gathered)
+    return gathered
+
+
 def broadcast(*values):
     """The first process's values, on all of them."""
     values = list(values)
@@ -123,28 +148,33 @@ previous_handlers = {}
 
 
 def catch_signals():
-    """From now on Ctrl-C and SIGTERM (from a job scheduler) finish the step and save a checkpoint."""
+    """From now on Ctrl-C, SIGTERM (a job scheduler's) and SIGHUP (a closed terminal's) finish the
+    step and save a checkpoint."""
 
     def on_signal(number, _):
         # Ignore repeats within 1 s: torchrun forwards the Ctrl-C that each rank already got.
-        if received_signals and number == signal.SIGINT and time.monotonic() - received_signals[0][1] > 1:
+        again = received_signals and time.monotonic() - received_signals[0][1] > 1
+        if again and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not received_signals and dist.get_rank() == 0:
-            print("\nStopping after this step, then saving; Ctrl-C again quits at once.", flush=True)
+            with contextlib.suppress(OSError):  # the terminal is gone
+                print("\nStopping after this step; Ctrl-C again quits at once.", flush=True)
         received_signals.append((number, time.monotonic()))
 
     received_signals.clear()
-    if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous_handlers[number] = signal.signal(number, on_signal)
+    if threading.current_thread() is threading.main_thread():  # Python has handlers nowhere else
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                previous_handlers[number] = signal.signal(number, on_signal)
 
 
 @contextlib.contextmanager
 def cleaned_up():
-    """Decorates a `main`: at its end, whatever happened, the signals' handlers are as before, and vLLM is shut down.
+    """At the end of a `main`, whatever happened, signals are as before, and vLLM is shut down.
 
-    A notebook goes on after the run, perhaps with a second one, and vLLM sleeps in one instance a process only. Several
-    processes are no notebook: there `shutdown` ends vLLM, after a barrier that one that failed would never reach.
+    A notebook goes on after the run, perhaps with a second one, and vLLM sleeps in one instance a
+    process only. Several processes are no notebook: there `shutdown` ends vLLM, after a barrier
+    that one that failed would never reach.
     """
     try:
         yield

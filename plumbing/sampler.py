@@ -16,7 +16,6 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from plumbing.decoding import can_decode, decode
 from plumbing.forks import spread_over_processes
 from plumbing.models import gathered, vocabulary_size
-from plumbing.oom import oom_advice
 
 
 @dataclass
@@ -94,8 +93,7 @@ class TransformersSampler:
 
     def __init__(self, model, task, stop_ids, sample_token, config):
         own_copy = config.zero_stage == 3
-        with oom_advice("start", config):
-            self.model = copy.deepcopy(model) if own_copy else model
+        self.model = copy.deepcopy(model) if own_copy else model
         self.tokenizer = task.tokenizer
         self.stop_ids = stop_ids
         self.stop_texts = task.stop_texts

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import math
+import operator
 import os
 import sys
 import types
@@ -53,7 +54,7 @@ class Engine:
     # tokens per forward pass, padding included: lower it first if memory runs out
     micro_batch_tokens: PositiveInt = 4096
     # DeepSpeed ZeRO: 1 shards AdamW's states over the processes, 2 also gradients, 3 also weights
-    zero_stage: Literal[0, 1, 2, 3] = 2
+    zero_stage: Literal[1, 2, 3] = 2
     # of the policy's weights [on a GPU bfloat16; the master weights are float32]
     dtype: Literal["float32", "bfloat16"] = "float32"
     # AdamW's states and step in main memory: slower, 12 bytes a parameter less on the GPU
@@ -141,30 +142,22 @@ def fault_of(value, kind):
     if origin is Literal:
         return None if value in args else f"one of {', '.join(map(str, args))}"
     if origin in (typing.Union, types.UnionType):  # NonNegativeInt | None
-        faults = [fault_of(value, arg) for arg in args if arg is not type(None)]
-        return None if value is None or None in faults else faults[0]
-    if origin is Annotated:
-        return fault_of(value, args[0]) or fault_of_number(value, args[1])
+        return None if value is None else fault_of(value, args[0])
+    if origin is Annotated:  # int, "at least 1"
+        words, limit = args[1].rsplit(" ", 1)
+        meets = operator.gt if words == "above" else operator.ge
+        fault = fault_of(value, args[0])
+        return fault or (None if meets(value, float(limit)) else args[1])
     kinds = (int, float) if kind is float else (kind,)
     if not isinstance(value, kinds) or isinstance(value, bool) and kind is not bool:
-        names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False"}
-        return names[kind]
-    if kind is float and not math.isfinite(value):
-        return "finite"
-    return None
-
-
-def fault_of_number(value, condition):
-    """`condition` if the number breaks it: "above 0", "at least 1"."""
-    words, limit = condition.rsplit(" ", 1)
-    holds = value > float(limit) if words == "above" else value >= float(limit)
-    return None if holds else condition
+        return {int: "a whole number", float: "a number", str: "a text", bool: "True or False"}[
+            kind
+        ]
+    return "finite" if kind is float and not math.isfinite(value) else None
 
 
 def check_together(config):
     """Settings of this file that exclude each other."""
-    if config.offload and config.zero_stage == 0:
-        raise UserError("--offload needs --zero_stage 1, 2 or 3.")
     if config.dtype == "bfloat16" and config.zero_stage < 2:
         reason = "the others sum gradients in bfloat16"
         raise UserError(f"--dtype bfloat16 needs --zero_stage 2 or 3: {reason}.")
@@ -196,15 +189,6 @@ def check_resumable(config):
             )
 
 
-def groups_of(config_class):
-    """The groups of settings from which a config inherits, in their order on its page."""
-    groups = []
-    for base in config_class.__bases__:
-        if base is not object and dataclasses.is_dataclass(base):
-            groups += groups_of(base) or [base]
-    return groups
-
-
 def parse_args(config_class, prog, description, argv=None):
     """Command line -> config. With --resume the defaults are the settings of that run.
 
@@ -219,10 +203,11 @@ def parse_args(config_class, prog, description, argv=None):
     saved = dataclasses.asdict(read_config(resume[-1], config_class)) if resume else {}
     defaults = {f.name: f.default for f in dataclasses.fields(config_class)} | saved
     groups = []
-    for group in groups_of(config_class):
-        values = {f.name: defaults[f.name] for f in dataclasses.fields(group)}
-        made = dataclasses.field(default_factory=functools.partial(group, **values))
-        groups.append((group.__name__.lower(), group, made))
+    for group in config_class.__mro__:
+        if dataclasses.is_dataclass(group) and group.__bases__ == (object,):
+            values = {f.name: defaults[f.name] for f in dataclasses.fields(group)}
+            made = dataclasses.field(default_factory=functools.partial(group, **values))
+            groups.append((group.__name__.lower(), group, made))
     command_line = dataclasses.make_dataclass("CommandLine", groups)
     parsed = tyro.cli(
         command_line,
@@ -233,8 +218,6 @@ def parse_args(config_class, prog, description, argv=None):
         config=(tyro.conf.OmitArgPrefixes,),
     )
     values = {}
-    for name, _, _ in groups:
-        values |= dataclasses.asdict(getattr(parsed, name))
-    config = config_class(**values)
-    check_resumable(config)
-    return config
+    for group in vars(parsed).values():
+        values |= vars(group)
+    return config_class(**values)

@@ -1,80 +1,125 @@
-"""What is wrong with a run and can be known without torch: one sentence, before the seconds that its import takes.
+"""How a script starts and ends: one sentence for every mistake, before torch is imported if possible.
 
-A script asks here when it has read its command line; `main` asks again, for a config that was made in a notebook.
+A script checks when it has read its command line; its `main` checks again, for a config that was
+made in a notebook. torch takes seconds to import, so what needs it is imported where it is used.
 """
 
+import contextlib
+import functools
 import importlib.util
-import json
 import os
 import sys
-import tempfile
 
-from plumbing.settings import UserError, find, parse_args
+from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
 
 
 def parse_or_exit(config_class, prog, description, argv=None):
-    """Command line -> a config that can start, for a script: an error is one sentence and exit code 2."""
+    """Command line -> a config that can start; an error is one sentence and exit code 2."""
     try:
         config = parse_args(config_class, prog, description, argv)
         check_start(config)
         return config
     except UserError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:  # --help | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+        sys.exit(say(error))
+    except BrokenPipeError:  # --help | head: what is still to be flushed goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 
+def say(error):
+    """Print an error of the user's. Returns its exit code."""
+    print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+    return 2
+
+
 def check_start(config):
-    """Raise UserError for what the disk and the task's module tell about a config; nothing is left behind."""
+    """Raise UserError for what the disk and the task's module tell; nothing is left behind."""
+    check_resumable(config)
     load_task(config.task, config.prompt, None)
     for file in (config.data, config.eval_data):
         if file not in (None, "hub") and not os.path.exists(file):
             raise UserError(f"No such data file: {file}.")
-    if config.wandb != "off" and not importlib.util.find_spec("wandb"):
-        raise UserError(f"--wandb {config.wandb} needs a package: pip install wandb.")
-    check_model(config)
-    if not config.resume:
-        if config.name:
-            check_new(os.path.join(config.out, config.name))
-        check_writable(config.out)
+    for flag, package in (("wandb", "wandb"), ("rollout", "vllm")):
+        value = getattr(config, flag)
+        if value in ("online", "offline", "vllm") and not importlib.util.find_spec(package):
+            raise UserError(f"--{flag} {value} needs a package: pip install {package}.")
+    path = os.path.join(config.out, config.name or "")
+    if config.name and not config.resume and os.path.exists(os.path.join(path, "config.json")):
+        raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
+    check_model(config.model)
 
 
-def check_model(config):
-    """A local model must be there, and hold prompt and completion."""
-    path, fault = find(config.model), f"The model {config.model} could not be read"
-    if not os.path.isdir(path):
-        if os.path.isabs(path) or path.startswith(".") or path.count("/") > 1:  # no id of the hub, which are OWNER/NAME
-            raise UserError(f"{fault}: there is no such directory.")
-        return
-    names = os.listdir(path)
-    if not any(name.endswith(".safetensors") for name in names):
-        hint = f"; take --model {os.path.join(config.model, 'model')}" if "model" in names else ""
-        raise UserError(f"{fault}: that directory has no weights in safetensors{hint}.")
+def check_model(model):
+    """A local model must be there; OWNER/NAME is one of the hub."""
+    path = find(model)
+    if os.path.isdir(path):
+        if not any(name.endswith(".safetensors") for name in os.listdir(path)):
+            hint = f"of a run take --model {os.path.join(model, 'model')}"
+            raise UserError(f"--model {model} has no weights in safetensors; {hint}.")
+    elif os.path.isabs(path) or path.startswith(".") or path.count("/") > 1:
+        raise UserError(f"--model {model}: there is no such directory.")
+
+
+def run_safely(main):
+    """Decorates a `main`: it checks the config first; out of memory is one sentence.
+
+    At its end, whatever happened, signals and vLLM are as before.
+    """
+
+    @functools.wraps(main)
+    def safe_main(config, *args, **kwargs):
+        from plumbing import processes, timing
+
+        if not hasattr(config, "eval_problems"):
+            raise UserError(f"main takes a Config, e.g. Config(steps=20), not {config!r:.80}.")
+        check_start(config)
+        with processes.cleaned_up():
+            try:
+                return main(config, *args, **kwargs)
+            except (RuntimeError, MemoryError) as error:
+                if not timing.out_of_memory(error):
+                    raise
+                sentence = timing.memory_advice(error, config)
+            raise UserError(sentence)  # here, so that the error's tensors are freed
+
+    return safe_main
+
+
+@contextlib.contextmanager
+def starting_vllm(config):
+    """vLLM's errors at its start become a UserError."""
     try:
-        with open(os.path.join(path, "config.json")) as file:
-            context = json.load(file).get("max_position_embeddings")
-    except (OSError, ValueError, AttributeError):
-        return  # adapters, or a file that transformers will have a sentence about
-    if context is not None and config.max_tokens >= context:
-        room = f"--max_tokens {config.max_tokens} in the model's context of {context} tokens"
-        raise UserError(f"No prompt leaves room for {room}.")
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"vLLM could not be imported ({error}): see requirements-gpu.txt."
+        ) from None
+    except ValueError as error:
+        said = " ".join(str(error).split())
+        share = f" with --vllm_gpu_memory_utilization {config.vllm_gpu_memory_utilization}"
+        blamed = share if "memory" in said else ""
+        raise UserError(f"vLLM could not start{blamed}: {said}") from None
+    except (RuntimeError, MemoryError) as error:
+        error.part = "start of vLLM"
+        raise
 
 
-def check_new(path):
-    """No run is overwritten."""
-    if os.path.exists(os.path.join(path, "config.json")):
-        raise UserError(f"{path} exists: --resume {path} resumes it, another --name starts a new run.")
+def run_script(main, config, after_interrupt="--resume goes on from the last checkpoint."):
+    """Run a script's main, and end the program: 0; 2 for an error of the user's; 128 + signal."""
+    from plumbing import processes
+    from plumbing.memory import plan_for_card
 
-
-def check_writable(path):
-    """By a trial, in the nearest directory that exists: what root may do is not what a file's mode says."""
-    above = os.path.abspath(path)
-    while not os.path.lexists(above):
-        above = os.path.dirname(above)
     try:
-        tempfile.TemporaryDirectory(dir=above).cleanup()
-    except OSError as error:
-        raise UserError(f"--out {path} could not be written: {error.strerror}.") from None
+        if config.plan:
+            text, fits = plan_for_card(config)
+            print(text)
+            sys.exit(0 if fits else 1)
+        main(config)
+        processes.shutdown()
+        sys.exit(processes.exit_code())
+    except UserError as error:
+        sys.exit(say(error))
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. {after_interrupt}", file=sys.stderr)
+        sys.exit(130)

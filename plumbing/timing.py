@@ -1,9 +1,9 @@
-"""Seconds spent in each part of a step."""
+"""The parts of a run: the seconds of each, and what to lower where memory runs out in one."""
 
 import contextlib
 import time
 
-from plumbing.oom import out_of_memory
+import torch
 
 seconds = {}  # of each part, since the last `take_seconds`
 running = []  # [name, seconds of the parts inside it] of the parts that are open
@@ -12,7 +12,10 @@ started = None  # when the first part of the step began
 
 @contextlib.contextmanager
 def timed(name):
-    """`with timed("rollout"): ...` adds to that part; a part within it counts for itself alone."""
+    """`with timed("rollout"): ...` adds to that part; a part within it counts for itself alone.
+
+    An error gets the part's name, for `memory_advice`.
+    """
     global started
     start = time.perf_counter()
     started = started or start
@@ -20,8 +23,7 @@ def timed(name):
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error) and not hasattr(error, "part"):
-            error.part = name  # for the sentence of `run_safely`
+        error.part = getattr(error, "part", name)
         raise
     finally:
         _, inside = running.pop()
@@ -40,3 +42,42 @@ def take_seconds():
     seconds.clear()
     started = None
     return taken
+
+
+# ---- Out of memory
+
+LOWER_FIRST = {  # settings to lower when memory runs out in a part
+    "start": [],
+    "start of vLLM": ["vllm_gpu_memory_utilization"],
+    "evaluation": ["eval_problems", "vllm_gpu_memory_utilization", "max_tokens"],
+    "rollout": ["vllm_gpu_memory_utilization", "max_tokens", "prompts_per_step"],
+    "vine": ["vine_samples", "vine_segments"],
+    "update": ["micro_batch_tokens", "vllm_gpu_memory_utilization"],
+    "record": ["micro_batch_tokens"],
+    "sync": ["vllm_gpu_memory_utilization"],
+}
+INSTEAD = {
+    "start": ["take --lora_rank 16 or --offload, or --zero_stage 3 on more GPUs"],
+    "update": ["take --gradient_checkpointing, --offload, or --zero_stage 3 on several GPUs"],
+}
+
+
+def out_of_memory(error):
+    """Whether an error says so: Python's, torch's on a GPU or a CPU, or that of vLLM's allocator."""
+    words = ("out of memory", "allocate memory", "MemoryError")
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or any(part in str(error) for part in words)
+
+
+def memory_advice(error, config):
+    """A sentence about an error that says that memory ran out; its part is `timed`'s."""
+    part = getattr(error, "part", "start")
+    return f"Out of memory in the {part}: {advice(part, config)}."
+
+
+def advice(part, config):
+    """What to do when memory runs out in a part, as words."""
+    names = LOWER_FIRST.get(part, ["prompts_per_step"])
+    lower = [f"--{name} (now {getattr(config, name)})" for name in names if hasattr(config, name)]
+    first = [f"lower {' or '.join(lower)}"] if lower else []
+    return ", or ".join(first + INSTEAD.get(part, []))

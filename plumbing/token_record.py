@@ -13,11 +13,11 @@ other (F tokens in all, N completions, m groups, Q tokens of prompts):
 `out/NAME/vocabulary.json` has the bytes of every token, so that a report needs no tokenizer.
 """
 
-import json
 import re
 
 import numpy as np
 import torch
+from transformers.convert_slow_tokenizer import bytes_to_unicode  # byte-level BPE's letters
 
 LARGEST = 100e6  # parameters of a model whose tokens are recorded unless the settings say otherwise
 
@@ -26,8 +26,8 @@ def tokens_every(config, policy):
     """Every how many steps tokens are recorded; 0: never."""
     if config.record_tokens_every is not None:
         return config.record_tokens_every
-    small = sum(p.numel() for p in policy.parameters()) <= LARGEST
-    return 4 if small else 0  # at each step it would take some 14% of the time
+    # At each step it would take some 14% of the time.
+    return 4 if sum(p.numel() for p in policy.parameters()) <= LARGEST else 0
 
 
 def token_arrays(episodes, config):
@@ -77,42 +77,27 @@ def join(parts):
 
 
 def load_tokens(path):
-    """The arrays of a file, as they were saved; raises OSError or ValueError if it cannot be read."""
+    """The arrays of a file, as they were saved."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 
-# ---- The vocabulary
-
-
-def byte_of_letter():
-    """{letter: byte} of byte-level BPE (GPT-2): printable bytes stand for themselves, the others for U+0100 and up."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    letters = {chr(byte): byte for byte in plain}
-    return letters | {
-        chr(256 + i): byte for i, byte in enumerate(b for b in range(256) if b not in plain)
-    }
-
-
 def vocabulary(tokenizer):
-    """`tokens`, the bytes of each token id as a text of the characters U+0000 to U+00FF; `special`, ids without text.
+    """What a report needs of a tokenizer: {"tokens": [...], "special": ids without text}.
 
-    Bytes, not text: a character may be split over tokens.
+    A token's bytes stand there as a text of the characters U+0000 to U+00FF: a character may be
+    split over tokens.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    byte_level, letters = "ByteLevel" in repr(getattr(backend, "decoder", None)), byte_of_letter()
+    byte_level = "ByteLevel" in repr(getattr(backend, "decoder", None))
+    byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
     tokens = [""] * (max(tokenizer.get_vocab().values()) + 1)
     added = {i: token.content for i, token in tokenizer.added_tokens_decoder.items()}
     for piece, i in tokenizer.get_vocab().items():
-        if i in added:
-            raw = added[i].encode()
-        elif byte_level:
-            raw = bytes(letters[letter] for letter in piece if letter in letters)
+        raw = added.get(i, piece.replace("\u2581", " ")).encode()
+        if i not in added and byte_level:
+            raw = bytes(byte_of[letter] for letter in piece if letter in byte_of)
         elif re.fullmatch("<0x[0-9A-F]{2}>", piece):  # SentencePiece's bytes
             raw = bytes([int(piece[3:5], 16)])
-        else:
-            raw = piece.replace("\u2581", " ").encode()
         tokens[i] = raw.decode("latin-1")
-    return json.dumps(
-        {"tokens": tokens, "special": sorted(tokenizer.all_special_ids)}, ensure_ascii=False
-    )
+    return {"tokens": tokens, "special": sorted(tokenizer.all_special_ids)}

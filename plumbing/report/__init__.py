@@ -1,11 +1,11 @@
-"""The report of a run: every step, group, completion and token, in one HTML file that a browser opens by double click.
+"""The report of a run: every step, group, completion and token, in one HTML file for a browser.
 
     python -m plumbing.report out/NAME               # writes out/NAME/report.html
-    python -m plumbing.report out/NAME out/OTHER     # two runs side by side: out/NAME/report_beside_OTHER.html
+    python -m plumbing.report out/NAME out/OTHER     # two side by side: report_beside_OTHER.html
     show("out/NAME")                                 # in a notebook
 
-read.py reads a run's directory, payload.py packs it, page/ is the page itself. The file needs no network, and may be
-made of any run, also of an older one or of one that goes on.
+read.py reads a run's directory, payload.py packs it, page/ is the page itself. The file needs no
+network, and may be made of any run, also of an older one or of one that goes on.
 """
 
 import base64
@@ -15,7 +15,7 @@ import os
 import re
 from typing import NamedTuple
 
-from plumbing.checkpoints import atomic_write
+from plumbing.files import write_text
 from plumbing.report.payload import pack
 from plumbing.report.read import read_run
 from plumbing.settings import UserError
@@ -39,8 +39,7 @@ def write(run_dirs, output=None, steps=None, megabytes=MEGABYTES):
     name = "report.html" if len(run_dirs) == 1 else f"report_beside_{names[-1]}.html"
     output = output or os.path.join(run_dirs[0], name)
     text = page(run_dirs, steps, megabytes)
-    with atomic_write(output) as hidden, open(hidden, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_text(output, text)
     return output
 
 
@@ -49,7 +48,9 @@ def show(run_dirs, steps=None, height=760, megabytes=2):
     run_dirs = [run_dirs] if isinstance(run_dirs, str | os.PathLike) else list(run_dirs)
     text = html.escape(page(run_dirs, steps, megabytes))
     style = f"width: 100%; height: {height}px; border: 0"
-    return Html(f'<div><iframe srcdoc="{text}" title="report of the run" style="{style}"></iframe></div>')
+    return Html(
+        f'<div><iframe srcdoc="{text}" title="report of the run" style="{style}"></iframe></div>'
+    )
 
 
 class Html(NamedTuple):
@@ -69,7 +70,9 @@ def page(run_dirs, steps=None, megabytes=MEGABYTES):
     head, blobs = pack(runs, steps, megabytes * 1e6)
     # Only these scripts may run, and nothing may be fetched, whatever a model has written into its completions.
     script, style = ("\n".join(read(name) for name in names.split()) for names in (SCRIPTS, STYLES))
-    policy = f"default-src 'none'; script-src {sha256(script)}; style-src 'unsafe-inline'; img-src data:"
+    policy = (
+        f"default-src 'none'; script-src {sha256(script)}; style-src 'unsafe-inline'; img-src data:"
+    )
     parts = {
         "policy": policy,
         "licence": read("vendor/uPlot.LICENSE"),

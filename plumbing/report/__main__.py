@@ -9,12 +9,24 @@ from plumbing.settings import UserError
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m plumbing.report", description="Look inside a run, in a browser.")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's directory; two are shown side by side")
-    parser.add_argument(
-        "--output", metavar="FILE", help="where to write it; left out: in the directory of the first run"
+    parser = argparse.ArgumentParser(
+        prog="python -m plumbing.report", description="Look inside a run, in a browser."
     )
-    parser.add_argument("--steps", nargs="+", type=int, metavar="N", help="whose completions are in it; left out: all")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="a run's directory; two are shown side by side"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="where to write it; left out: in the directory of the first run",
+    )
+    parser.add_argument(
+        "--steps",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="whose completions are in it; left out: all",
+    )
     size = f"choose steps evenly so that the file is no larger; left out: {MEGABYTES}"
     parser.add_argument("--megabytes", type=float, default=MEGABYTES, metavar="MB", help=size)
     args = parser.parse_args(argv)

@@ -1,8 +1,8 @@
-"""Packing a run for the page: one compressed block for what is always needed, one for each step, read when it is shown.
+"""Packing a run for the page: a compressed block for what is always needed, one for each step.
 
-A block is JSON followed by arrays of numbers, gzip, base64; page/data.js reads it. Log-probs, entropies and changes are
-whole numbers of a unit, 0.001 nats unless they are larger or smaller than usual, their low bytes before their high
-bytes: that compresses to half of what float16 takes.
+A block is JSON followed by arrays of numbers, gzip, base64; page/data.js reads it. Log-probs,
+entropies and changes are whole numbers of a unit, 0.001 nats unless they are larger or smaller than
+usual, their low bytes before their high bytes: that compresses to half of what float16 takes.
 """
 
 import base64
@@ -14,34 +14,51 @@ import numpy as np
 
 from plumbing.arithmetic import written_sums
 from plumbing.report.read import explanations
+from plumbing.settings import UserError
 
 NONE = -(2**15)  # stands for a number that was not computed
-SHOWN = ("step", "completion", "reward", "format_reward", "answer_reward", "why", "length", "finish_reason")
+SHOWN = (
+    "step",
+    "completion",
+    "reward",
+    "format_reward",
+    "answer_reward",
+    "why",
+    "length",
+    "finish_reason",
+)
 
 
 def pack(runs, steps, max_bytes):
-    """(the block `head`, {"run0-step12": block}): base64 texts of at most about `max_bytes`, if no steps are named."""
+    """(the block `head`, {"run0-step12": block}), base64 texts.
+
+    Together about `max_bytes` at most, if no `steps` are named. UserError if none of those is there.
+    """
     blocks, described = {}, []
     for number, run in enumerate(runs):
         vocabulary, packed = Vocabulary(run.vocabulary), {}
         chosen = [step for step in run.steps if steps is None or step in steps]
-        if steps is not None and not chosen:
-            have = f"{run.steps[0]} to {run.steps[-1]}" if run.steps else "none"
-            run.notes.append(f"none of the steps asked for is there; recorded: {have}.")
         room = max_bytes / len(runs)
         for step in by_bisection(chosen):
-            text = block(*step_of(run, step, vocabulary))
+            rows = run.episodes(step)
+            if not rows:
+                continue
+            text = block(*step_of(run, step, rows, vocabulary))
             if steps is None and len(text) > room and len(packed) > 1:
                 break
             packed[step], room = text, room - len(text)
         blocks |= {f"run{number}-step{step}": packed[step] for step in sorted(packed)}
         described.append(describe(run, sorted(packed), vocabulary))
+    if steps is not None and not blocks:
+        have = sorted({step for run in runs for step in run.steps})
+        raise UserError(f"--steps: recorded are {f'{have[0]} to {have[-1]}' if have else 'none'}.")
     return block({"runs": described, "explanations": explanations()}, {}), blocks
 
 
 def by_bisection(steps):
-    """The same, ordered so that any first few are spread evenly: the first, the last, the middle, the quarters."""
-    order, parts = [steps[0], steps[-1]] if len(steps) > 1 else list(steps), [(0, len(steps) - 1)]
+    """Ordered so that any first few are spread evenly: first, last, middle, quarters."""
+    order = [steps[0], steps[-1]] if len(steps) > 1 else list(steps)
+    parts = [(0, len(steps) - 1)]
     while parts:
         low, high = parts.pop(0)
         middle = (low + high) // 2
@@ -58,7 +75,9 @@ def block(values, arrays):
         width = array.dtype.itemsize
         listed.append({"name": name, "count": len(array), "width": width, "unit": unit})
         content += array.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T.tobytes()
-    text = json.dumps(finite({**values, "arrays": listed}), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(
+        finite({**values, "arrays": listed}), ensure_ascii=False, separators=(",", ":")
+    )
     text = text.encode("utf-8", "replace")  # half of a surrogate pair is no text
     raw = len(text).to_bytes(4, "little") + text + content
     return base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode()
@@ -91,7 +110,9 @@ class Vocabulary:
         return self.numbers[token_ids]
 
     def text(self, token_ids):
-        return "".join(self.tokens[i] for i in token_ids).encode("latin-1").decode("utf-8", "replace")
+        return (
+            "".join(self.tokens[i] for i in token_ids).encode("latin-1").decode("utf-8", "replace")
+        )
 
 
 def describe(run, steps, vocabulary):
@@ -114,7 +135,8 @@ def describe(run, steps, vocabulary):
             {
                 "problem": problem_text(p["problem"]),
                 "rows": [
-                    {**{k: row.get(k) for k in SHOWN}, "wrong": wrong_sums(row["completion"])} for row in p["rows"]
+                    {**{k: row.get(k) for k in SHOWN}, "wrong": wrong_sums(row["completion"])}
+                    for row in p["rows"]
                 ],
             }
             for p in run.held_out()
@@ -127,7 +149,12 @@ def describe(run, steps, vocabulary):
 
 def interval(metrics):
     """pass@1 of an evaluation, with its 95% interval."""
-    names = {"value": "eval/pass@1", "low": "eval/pass@1_low", "high": "eval/pass@1_high", "problems": "eval/problems"}
+    names = {
+        "value": "eval/pass@1",
+        "low": "eval/pass@1_low",
+        "high": "eval/pass@1_high",
+        "problems": "eval/problems",
+    }
     return {name: metrics.get(key) for name, key in names.items()}
 
 
@@ -143,9 +170,8 @@ def wrong_sums(text):
     return [[units(s.start), units(s.end)] for s in written_sums(text) if not s.correct]
 
 
-def step_of(run, step, vocabulary):
-    """(values, arrays) of a step's block."""
-    rows = run.episodes(step)
+def step_of(run, step, rows, vocabulary):
+    """(values, arrays) of a step's block; `rows` are its completions."""
     tokens = run.tokens(step, rows)
     n = run.group_size
     values = {
@@ -156,21 +182,23 @@ def step_of(run, step, vocabulary):
         "answer": [row["answer_reward"] for row in rows],
         "why": [row["why"] for row in rows],
         "advantage": [row["advantage"] for row in rows],
+        "loss": [row.get("loss") for row in rows],  # its part; older runs have none
         "length": [row["length"] for row in rows],
         "finish": [row["finish_reason"] for row in rows],
         "wrong": [wrong_sums(row["completion"]) for row in rows],
     }
     if tokens is None:
         values |= {"text": [row["completion"] for row in rows]}
-        return values | {"terms": loss_terms(run.config, rows, None)}, {}
+        return values, {}
     starts = np.concatenate([[0], np.cumsum(tokens["prompt_lengths"])])
     values |= {
         "prompts": [vocabulary.text(tokens["prompt_ids"][a:b]) for a, b in zip(starts, starts[1:])],
         "trained": tokens["trained"].tolist(),
-        "terms": loss_terms(run.config, rows, tokens),
     }
     numbers = vocabulary.number(tokens["token_ids"])
-    arrays = {"tokens": (None, numbers.astype(np.uint16 if len(vocabulary.ids) < 2**16 else np.uint32))}
+    arrays = {
+        "tokens": (None, numbers.astype(np.uint16 if len(vocabulary.ids) < 2**16 else np.uint32))
+    }
     arrays |= {"logProb": fixed(tokens["log_probs"]), "entropy": fixed(tokens["entropy"])}
     arrays |= {"change": fixed(tokens["change"])}
     if "advantages" in tokens:
@@ -187,39 +215,7 @@ def fixed(values):
         fine = 10 ** math.floor(math.log10(np.quantile(known[known > 0], 0.9))) / 100
         needed = 10 ** math.ceil(math.log10(known.max() / 2**15 * 1.001))
         unit = max(min(unit, fine), needed)
-    whole = np.where(np.isfinite(values), np.round(np.nan_to_num(values, posinf=0, neginf=0) / unit), NONE)
+    whole = np.where(
+        np.isfinite(values), np.round(np.nan_to_num(values, posinf=0, neginf=0) / unit), NONE
+    )
     return unit, whole.astype(np.int16)
-
-
-def loss_terms(config, rows, tokens):
-    """Each completion's term of the policy-gradient loss at the beginning of the step, where the ratio is 1.
-
-    nano_r1.py's `compute_policy_gradient_loss` and `loss_denominator`: -A for each token, or -A log pi and -R log pi,
-    aggregated as `loss_agg_mode` says. None where it cannot be known: single tokens were not recorded.
-    """
-    loss_type, mode = config.get("loss_type"), config.get("loss_agg_mode")
-    with_log_prob = loss_type in ("no_baseline", "reinforce_with_baseline")
-    if loss_type is None or (tokens is None and (with_log_prob or config.get("credit") == "vineppo")):
-        return None
-    trained = [True] * len(rows) if tokens is None else tokens["trained"].tolist()
-    counts = [
-        t and not (config.get("mask_truncated_completions") and row["finish_reason"] == "length")
-        for t, row in zip(trained, rows)
-    ]
-    denominator = {
-        "token-mean": sum(row["length"] for row, counted in zip(rows, counts) if counted),
-        "seq-mean-token-mean": sum(trained),
-        "seq-mean-token-sum-norm": sum(trained) * config.get("max_tokens", 1),
-    }[mode]
-    terms, start = [], 0
-    for row, counted in zip(rows, counts):
-        part = slice(start, start := start + row["length"])
-        weight = row["reward"] if loss_type == "no_baseline" else row["advantage"]
-        if tokens is not None and "advantages" in tokens:
-            weight = np.nan_to_num(tokens["advantages"][part].astype(np.float64))
-        log_probs = tokens["log_probs"][part].astype(np.float64) if with_log_prob else np.ones(row["length"])
-        total = float((-weight * log_probs).sum())
-        if mode == "seq-mean-token-mean":
-            total /= max(1, row["length"])
-        terms.append(total / max(1, denominator) if counted else 0.0)
-    return terms

@@ -1,4 +1,4 @@
-"""Reading a run's directory: whatever is there, also of an older run, of one that goes on, or of one that was damaged.
+"""Reading a run's directory: whatever is there, also of an older run, or of a damaged one.
 
 What is missing becomes a sentence in `Run.notes`, not an error.
 """
@@ -6,33 +6,37 @@ What is missing becomes a sentence in `Run.notes`, not an error.
 import json
 import os
 import re
+import zipfile
+import zlib
 from types import SimpleNamespace
 
+from plumbing.files import numbered, read_rows
 from plumbing.health import health_warnings
 from plumbing.settings import ROOT, UserError
 from plumbing.token_record import load_tokens
 
 DEFAULT_TOKENS = {"tokens": [], "special": []}
+COLUMNS = set(
+    "problem completion reward format_reward answer_reward why advantage length finish_reason".split()
+)
 
 
 class Run:
-    """A run's directory: settings, metrics, warnings; completions and tokens of a step when asked for."""
+    """A run's directory: settings, metrics, warnings; completions and tokens of a step."""
 
     def __init__(self, path):
         self.path, self.name, self.notes = path, os.path.basename(os.path.abspath(path)), []
         self.config = self.read_json("config.json", {})
-        self.records = self.read_rows("metrics.jsonl")
-        self.steps = self.numbered("episodes", ".jsonl")
+        self.records = self.read_rows("metrics.jsonl", {"step"})
+        self.steps = self.numbered("episodes")
         self.vocabulary = DEFAULT_TOKENS
-        if self.numbered("tokens", ".npz"):
+        if self.numbered("tokens"):
             self.vocabulary = self.read_json("vocabulary.json", DEFAULT_TOKENS)
         self.group_size = self.config.get("group_size", 1)
 
-    def numbered(self, folder, ending):
+    def numbered(self, folder):
         """Steps of which the folder has a file."""
-        folder = os.path.join(self.path, folder)
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        return [int(m[1]) for m in (re.fullmatch(rf"step_(\d+){ending}", name) for name in names) if m]
+        return list(numbered(os.path.join(self.path, folder)))
 
     def read_json(self, name, otherwise):
         try:
@@ -42,21 +46,20 @@ class Run:
             self.notes.append(f"{name} is missing or cannot be read.")
             return otherwise
 
-    def read_rows(self, name):
-        """The objects of a jsonl file; a last line that is incomplete is left out."""
-        try:
-            with open(os.path.join(self.path, name), encoding="utf-8") as file:
-                return [json.loads(line) for line in file if line.endswith("\n")]
-        except (OSError, ValueError):
-            self.notes.append(f"{name} is missing or cannot be read.")
-            return []
+    def read_rows(self, name, columns):
+        """The objects of a jsonl file, [] if one of them lacks a column."""
+        rows = read_rows(os.path.join(self.path, name))
+        if rows and all(columns <= row.keys() for row in rows):
+            return rows
+        self.notes.append(f"{name} is missing or cannot be read.")
+        return []
 
     def episodes(self, step):
         """The rows of a step's completions."""
-        return self.read_rows(f"episodes/step_{step:06d}.jsonl")
+        return self.read_rows(f"episodes/step_{step:06d}.jsonl", COLUMNS)
 
     def tokens(self, step, rows):
-        """The arrays of plumbing/token_record.py, or None where they are not recorded or not of these rows."""
+        """The arrays of plumbing/token_record.py; None if not recorded, or not of these rows."""
         name = f"tokens/step_{step:06d}.npz"
         if not self.vocabulary["tokens"] or not os.path.exists(os.path.join(self.path, name)):
             return None
@@ -64,7 +67,7 @@ class Run:
             arrays = load_tokens(os.path.join(self.path, name))
             if arrays["lengths"].tolist() == [row["length"] for row in rows]:
                 return arrays
-        except (OSError, ValueError, KeyError, EOFError):
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             pass
         self.notes.append(f"{name} cannot be read, or is not of the step's completions.")
         return None
@@ -72,9 +75,11 @@ class Run:
     def held_out(self):
         """[{"problem", "rows": [{"step", ...}]}] of the problems whose completions every evaluation kept."""
         problems = {}
-        for step in self.numbered("held_out", ".jsonl"):
-            for row in self.read_rows(f"held_out/step_{step:06d}.jsonl"):
-                rows = problems.setdefault(json.dumps(row["problem"]), {"problem": row["problem"], "rows": []})["rows"]
+        for step in self.numbered("held_out"):
+            for row in self.read_rows(f"held_out/step_{step:06d}.jsonl", COLUMNS):
+                rows = problems.setdefault(
+                    json.dumps(row["problem"]), {"problem": row["problem"], "rows": []}
+                )["rows"]
                 rows.append({"step": step, **row})
         return list(problems.values())
 
@@ -83,11 +88,7 @@ class Run:
         found = {}
         settings = SimpleNamespace(max_tokens=self.config.get("max_tokens"))
         for record in self.records:
-            try:
-                sentences = list(health_warnings(record, settings))
-            except KeyError:  # an evaluation alone, or a step of nano_sft.py
-                continue
-            for sentence in sentences:
+            for sentence in health_warnings(record, settings):
                 sentence = re.sub(r"by \d+\.\d+ nats", "by more than 0.1 nats", sentence)
                 found.setdefault(sentence, []).append(record["step"])
         return list(found.items())
@@ -108,7 +109,9 @@ class Run:
                     results = json.load(file)
             except (OSError, ValueError):
                 continue
-            if config.get("eval_only") and all(config.get(key) == self.config.get(key) for key in same):
+            if config.get("eval_only") and all(
+                config.get(key) == self.config.get(key) for key in same
+            ):
                 found |= {0.0: results["greedy"], config["temperature"]: results["sampled"]}
         return sorted(found.items())
 
@@ -119,7 +122,9 @@ def read_run(path):
         raise UserError(f"No such run: {path} is not a directory.")
     run = Run(path)
     if not run.records and not run.steps:
-        raise UserError(f"{path} has neither metrics.jsonl nor episodes of steps: it is not the directory of a run.")
+        raise UserError(
+            f"{path} has neither metrics.jsonl nor episodes of steps: it is not the directory of a run."
+        )
     return run
 
 

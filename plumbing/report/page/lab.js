@@ -1,4 +1,4 @@
-// The advantage lab: nano_r1.py's `normalize_group_rewards`, on rewards that the reader may change.
+// The advantage lab: group_advantages of nano_r1.py and its relatives of variants.py, on rewards that the reader may change.
 
 const PRESETS = {
   "GRPO": { baseline: "group_mean", scale: "group" },
@@ -68,7 +68,8 @@ function labOf(step, g, changed) {
   function update() {
     const batch = step.reward.slice();
     members.forEach((i, k) => { batch[i] = rewards[k]; });
-    const values = advantages(rewards, PRESETS[preset], eps, batch);
+    const same = preset === own && rewards.every((reward, k) => reward === step.reward[members[k]]);
+    const values = same ? recorded : advantages(rewards, PRESETS[preset], eps, batch);
     const largest = Math.max(1e-9, ...values.map(Math.abs), ...recorded.map(Math.abs));
     buttons.forEach((button) => button.setAttribute("aria-pressed", button.textContent === preset));
     values.forEach((value, k) => {
@@ -79,7 +80,6 @@ function labOf(step, g, changed) {
     const what = { none: "reward", group_mean: "reward − mean", leave_one_out: "reward − mean of the others" }[baseline];
     formula.textContent = `advantage = ${scale === "none" ? what : `(${what}) / (${std[scale]} + ${eps})`}` +
       `, mean ${show(mean(rewards))}, std ${show(rewards.length > 1 ? deviation(rewards) : 0)}, sum of advantages ${show(+values.reduce((a, b) => a + b, 0).toFixed(6))}`;
-    const same = preset === own && rewards.every((reward, k) => reward === step.reward[members[k]]);
     reset.disabled = same;
     changed(same ? null : values);
   }

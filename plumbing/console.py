@@ -1,0 +1,158 @@
+"""What a run says on the console: functions that return text."""
+
+import re
+
+import torch.distributed as dist
+
+from plumbing.health import health_warnings
+from plumbing.memory import describe_memory
+from plumbing.models import stop_token_ids
+
+# Of a step: label, metric, format. The loss of GRPO says nothing (docs/metrics.md).
+SHOWN = [
+    ("reward", "reward", ".2f"),
+    ("correct", "reward/answer", ".2f"),
+    ("format", "reward/format", ".2f"),
+    ("length", "completions/mean_length", ".0f"),
+    ("cut off", "completions/clipped_ratio", ".0%"),
+    ("no signal", "frac_reward_zero_std", ".0%"),
+    ("entropy", "entropy", ".2f"),
+    ("grad", "grad_norm", ".2f"),
+]
+LABELS = {  # of an evaluation's metrics
+    "strict": "strict: right, well-formed",
+    "lenient": "lenient: right anywhere",
+    "format": "well-formed",
+    "format_only": "well-formed, not right",
+    "neither": "neither",
+    "mean_length": "mean length (tokens)",
+    "clipped_ratio": "cut off",
+}
+
+
+def quoted(text):
+    """Put a bar before each line, to tell text of the model from output of the program."""
+    return "\n".join(f"  | {line}" for line in text.splitlines())
+
+
+def header(config, policy, task, data):
+    """Model, data, memory plan and the first prompt: most mistakes in a set-up show here."""
+    size = sum(p.numel() for p in policy.parameters())
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    lora = f", {trained / 1e6:.3f}M of them trained (LoRA)" if trained < size else ""
+    left_out = f"; {data.left_out} left out, their prompts are too long" if data.left_out else ""
+    ids = stop_token_ids(policy, task.tokenizer)
+    stops = [f"{task.tokenizer.decode([i])!r} ({i})" for i in ids] + [*map(repr, task.stop_texts)]
+    steps = (
+        f"{config.steps} steps of {config.prompts_per_step} prompts x {config.group_size} "
+        f"completions\nmemory, about: {describe_memory(policy, config, data.max_length)}\n"
+    )
+    return (
+        f"{config.model}: {size / 1e6:.1f}M parameters{lora} in {config.dtype}, "
+        f"{dist.get_world_size()} process(es) on {policy.device.type}\n"
+        f"{task.name}: {len(data.train)} problems to train on, {len(data.eval)} to evaluate on"
+        f"{left_out}\n{'' if config.eval_only else steps}"
+        f"a completion ends at: {', '.join(stops)}\n"
+        f"the first prompt, as the model sees it:\n{quoted(task.prompt_text(data.eval[0]))}"
+    )
+
+
+def tuning_header(config, examples, left_out, task, problems):
+    """Rows and both prompts: tuning on another prompt than is sampled with is a common mistake."""
+    theirs = [e.problem["prompt"] for e in examples]
+    ours = task.prompt_text(problems[0])
+    others = [prompt for prompt in theirs if prompt[-8:] != ours[-8:]]
+    warning = (
+        f"\nWARNING: {len(others)} rows have a prompt that ends with {others[0][-20:]!r}, those of "
+        f"the validation with {ours[-20:]!r}."
+        if others
+        else ""
+    )
+    return (
+        f"{len(theirs)} rows of {config.data}; {left_out} left out, they are too long\n"
+        f"{config.steps} steps of {config.batch_size} rows, "
+        f"{config.steps * config.batch_size / len(theirs):.1f} passes\n"
+        f"validation on {len(problems)} problems of {config.task}\n"
+        f"the first row's prompt:\n{quoted(theirs[0][:2000])}\n"
+        f"the first validation prompt; both should have one form:\n{quoted(ours[:2000])}{warning}"
+    )
+
+
+def time_left(records, steps):
+    """Of the steps to come, at the mean of the last ten; evaluations are not counted."""
+    recent = [record["time/step"] for record in records[-10:] if "time/step" in record]
+    seconds = (steps - records[-1]["step"]) * sum(recent) / max(1, len(recent))
+    return f"{seconds:.0f} s left" if seconds < 100 else f"{seconds / 60:.0f} min left"
+
+
+def step_line(m, config, left):
+    """The metrics of a step that one looks at first; below it the warnings."""
+    values = [f"{label} {m[name]:{form}}" for label, name, form in SHOWN if name in m]
+    values += [f"loss {m['loss']:.3f}"] if "loss" in m and "reward" not in m else []
+    line = (
+        f"step {m['step']:>4}/{config.steps}  {'  '.join(values)}  {m['time/step']:.1f} s  {left}"
+    )
+    return "\n  WARNING: ".join([line, *health_warnings(m, config)])
+
+
+def with_interval(metrics, name="eval/pass@1"):
+    """A metric of an evaluation as text, with its interval if it has one."""
+    if name not in metrics:
+        return ""
+    if f"{name}_low" not in metrics:
+        return f"{metrics[name]:.3f}"
+    return f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
+
+
+def evaluation_text(step, m, episodes):
+    """Accuracy, overall and by subgroup; one right and one wrong completion."""
+    ends = "/pass@1"
+    subgroups = [name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith(ends)]
+    lines = [
+        f"\nevaluation after step {step}: pass@1 {with_interval(m)} "
+        f"on {m['eval/problems']} problems",
+        f"  strict {m['eval/strict']:.3f}  lenient {m['eval/lenient']:.3f}  "
+        f"well-formed {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}",
+        "  " + "  ".join(f"{name} {m[f'eval/{name}/pass@1']:.3f}" for name in subgroups),
+    ]
+    right = [e for e in episodes if e.reward.answer == 1]
+    wrong = [e for e in episodes if e.reward.answer != 1]
+    for e in right[:1] + wrong[:1]:
+        text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
+        lines += [f"  --- {e.problem}: {e.reward.why}", quoted(text.strip())]
+    return "\n".join([*lines, ""])
+
+
+def evaluation_table(results):
+    """Evaluations of one model side by side: {"greedy": metrics, "sampled": metrics}."""
+    lines = [f"\n{'':28}" + "".join(f"{name:24}" for name in results)]
+    for name in results["sampled"]:
+        key = name.removeprefix("eval/")
+        if key in LABELS or re.fullmatch(r"\w+@\d+|\w+/pass@1", key):
+            label = LABELS.get(key, key.replace("/", ": "))
+            cells = [f"{with_interval(m, name):24}" for m in results.values()]
+            lines.append(f"{label:28}" + "".join(cells))
+    lines.append(f"{results['sampled']['eval/problems']} problems; 95% intervals")
+    return "\n".join(lines)
+
+
+def summary(records, path, has_report):
+    """The result of a run, where its time went, and where everything is."""
+    evals = [record for record in records if "eval/pass@1" in record] or [{}]
+    spent = lambda part: sum(record.get(f"time/{part}", 0.0) for record in records)
+    seconds = {
+        part: spent(part) for part in ("rollout", "reward", "vine", "update", "record", "sync")
+    }
+    trained = spent("step")
+    parts = [f"{part} {s / max(trained, 1e-9):.1%}" for part, s in seconds.items() if s]
+    report = f"report    {path}/report.html     open it in a browser\n" if has_report else ""
+    return (
+        f"pass@1 on {evals[-1].get('eval/problems', 0)} held-out problems: "
+        f"{with_interval(evals[0])} before, {with_interval(evals[-1])} after "
+        f"{evals[-1].get('step', 0)} steps\n"
+        f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
+        f"model     {path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
+        f"curves    {path}/curves.png\n{report}"
+        f"episodes  {path}/episodes     completions with their rewards and advantages\n"
+        f"metrics   {path}/metrics.jsonl"
+    )
