@@ -19,6 +19,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import countdown_rewards
 import nano_r1 as r1
 import variants
+from plumbing.evaluation import combine
 from plumbing.models import gathered
 from plumbing.sampler import Completion
 from plumbing.tasks import Reward
@@ -173,10 +174,10 @@ def make_episodes(count=12, seed=0):
 def updated(c, episodes, model=None, update=r1.update):
     """(weights after one update, what it measured)."""
     engine = r1.make_engine(model or tiny_model(), c)
-    measured = update(engine, episodes, c, c.learning_rate).reduce()
+    measured = combine(update(engine, episodes, c, c.learning_rate))
     with gathered(engine.module):
-        named = engine.module.named_parameters()
-        return {name: p.detach().float().clone() for name, p in named}, measured
+        weights = engine.module.named_parameters()
+        return {name: p.detach().float().clone() for name, p in weights}, measured
 
 
 def assert_same(weights, others, tolerance=2e-5):
@@ -200,27 +201,22 @@ def formula(c, completions, count):
 
     Of each: `advantage`, and of its tokens `policy`, `old`, `ref`, `sampler` (log-probs), `entropy`.
     """
-    tokens = sum(len(o.policy) for o in completions)
-    low, high = 1 - c.cliprange, 1 + (c.cliprange_high or c.cliprange)
     total = 0.0
     for o in completions:
         n, a = len(o.policy), o.advantage
         log_ratio = o.policy - o.old
         ratio = (log_ratio.mean().expand(n) if c.loss_type == "gspo" else log_ratio).exp()
-        if c.loss_type in ("no_baseline", "reinforce_with_baseline"):
-            loss = -a * o.policy
-        elif c.loss_type == "grpo_no_clip":
-            loss = -a * ratio
-        else:  # beyond the bound that lies in the advantage's direction it is constant
-            frozen = ratio > high if a > 0 else ratio < low
-            loss = -a * torch.where(frozen, high if a > 0 else low, ratio)
-        if c.tis_cap:
-            weight = (o.old - o.sampler).exp()
-            loss = loss * torch.where(weight > c.tis_cap, c.tis_cap, weight)
+        # Beyond the bound that lies in the advantage's direction the loss is constant.
+        bound = 1 + (c.cliprange_high or c.cliprange) if a > 0 else 1 - c.cliprange
+        factor = torch.where((ratio - bound) * a > 0, bound, ratio)
+        others = {"no_baseline": o.policy, "reinforce_with_baseline": o.policy}
+        loss = -a * (others | {"grpo_no_clip": ratio}).get(c.loss_type, factor)
+        weight = (o.old - o.sampler).exp()
+        loss = loss * torch.where(weight > c.tis_cap, c.tis_cap, weight) if c.tis_cap else loss
         d = o.ref - o.policy
         kl = {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[c.kl_estimator]
+        divisors = {"seq-mean-token-mean": n * count, "seq-mean-token-sum-norm": count * c.max_tokens}
+        tokens = sum(len(other.policy) for other in completions)
         loss = (loss + c.kl_coef * kl - c.entropy_coef * o.entropy).sum()
-        modes = {"seq-mean-token-mean": n * count, "token-mean": tokens}
-        modes["seq-mean-token-sum-norm"] = count * c.max_tokens
-        total = total + loss / modes[c.loss_agg_mode]
+        total = total + loss / divisors.get(c.loss_agg_mode, tokens)
     return total

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -23,10 +22,11 @@ from helpers import (
     tiny_model,
     updated,
 )
+from torch.testing import assert_close
 
 import nano_r1 as r1
 import variants
-from plumbing.evaluation import measure_step
+from plumbing.evaluation import combine, measure_step
 from plumbing.models import load_model, load_policy
 from plumbing.processes import init_distributed
 
@@ -34,15 +34,6 @@ from plumbing.processes import init_distributed
 @pytest.fixture(scope="module", autouse=True)
 def processes():
     init_distributed()
-
-
-def moved_model():
-    """A reference that is not the policy."""
-    model = tiny_model()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.05 * torch.randn_like(p))
-    return model
 
 
 def formula_update(c, episodes, reference):
@@ -53,26 +44,23 @@ def formula_update(c, episodes, reference):
     losses, norms, size = [], [], len(episodes) // c.minibatches
     for start in [*range(0, len(episodes), size)] * c.epochs:
         completions = []
-        for i in range(start, start + size):
-            e = episodes[i]
-            if c.mask_truncated_completions and e.completion.finish_reason == "length":
-                continue
-            policy, entropy = score(model, e, c)
-            sampler = torch.tensor(e.completion.logprobs)
-            o = SimpleNamespace(policy=policy, entropy=entropy, ref=ref[i], old=old[i])
-            completions.append(SimpleNamespace(**vars(o), sampler=sampler, advantage=e.advantage))
+        for i, e in enumerate(episodes):
+            cut_off = c.mask_truncated_completions and e.completion.finish_reason == "length"
+            if start <= i < start + size and not cut_off:
+                policy, entropy = score(model, e, c)
+                o = {"policy": policy, "entropy": entropy, "old": old[i], "ref": ref[i]}
+                o |= {"sampler": torch.tensor(e.completion.logprobs), "advantage": e.advantage}
+                completions.append(SimpleNamespace(**o))
         adamw.zero_grad()
-        loss = formula(c, completions, size)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
+        losses.append(formula(c, completions, size))
+        losses[-1].backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm))
         adamw.step()
-        losses.append(loss.item())
-        norms.append(norm.item())
-    weights = {name: p.detach() for name, p in model.named_parameters()}
-    return weights, sum(losses) / len(losses), sum(norms) / len(norms)
+    means = [torch.stack(values).mean().item() for values in (losses, norms)]
+    return dict(model.named_parameters()), *means
 
 
-LESSON = [{"zero_stage": stage} for stage in range(4)]
+LESSON = [{"zero_stage": stage} for stage in (1, 2, 3)]
 LESSON += [{"temperature": 0.7}, {"kl_coef": 0.5}, {"max_grad_norm": 0.01}]
 RELATIVES = [
     {},
@@ -86,58 +74,63 @@ RELATIVES = [
     {"minibatches": 3, "loss_agg_mode": "token-mean", "loss_type": "gspo", "cliprange": 0.01},
     {"minibatches": 3, "loss_type": "reinforce_with_baseline"},  # stale, without correction
 ]
-CASES = [(r1, changes) for changes in LESSON] + [(variants, changes) for changes in RELATIVES]
+CASES = [("lesson", changes) for changes in LESSON]
+CASES += [("variants", changes) for changes in RELATIVES]
 
 
 @pytest.mark.parametrize("order, budget", [(1, 30), (-1, 10_000)])
-@pytest.mark.parametrize("lesson, changes", CASES, ids=lambda v: getattr(v, "__name__", str(v)))
+@pytest.mark.parametrize("lesson, changes", CASES, ids=str)
 def test_an_update_is_torch_adamw_on_the_equations(lesson, changes, order, budget):
     """Whatever the order of the episodes, the micro-batches and ZeRO's stage."""
-    c, episodes = config(micro_batch_tokens=budget, **changes), make_episodes()[::order]
+    c, episodes, reference = config(**changes), make_episodes()[::order], tiny_model()
+    c.micro_batch_tokens = budget
+    for p in reference.parameters():
+        p.data += 0.05 * torch.randn_like(p)
     for e in episodes[::3]:
         e.completion.finish_reason = "length"
-    reference = moved_model()
-    expected, loss, norm = formula_update(c, episodes, reference)
+    expected, *means = formula_update(c, episodes, reference)
     if c.kl_coef:
         r1.add_log_probs(reference, episodes, "ref_log_probs", c)
-    weights, measured = updated(c, episodes, update=lesson.update)
+    update = r1.update if lesson == "lesson" else variants.update
+    weights, measured = updated(c, episodes, update=update)
     assert_same(weights, expected, tolerance=5e-5)
-    assert measured["loss"] == pytest.approx(loss, rel=1e-4, abs=1e-7)
-    assert measured["grad_norm"] == pytest.approx(norm, rel=1e-3)
+    assert [measured["loss"], measured["grad_norm"]] == pytest.approx(means, rel=1e-3, abs=1e-7)
 
 
 def test_what_is_measured_is_the_policy_s_entropy_and_its_mismatch_with_the_sampler():
+    """And the penalty's mean, at every token; an episode keeps its own numbers."""
     c, episodes = config(kl_coef=0.1), make_episodes()
-    r1.add_log_probs(tiny_model(), episodes, "ref_log_probs", c)
+    for e in episodes:
+        e.per_token["ref_log_probs"] = [-4.0] * e.length
     engine = r1.make_engine(tiny_model(), c)
     measured = measure_step(episodes, c, r1.update(engine, episodes, c, 1e-2))
-    scores = [score(tiny_model(), e, c) for e in episodes]
-    differences = torch.cat([log_probs.detach() for log_probs, _ in scores]) + 3.9
+    scores = [[values.detach() for values in score(tiny_model(), e, c)] for e in episodes]
+    log_probs, entropy = map(torch.cat, zip(*scores))
+    differences, d = log_probs + 3.9, -4.0 - log_probs
     ratios = differences.exp()
     expected = {
-        "entropy": torch.cat([entropy for _, entropy in scores]).mean(),
+        "entropy": entropy.mean(),
+        "kl": (d.exp() - 1 - d).mean(),
         "sampling/logp_difference_mean": differences.abs().mean(),
         "sampling/logp_difference_max": differences.abs().max(),
         "sampling/ratio_mean": ratios.mean(),
         "sampling/ratio_max": ratios.max(),
         "sampling/ess": ratios.sum() ** 2 / (ratios**2).sum() / len(ratios),
+        "loss": torch.tensor(sum(e.measured["loss"] for e in episodes)),
     }
-    for name, value in expected.items():
-        assert measured[name] == pytest.approx(value.item(), rel=1e-4), name
-    for e, (log_probs, entropy) in zip(episodes, scores):
-        assert torch.allclose(e.measured["log_probs"], log_probs, atol=1e-5)
-        assert torch.allclose(e.measured["entropy"], entropy, atol=1e-5)
-    assert sum(e.measured["loss"] for e in episodes) == pytest.approx(measured["loss"], abs=1e-6)
+    found = {name: torch.tensor(measured[name]) for name in expected}
+    assert_same(found, expected, tolerance=1e-4)
+    for e, kept in zip(episodes, scores):
+        assert_close([e.measured["log_probs"], e.measured["entropy"]], kept)
 
 
 def test_the_gradient_norm_is_that_of_this_step():
-    c, episodes = config(max_grad_norm=0.01), make_episodes()
-    engine = r1.make_engine(tiny_model(), c)
-    first = r1.update(engine, episodes, c, 1e-2).reduce()["grad_norm"]
-    for e in episodes:
-        e.per_token["advantages"] = [10 * a for a in e.per_token["advantages"]]
-    second = r1.update(engine, episodes, c, 1e-2).reduce()["grad_norm"]
-    assert second > 5 * first  # ten times the advantages, nearly the same weights
+    c, engine = config(max_grad_norm=0.01), r1.make_engine(tiny_model(), config(max_grad_norm=0.01))
+    norms = []
+    for advantage in (1.0, 10.0):  # nearly the same weights
+        e = episode([1, 2], [3, 4, 0], advantage)
+        norms.append(combine(r1.update(engine, [e], c, 1e-2))["grad_norm"])
+    assert norms[1] > 5 * norms[0]
 
 
 def test_a_step_without_signal_changes_nothing_from_a_fresh_optimizer():
@@ -147,22 +140,6 @@ def test_a_step_without_signal_changes_nothing_from_a_fresh_optimizer():
     assert measured["loss"] == 0 and measured["grad_norm"] == 0
     # of no token
     assert not {"entropy", "sampling/ess", "sampling/logp_difference_max"} & set(measured)
-
-
-def test_the_stop_token_gets_gradient():
-    e = episode([1, 2, 3], [5, 6, 0], advantage=1.0)
-    after = tiny_model()
-    after.load_state_dict(updated(config(), [e])[0], strict=False)
-    before = score(tiny_model(), e, config())[0]
-    assert score(after, e, config())[0][-1] > before[-1]
-
-
-@pytest.mark.parametrize("epochs", [1, 4])
-def test_only_later_epochs_clip(epochs):
-    c = config(epochs=epochs, cliprange=0.01)
-    _, measured = updated(c, make_episodes(), update=variants.update)
-    clipped = [measured["clip_ratio/low"] > 0, measured["clip_ratio/high"] > 0]
-    assert clipped == [epochs > 1, epochs > 1]
 
 
 @pytest.mark.parametrize("stage, offload", [(2, False), (3, False), (2, True), (3, True)])
@@ -330,4 +307,3 @@ def test_variants_with_its_default_flags_is_the_lesson_bit_for_bit(trained):
     assert records(ours) == records(theirs)
     weights = [load_model(path / "model", "float32").parameters() for path in (ours, theirs)]
     assert all(torch.equal(p, q) for p, q in zip(*weights))
-    assert not math.isclose(records(ours)[2]["kl"], 0.0)
