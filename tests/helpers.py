@@ -215,7 +215,10 @@ def formula(c, completions, count):
         loss = loss * torch.where(weight > c.tis_cap, c.tis_cap, weight) if c.tis_cap else loss
         d = o.ref - o.policy
         kl = {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[c.kl_estimator]
-        divisors = {"seq-mean-token-mean": n * count, "seq-mean-token-sum-norm": count * c.max_tokens}
+        divisors = {
+            "seq-mean-token-mean": n * count,
+            "seq-mean-token-sum-norm": count * c.max_tokens,
+        }
         tokens = sum(len(other.policy) for other in completions)
         loss = (loss + c.kl_coef * kl - c.entropy_coef * o.entropy).sum()
         total = total + loss / divisors.get(c.loss_agg_mode, tokens)

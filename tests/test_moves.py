@@ -20,7 +20,7 @@ def test_a_step_of_the_lesson_is_within_28_moves():
 
 def test_no_function_of_the_lesson_is_longer_than_a_screen():
     with open(moves.LESSON) as file:
-        nodes = list(ast.walk(ast.parse(file.read())))
+        nodes = ast.walk(ast.parse(file.read()))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     lines = {f.name: f.end_lineno - f.lineno + 1 for f in functions}
     limits = {"main": 90, "grpo_loss": 30}
