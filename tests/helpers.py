@@ -27,8 +27,14 @@ from plumbing.tasks import Reward
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TWO_PROCESSES = [*TORCHRUN, "--standalone", "--nproc_per_node", "2"]
-SMALL = {"prompts_per_step": 4, "group_size": 4, "max_tokens": 60, "eval_problems": 16}
-SMALL |= {"save_every": 2, "record_tokens_every": 1}
+SMALL = {
+    "prompts_per_step": 4,
+    "group_size": 4,
+    "max_tokens": 60,
+    "eval_problems": 16,
+    "save_every": 2,
+    "record_tokens_every": 1,
+}
 
 
 def flags(**settings):
@@ -142,10 +148,19 @@ def config(**changes):
 def tiny_model():
     """13,000 random weights, the same at each call."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32}
-    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True}
-    sizes |= {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
-    return Qwen2ForCausalLM(Qwen2Config(**sizes))
+    config = Qwen2Config(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=32,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return Qwen2ForCausalLM(config)
 
 
 def episode(prompt_ids, token_ids, advantage=0.0, reward=1.0, finish_reason="stop", **per_token):
@@ -162,13 +177,10 @@ def make_episodes(count=12, seed=0):
     """Episodes of a random policy, every fourth of advantage 0."""
     g = torch.Generator().manual_seed(seed)
     draw = lambda n: torch.randint(1, 50, (n,), generator=g).tolist()
-    episodes = []
-    for i in range(count):
-        length = 1 + int(torch.randint(3, 20, (1,), generator=g))
-        tokens = draw(length)
-        advantage = 0.0 if i % 4 == 0 else float(torch.randn(1, generator=g))
-        episodes.append(episode(draw(3 + i % 3), tokens, advantage, float(i % 3)))
-    return episodes
+    lengths = torch.randint(4, 21, (count,), generator=g).tolist()
+    advantages = torch.randn(count, generator=g) * (torch.arange(count) % 4 > 0)
+    rows = enumerate(zip(lengths, advantages.tolist()))
+    return [episode(draw(3 + i % 3), draw(n), a, float(i % 3)) for i, (n, a) in rows]
 
 
 def updated(c, episodes, model=None, update=r1.update):

@@ -106,48 +106,55 @@ def test_the_lesson_and_variants_measure_the_same():
 # TRL
 
 
-class FakeTrainer:
+def fake_trainer(b, c):
     """What TRL's `_compute_loss` asks of its trainer; the log-probs are ours, the rest is TRL's."""
-
-    aux_loss_enabled = use_adaptive_entropy = False
-    top_entropy_quantile, off_policy_mask_threshold = 1.0, None
-    current_gradient_accumulation_steps, max_completion_length = 1, MAX_TOKENS
-    vllm_importance_sampling_correction = True
-    model = SimpleNamespace(training=True)
-    args = SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1)
-    identity = {"gather": lambda x: x, "reduce": lambda x, reduction: x}
-    accelerator = SimpleNamespace(num_processes=1, sync_gradients=True, **identity)
-
-    def __init__(self, b, c, loss):
-        self.b, self.beta, self.loss_type = b, c.kl_coef, MODES[c.loss_agg_mode]
-        self.importance_sampling_level = "sequence" if loss == "gspo" else "token"
-        self.epsilon_low, self.epsilon_high = c.cliprange, c.cliprange_high or c.cliprange
-        self.entropy_coef, self._entropy_bonus_enabled = c.entropy_coef, c.entropy_coef > 0
-        self.use_vllm = c.tis_cap > 0
-        self._metrics = collections.defaultdict(lambda: collections.defaultdict(list))
-
-    def _get_per_token_logps_and_entropies(self, *_, **__):
-        return self.b["policy"], self.b["entropy"], None
+    return SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (b["policy"], b["entropy"], None),
+        _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
+        accelerator=SimpleNamespace(
+            num_processes=1,
+            sync_gradients=True,
+            gather=lambda x: x,
+            reduce=lambda x, reduction: x,
+        ),
+        args=SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1),
+        model=SimpleNamespace(training=True),
+        aux_loss_enabled=False,
+        use_adaptive_entropy=False,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        current_gradient_accumulation_steps=1,
+        max_completion_length=MAX_TOKENS,
+        loss_type=MODES[c.loss_agg_mode],
+        importance_sampling_level="sequence" if c.loss_type == "gspo" else "token",
+        epsilon_low=c.cliprange,
+        epsilon_high=c.cliprange_high or c.cliprange,
+        beta=c.kl_coef,
+        entropy_coef=c.entropy_coef,
+        _entropy_bonus_enabled=c.entropy_coef > 0,
+        use_vllm=c.tis_cap > 0,
+        vllm_importance_sampling_correction=True,
+    )
 
 
 def trl(b, loss, mode, **options):
     from trl import GRPOTrainer
 
     c, b["policy"].grad = settings_of(loss, mode, **options), None
-    mask, ids = b["response_mask"], torch.zeros(b["policy"].shape, dtype=torch.long)
+    ids = torch.zeros(b["policy"].shape, dtype=torch.long)
     weights = (b["old_log_probs"] - b["sampler_log_probs"]).exp()
     inputs = {
         "prompt_ids": ids[:, :1],
         "prompt_mask": torch.ones_like(ids[:, :1]),
         "completion_ids": ids,
-        "completion_mask": mask.long(),
+        "completion_mask": b["response_mask"].long(),
         "advantages": b["advantages"][:, 0],
         "old_per_token_logps": None if loss == "reinforce_with_baseline" else b["old_log_probs"],
         "ref_per_token_logps": b["ref_log_probs"],
         "importance_sampling_ratio": weights.clamp(max=c.tis_cap) if c.tis_cap else None,
-        "num_items_in_batch": mask.sum(),
+        "num_items_in_batch": b["response_mask"].sum(),
     }
-    value = GRPOTrainer._compute_loss(FakeTrainer(b, c, loss), None, inputs)
+    value = GRPOTrainer._compute_loss(fake_trainer(b, c), None, inputs)
     value.backward()
     return value.detach(), b["policy"].grad.clone()
 

@@ -66,9 +66,16 @@ def test_scores_in_chunks_are_those_of_the_softmax_at_the_temperature(
 
 def capped():
     """A model that caps its logits after the output layer."""
-    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "head_dim": 8}
-    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16}
-    config = transformers.Gemma2Config(**sizes, final_logit_softcapping=3.0)
+    config = transformers.Gemma2Config(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        intermediate_size=16,
+        final_logit_softcapping=3.0,
+    )
     return transformers.Gemma2ForCausalLM(config).eval()
 
 

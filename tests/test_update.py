@@ -1,5 +1,7 @@
 """The update: a step of `main` is AdamW on the equations, however the work is cut up and shared."""
 
+import copy
+import itertools
 import json
 from types import SimpleNamespace
 from unittest import mock
@@ -60,8 +62,15 @@ def formula_update(c, episodes, reference):
     return dict(model.named_parameters()), *means
 
 
-LESSON = [{"zero_stage": stage} for stage in (1, 2, 3)]
-LESSON += [{"temperature": 0.7}, {"kl_coef": 0.5}, {"max_grad_norm": 0.01}, {"offload": True}]
+LESSON = [
+    {"zero_stage": 1},
+    {"zero_stage": 2},
+    {"zero_stage": 3},
+    {"offload": True},
+    {"temperature": 0.7},
+    {"kl_coef": 0.5},
+    {"max_grad_norm": 0.01},
+]
 RELATIVES = [
     {},
     {"loss_agg_mode": "token-mean", "loss_type": "no_baseline"},
@@ -74,8 +83,7 @@ RELATIVES = [
     {"minibatches": 3, "loss_agg_mode": "token-mean", "loss_type": "gspo", "cliprange": 0.01},
     {"minibatches": 3, "loss_type": "reinforce_with_baseline"},  # stale, without correction
 ]
-CASES = [("lesson", changes) for changes in LESSON]
-CASES += [("variants", changes) for changes in RELATIVES]
+CASES = [*itertools.product(["lesson"], LESSON), *itertools.product(["variants"], RELATIVES)]
 
 
 @pytest.mark.parametrize("order, budget", [(1, 30), (-1, 10_000)])
@@ -211,8 +219,15 @@ def test_gradient_checkpointing_recomputes_and_changes_nothing(changes, tmp_path
 
 # The whole loop
 
-RUN = {**SMALL, "steps": 2, "kl_coef": 0.5, "warmup_steps": 2, "eval_problems": 1}
-RUN |= {"learning_rate": 1e-3, "temperature": 0.9}
+RUN = {
+    **SMALL,
+    "steps": 2,
+    "eval_problems": 1,
+    "learning_rate": 1e-3,
+    "warmup_steps": 2,
+    "kl_coef": 0.5,
+    "temperature": 0.9,
+}
 
 
 def train(out, lesson, **changes):
@@ -229,55 +244,46 @@ def train(out, lesson, **changes):
     return variants.Config(**RUN, **changes), [batch for batch in sampled if len(batch) > 1], path
 
 
-def paper_step(model, reference, optimizer, groups, c, lr):
-    """GRPO as the paper has it, on a step's groups of (prompt, completion, reward), in float64.
+def paper_step(model, old, reference, optimizer, groups, c, lr):
+    """GRPO as the paper has it, on groups of episodes, in float64; `old` sampled them.
 
     arXiv:2402.03300, eq. 3 and 4, with PPO's clip.
     """
-
-    def log_probs(m, prompt, completion):
-        ids = torch.tensor([prompt + completion])
-        logits = m(ids).logits[0, len(prompt) - 1 : -1] / c.temperature
-        return torch.distributions.Categorical(logits=logits).log_prob(torch.tensor(completion))
-
-    with torch.no_grad():
-        old = [[log_probs(model, p, o) for p, o, _ in group] for group in groups]
-        ref = [[log_probs(reference, p, o) for p, o, _ in group] for group in groups]
-    size = len(groups) // c.minibatches
-    for first in [*range(0, len(groups), size)] * c.epochs:
-        losses = []
-        for place in range(first, first + size):
-            r = torch.tensor([reward for _, _, reward in groups[place]], dtype=torch.float64)
-            advantages = (r - r.mean()) / (r.std() + c.advantage_eps)
-            for i, (prompt, completion, _) in enumerate(groups[place]):
-                a, new = advantages[i], log_probs(model, prompt, completion)
-                rho, d = (new - old[place][i]).exp(), ref[place][i] - new
-                clipped = torch.clip(rho, 1 - c.cliprange, 1 + c.cliprange)
-                token_losses = -torch.min(rho * a, clipped * a) + c.kl_coef * (d.exp() - 1 - d)
-                losses.append(token_losses.mean())
-        optimizer.zero_grad()
-        (sum(losses) / len(losses)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
-        optimizer.param_groups[0]["lr"] = lr
-        optimizer.step()
+    losses = []
+    for group in groups:
+        r = torch.tensor([e.reward.total for e in group], dtype=torch.float64)
+        advantages = (r - r.mean()) / (r.std() + c.advantage_eps)
+        for e, a in zip(group, advantages):
+            new, before, ref = (score(m, e, c)[0] for m in (model, old, reference))
+            rho, d = (new - before.detach()).exp(), ref.detach() - new
+            clipped = torch.clip(rho, 1 - c.cliprange, 1 + c.cliprange)
+            token_losses = -torch.min(rho * a, clipped * a) + c.kl_coef * (d.exp() - 1 - d)
+            losses.append(token_losses.mean())
+    optimizer.zero_grad()
+    (sum(losses) / len(losses)).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
+    optimizer.param_groups[0]["lr"] = lr
+    optimizer.step()
 
 
-@pytest.mark.parametrize(
-    "lesson, changes", [(r1, {}), (variants, {"minibatches": 2, "epochs": 2, "cliprange": 0.01})]
-)
+SEVERAL = {"minibatches": 2, "epochs": 2, "cliprange": 0.01}
+
+
+@pytest.mark.parametrize("lesson, changes", [(r1, {}), (variants, SEVERAL)], ids=["lesson", "2x2"])
 def test_two_steps_of_main_are_torch_adamw_on_the_paper_s_equations(tmp_path, lesson, changes):
     c, sampled, path = train(tmp_path, lesson, **changes)
-    start, model, final = (
-        load_model(m, "float32").double() for m in (c.model, c.model, path / "model")
-    )
+    paths = (c.model, c.model, path / "model")
+    start, model, final = (load_model(name, "float32").double() for name in paths)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
     # Warm-up to step 2, decay from step 1.
     for lr, episodes in zip((0.5e-3, 1e-3 * 0.5), sampled, strict=True):
-        rows = [(e.prompt_ids, e.completion.token_ids, e.reward.total) for e in episodes]
-        groups = [rows[i : i + 4] for i in range(0, 16, 4)]
-        paper_step(model, start, optimizer, groups, c, lr)
-    before, theirs, ours = map(torch.nn.utils.parameters_to_vector, (
-        m.parameters() for m in (start, model, final)))  # fmt: skip
+        groups = [episodes[i : i + 4] for i in range(0, 16, 4)]
+        old, size = copy.deepcopy(model), 4 // c.minibatches
+        for first in [*range(0, 4, size)] * c.epochs:
+            part = groups[first : first + size]
+            paper_step(model, old, start, optimizer, part, c, lr)
+    weights = [m.parameters() for m in (start, model, final)]
+    before, theirs, ours = map(torch.nn.utils.parameters_to_vector, weights)
     assert (theirs - before).norm() > 0.1
     assert (ours - theirs).norm() < 1e-3 * (theirs - before).norm()
     last = records(path)[-1]

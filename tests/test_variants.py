@@ -6,7 +6,7 @@ import statistics
 import pytest
 import torch
 from helpers import config, episode
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import nano_r1 as r1
@@ -39,7 +39,6 @@ rewards_of_3 = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0]), min_size=3, 
 
 
 @pytest.mark.parametrize("baseline, scale", PAIRS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=st.lists(rewards_of_3, min_size=1, max_size=4))
 def test_advantages_are_those_of_the_formula_and_0_for_equal_rewards(baseline, scale, groups):
     c = config(baseline=baseline, scale_rewards=scale, advantage_eps=0.01)
