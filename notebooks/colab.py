@@ -1,16 +1,20 @@
 # %% [markdown]
 # # nano_r1: teach a base language model to reason, here and now
 #
-# Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero, on a model of a million
-# parameters that learns within minutes on the two CPU cores of a free runtime: no GPU, no account, no restart. What
-# runs is `nano_r1.py` itself, one commented file; this notebook only calls it. Run the cells from the top, and write
-# down your **prediction** before you run the cell below it.
+# Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero, on a model
+# of a million parameters that learns within minutes on the two CPU cores of a free runtime: no GPU,
+# no account, no restart. What runs is `nano_r1.py` itself, one commented file; this notebook only
+# calls it. Run the cells from the top, and write down your **prediction** before you run the cell
+# below it.
 
 # %%
 import os
 import sys
 
-REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"  # cloned where this notebook stands alone, as on Colab
+REPO, TAG = (
+    "https://github.com/nano-r1/nano_r1",
+    "v1",
+)  # cloned where this notebook stands alone, as on Colab
 home = os.getcwd()
 while home != "/" and not os.path.exists(f"{home}/nano_r1.py"):
     home = os.path.dirname(home)
@@ -25,11 +29,13 @@ prepare()
 # %% [markdown]
 # ## One question, eight attempts
 #
-# The task is word problems whose answer a small program checks: a reward of 1 for the form, 1 for the right number. The
-# base has seen such problems with right and with wrong solutions; no reward has changed it yet. GRPO compares each
-# attempt with its group: the *advantage* is the reward minus the group's mean, divided by its standard deviation.
+# The task is word problems whose answer a small program checks: a reward of 1 for the form, 1 for
+# the right number. The base has seen such problems with right and with wrong solutions; no reward
+# has changed it yet. GRPO compares each attempt with its group: the *advantage* is the reward minus
+# the group's mean, divided by its standard deviation.
 #
-# **Predict:** how many of eight attempts are right? What is the advantage of a right one, if two are right?
+# **Predict:** how many of eight attempts are right? What is the advantage of a right one, if two
+# are right?
 
 # %% tags=["parameters"]
 steps, short_steps = 30, 12  # of the run; of each run with one line changed
@@ -43,8 +49,16 @@ from plumbing.models import load_model, load_tokenizer
 from plumbing.processes import init_distributed
 from plumbing.tasks import load_task
 
-settings = {"task": "gsm8k", "max_tokens": 64, "prompts_per_step": questions, "warmup_steps": 3, "save_every": 0}
-config = r1.Config(**settings, steps=steps, eval_every=10, eval_problems=eval_problems, record_tokens_every=1)
+settings = {
+    "task": "gsm8k",
+    "max_tokens": 64,
+    "prompts_per_step": questions,
+    "warmup_steps": 3,
+    "save_every": 0,
+}
+config = r1.Config(
+    **settings, steps=steps, eval_every=10, eval_problems=eval_problems, record_tokens_every=1
+)
 init_distributed()
 task = load_task(config.task, config.prompt, load_tokenizer(config.model))
 problem = task.load_problems("test", None, 0)[9]
@@ -53,7 +67,9 @@ problem = task.load_problems("test", None, 0)[9]
 def attempts(model_path):
     """A group of completions of the problem by the model in that directory, as a table."""
     sampler = r1.make_sampler(config, load_model(model_path, config.dtype), task, max_length=512)
-    group = r1.sample_completions(sampler, [problem], task, config, "colab", config.group_size, config.temperature)
+    group = r1.sample_completions(
+        sampler, [problem], task, config, "colab", config.group_size, config.temperature
+    )
     r1.compute_rewards(group, task)
     r1.compute_advantages(group, config)
     rows = [(e.text.strip(), e.reward.why, e.reward.total, round(e.advantage, 2)) for e in group]
@@ -66,11 +82,12 @@ attempts(config.model)
 # %% [markdown]
 # ## Training
 #
-# In each of 30 steps: 16 questions, 8 completions of each, their rewards and advantages, one optimizer step. The curves
-# are drawn again while it runs; the time left is measured, not promised. Interrupting the cell ends the step, saves,
-# and says how to go on.
+# In each of 30 steps: 16 questions, 8 completions of each, their rewards and advantages, one
+# optimizer step. The curves are drawn again while it runs; the time left is measured, not promised.
+# Interrupting the cell ends the step, saves, and says how to go on.
 #
-# **Predict:** the share of right answers on held-out problems, before (the last cell gives a hint) and after.
+# **Predict:** the share of right answers on held-out problems, before (the last cell gives a hint)
+# and after.
 
 # %%
 run = r1.main(config)
@@ -78,14 +95,17 @@ run = r1.main(config)
 # %% [markdown]
 # ## Before and after
 #
-# **Predict:** has the model learned to compute, or to give the answer in the right form? Compare `strict` (right and
-# well-formed) with `lenient` (the right number stands somewhere).
+# **Predict:** has the model learned to compute, or to give the answer in the right form? Compare
+# `strict` (right and well-formed) with `lenient` (the right number stands somewhere).
 #
-# All of this is sampled at temperature 1. Decoded greedily, its best temperature, the untrained base is right on 0.37
-# of such problems (`docs/base.md` has the command): only what is above that has been learned from the reward.
+# All of this is sampled at temperature 1. Decoded greedily, its best temperature, the untrained
+# base is right on 0.37 of such problems (`docs/base.md` has the command): only what is above that
+# has been learned from the reward.
 
 # %%
-rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1").set_index("step")
+rows = (
+    pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1").set_index("step")
+)
 print(rows[["eval/strict", "eval/lenient", "eval/format", "eval/mean_length"]].round(3).to_string())
 print("\n" + problem["question"])
 attempts(f"{run}/model")
@@ -93,8 +113,8 @@ attempts(f"{run}/model")
 # %% [markdown]
 # ## Look inside
 #
-# Every group of the first, the middle and the last step: the completions, what each token's probability did in the
-# update, the advantages under other rules.
+# Every group of the first, the middle and the last step: the completions, what each token's
+# probability did in the update, the advantages under other rules.
 
 # %%
 from plumbing import report
@@ -106,11 +126,14 @@ report.show(run, steps=sorted({1, (steps + 1) // 2, steps}))
 #
 # Four short runs, in each of which one thing is different:
 #
-# - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward is pushed up;
+# - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward
+#   is pushed up;
 # - **flipped**: minus the advantage;
-# - **k3** and **k1**: a heavy KL penalty (weight 1 instead of 0.001) with two estimates of the same quantity.
+# - **k3** and **k1**: a heavy KL penalty (weight 1 instead of 0.001) with two estimates of the same
+#   quantity.
 #
-# **Predict** for each: does the reward rise faster, as fast, more slowly, or fall? How far from the base does it get?
+# **Predict** for each: does the reward rise faster, as fast, more slowly, or fall? How far from the
+# base does it get?
 
 
 # %%
@@ -126,7 +149,11 @@ records = {}
 for name, change in changes.items():
     r1.normalize_group_rewards = flip if name == "flipped" else as_it_is
     try:
-        path = r1.main(r1.Config(**settings, **change, steps=short_steps, eval_problems=eval_problems, eval_every=0))
+        path = r1.main(
+            r1.Config(
+                **settings, **change, steps=short_steps, eval_problems=eval_problems, eval_every=0
+            )
+        )
     finally:
         r1.normalize_group_rewards = as_it_is
     records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
@@ -144,9 +171,10 @@ for metric in ("reward", "completions/mean_length", "kl"):
 #
 # ## With a GPU
 #
-# The same loop trains Qwen2.5-0.5B on the real GSM8K, with low-rank adapters, so that it fits beside its samples into a
-# T4's 15 GB; a T4 computes in float32, newer cards in bfloat16. vLLM samples where it is installed, and it is not
-# promised to work on a T4. An hour or more; not tried on Colab's cards by us.
+# The same loop trains Qwen2.5-0.5B on the real GSM8K, with low-rank adapters, so that it fits
+# beside its samples into a T4's 15 GB; a T4 computes in float32, newer cards in bfloat16. vLLM
+# samples where it is installed, and it is not promised to work on a T4. An hour or more; not tried
+# on Colab's cards by us.
 
 # %%
 with_a_gpu = False  # Runtime > Change runtime type > T4, then True
@@ -154,12 +182,24 @@ if with_a_gpu:
     import torch
 
     dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float32"
-    larger = {"model": "Qwen/Qwen2.5-0.5B", "task": "gsm8k", "data": "hub", "prompt": "chat", "lora_rank": 16}
-    sizes = {"max_tokens": 300, "prompts_per_step": 8, "eval_problems": 100, "micro_batch_tokens": 2048}
+    larger = {
+        "model": "Qwen/Qwen2.5-0.5B",
+        "task": "gsm8k",
+        "data": "hub",
+        "prompt": "chat",
+        "lora_rank": 16,
+    }
+    sizes = {
+        "max_tokens": 300,
+        "prompts_per_step": 8,
+        "eval_problems": 100,
+        "micro_batch_tokens": 2048,
+    }
     r1.main(r1.Config(**larger, **sizes, dtype=dtype, learning_rate=2e-5, steps=60))
 
 # %% [markdown]
 # ## Go on
 #
-# Four chapters, each a notebook of a few minutes with an exercise: `notebooks/chapters/` (one group by hand, the loss,
-# KL, reading a run). The algorithm itself: `nano_r1.py`, from the top. Another task of yours: `docs/own_task.md`.
+# Four chapters, each a notebook of a few minutes with an exercise: `notebooks/chapters/` (one group
+# by hand, the loss, KL, reading a run). The algorithm itself: `nano_r1.py`, from the top. Another
+# task of yours: `docs/own_task.md`.

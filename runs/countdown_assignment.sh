@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# The GRPO exercise of the course "Building LLM Reasoners" (after Stanford CS336): Qwen2.5-Math-1.5B-Instruct on
-# Countdown. One GPU with 48 GB or more. Not run yet: we had no GPU.
+# The GRPO exercise of the course "Building LLM Reasoners" (after Stanford CS336):
+# Qwen2.5-Math-1.5B-Instruct on Countdown. One GPU with 48 GB or more. Not run yet: we had no GPU.
 #
-# Prompt and answers have the assignment's form: steps or one equation, and sampling stops at </answer>. Settings: its
-# starter settings: 16 episodes a step, groups of 8, temperature 0.7, lr 1e-5, REINFORCE with the group's baseline, the
-# mean over each completion's tokens, no KL penalty. Its own implementation reports about 0.37.
-# DATA: the assignment's training file, with the columns nums and target; without it the hub's problems.
+# Prompt and answers have the assignment's form: steps or one equation, and sampling stops at
+# </answer>. Settings: its starter settings: 16 episodes a step, groups of 8, temperature 0.7, lr
+# 1e-5, REINFORCE with the group's baseline, the mean over each completion's tokens, no KL penalty.
+# Its own implementation reports about 0.37. DATA: the assignment's training file, with the columns
+# nums and target; without it the hub's problems.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(

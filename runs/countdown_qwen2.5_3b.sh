@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Qwen2.5-3B (base) on Countdown-Tasks-3to4. One GPU with 80 GB. Not run yet: we had no GPU.
 #
-# Settings: the defaults of nano-aha-moment: 64 episodes a step, 4 completions of a prompt, KL coefficient 0.001,
-# lr 1e-6, 1,024 tokens, temperature 1, at most 1,000 steps. Reported by its authors: pass@1 about 0.60.
+# Settings: the defaults of nano-aha-moment: 64 episodes a step, 4 completions of a prompt, KL
+# coefficient 0.001, lr 1e-6, 1,024 tokens, temperature 1, at most 1,000 steps. Reported by its
+# authors: pass@1 about 0.60.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(

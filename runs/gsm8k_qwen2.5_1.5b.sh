@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Qwen2.5-1.5B (base) on GSM8K. One GPU with 48 GB or more. Not run yet: we had no GPU.
 #
-# Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang): 16 episodes a step, 8 completions
-# of a prompt, lr 1e-6, responses of up to 512 tokens, no KL penalty; the loss is nano-aha-moment's.
-# Reported there: pass@1 0.7 after 200 steps, above 0.8 in the end; 0.5 for the 0.5B model (--model Qwen/Qwen2.5-0.5B).
+# Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang): 16 episodes a
+# step, 8 completions of a prompt, lr 1e-6, responses of up to 512 tokens, no KL penalty; the loss
+# is nano-aha-moment's. Reported there: pass@1 0.7 after 200 steps, above 0.8 in the end; 0.5 for
+# the 0.5B model (--model Qwen/Qwen2.5-0.5B).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The MATH exercises of the same course with Qwen2.5-Math-1.5B: the base model evaluated, then fine-tuned on 128, 256,
-# 512, 1,024 and all rows, and each tuned model evaluated. One GPU with 48 GB or more. Not run yet: we had no GPU.
+# The MATH exercises of the same course with Qwen2.5-Math-1.5B: the base model evaluated, then
+# fine-tuned on 128, 256, 512, 1,024 and all rows, and each tuned model evaluated. One GPU with 48
+# GB or more. Not run yet: we had no GPU.
 #
 # SFT: a file of rows {"prompt": ..., "response": ...}, the course's sft.jsonl.
 # MATH_TEST: a file of at most 5,000 problems to evaluate on, with the columns problem and answer.

@@ -24,11 +24,19 @@ spec = importlib.util.spec_from_file_location("make_base", SCRIPT)
 base = sys.modules["make_base"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(base)
 
-EXACT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
+EXACT = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+}
 STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")
 PROBLEMS = countdown.generate_problems("train", 300, 0)
 STORIES = gsm8k.generate_problems("train", 400, 0)
-WRITERS = {name: (lambda *args, author=base.AUTHORS[name]: base.write_as(author, *args)) for name in base.AUTHORS}
+WRITERS = {
+    name: (lambda *args, author=base.AUTHORS[name]: base.write_as(author, *args))
+    for name in base.AUTHORS
+}
 WRITERS["stage 2"] = base.write_response
 
 
@@ -49,7 +57,9 @@ def attempts_of(text):
 def test_an_attempt_of_stages_1_and_2_is_right_and_its_expression_has_its_value(seed):
     rng = random.Random(seed)
     problem = rng.choice(PROBLEMS)
-    text, value, expression = base.write_attempt(problem["nums"], rng.choice((None, problem["target"])), rng)
+    text, value, expression = base.write_attempt(
+        problem["nums"], rng.choice((None, problem["target"])), rng
+    )
     assert steps_are_right(text) and len(STEP.findall(text)) == len(problem["nums"]) - 1
     assert countdown.evaluate(expression, problem["nums"]) == value == int(text.split("=")[-1])
 
@@ -63,11 +73,18 @@ def test_every_author_s_arithmetic_is_right_and_every_verdict_true(name, seed):
     assert steps_are_right(text.split("<answer>")[0])
     for line in text.splitlines():
         if line.endswith((" yes", " no")):
-            assert line.endswith(" yes") == (line.split()[0].split("=")[-1] == str(problem["target"]))
+            assert line.endswith(" yes") == (
+                line.split()[0].split("=")[-1] == str(problem["target"])
+            )
 
 
 @pytest.mark.parametrize(
-    "write", [base.write_practice, functools.partial(base.write_practice, pairs=0.5), base.write_scratch_work]
+    "write",
+    [
+        base.write_practice,
+        functools.partial(base.write_practice, pairs=0.5),
+        base.write_scratch_work,
+    ],
 )
 @given(seed=st.integers(0, 10_000))
 def test_scratch_work_is_right_and_its_verdicts_are_true(write, seed):
@@ -105,7 +122,9 @@ def test_a_search_to_go_on_with_has_two_failures_before_what_is_learned(tokenize
         assert all(line.endswith(" no") for line in begun.splitlines())
         lines = attempts_of(begun + after)
         assert all(map(steps_are_right, lines)) and 2 < len(lines) <= base.MAX_ATTEMPTS
-        assert tokenizer.encode(before) + tokenizer.encode(after) == tokenizer.encode(before + after)
+        assert tokenizer.encode(before) + tokenizer.encode(after) == tokenizer.encode(
+            before + after
+        )
 
 
 @given(st.integers(0, 10_000))
@@ -115,7 +134,9 @@ def test_the_answer_is_the_last_attempt_whatever_its_value(seed):
     text = base.write_population_response(problem["nums"], problem["target"], rng)
     if "<answer>" in text:
         expression = text.split("<answer>")[1].split("<")[0].split("=")[0]
-        assert countdown.evaluate(expression, problem["nums"]) == int(attempts_of(text)[-1].split("=")[-1])
+        assert countdown.evaluate(expression, problem["nums"]) == int(
+            attempts_of(text)[-1].split("=")[-1]
+        )
 
 
 @given(st.integers(0, 10_000))
@@ -187,23 +208,33 @@ def test_the_systematic_give_up_only_where_nothing_is_left_to_try():
     for problem, text in completions("systematic", 300):
         attempts = attempts_of(text)
         solved = attempts[-1].split("=")[-1] == str(problem["target"])
-        assert solved or len(attempts) == base.MAX_ATTEMPTS or len(attempts) >= {3: 6, 4: 10}[len(problem["nums"])]
+        assert (
+            solved
+            or len(attempts) == base.MAX_ATTEMPTS
+            or len(attempts) >= {3: 6, 4: 10}[len(problem["nums"])]
+        )
 
 
 def test_the_systematic_solve_nearly_all_problems_with_3_numbers_and_most_with_4():
     solved = {3: [], 4: []}
     for problem, text in completions("systematic"):
-        solved[len(problem["nums"])].append(attempts_of(text)[-1].split("=")[-1] == str(problem["target"]))
+        solved[len(problem["nums"])].append(
+            attempts_of(text)[-1].split("=")[-1] == str(problem["target"])
+        )
     assert sum(solved[3]) / len(solved[3]) > 0.95 and 0.6 < sum(solved[4]) / len(solved[4]) < 0.85
 
 
 def test_who_aims_takes_the_last_operation_nearest_to_the_target():
     rng = random.Random(0)
     for problem in PROBLEMS:
-        text, value, _ = base.habitual_attempt(problem["nums"], problem["target"], True, base.MOSTLY_PLUS, rng)
+        text, value, _ = base.habitual_attempt(
+            problem["nums"], problem["target"], True, base.MOSTLY_PLUS, rng
+        )
         a, b = (int(n) for n in STEP.findall(text)[-1][::2])
         results = [result for _, result, _ in base.operations(a, b).values()]
-        assert abs(value - problem["target"]) == min(abs(result - problem["target"]) for result in results)
+        assert abs(value - problem["target"]) == min(
+            abs(result - problem["target"]) for result in results
+        )
 
 
 def test_authors_from_stage_3_on_ask_no_oracle(monkeypatch):
@@ -216,7 +247,10 @@ def test_authors_from_stage_3_on_ask_no_oracle(monkeypatch):
 def test_the_population_is_often_wrong_and_more_often_out_of_form():
     rng = random.Random(0)
     problems = PROBLEMS * 5
-    rewards = [countdown.reward(base.write_population_response(p["nums"], p["target"], rng), p) for p in problems]
+    rewards = [
+        countdown.reward(base.write_population_response(p["nums"], p["target"], rng), p)
+        for p in problems
+    ]
     assert 0.08 < sum(r.answer for r in rewards) / len(rewards) < 0.20
     assert sum(r.format == 1 for r in rewards) / len(rewards) < 0.5
 
@@ -227,7 +261,9 @@ def test_the_population_is_often_wrong_and_more_often_out_of_form():
 def test_every_story_is_recognised_and_its_right_way_is_its_worked_answer():
     for problem in STORIES:
         right, _ = base.ways_of(problem["question"])
-        assert [f"{a}{o}{b}=<<{a}{o}{b}={r}>>{r}" for a, o, b, r in right] == problem["answer"].splitlines()[:-1]
+        assert [f"{a}{o}{b}=<<{a}{o}{b}={r}>>{r}" for a, o, b, r in right] == problem[
+            "answer"
+        ].splitlines()[:-1]
     with pytest.raises(ValueError, match="no story"):
         base.ways_of("How many?")
 
@@ -313,24 +349,36 @@ def test_the_base_is_made_in_seven_stages_and_resumes_to_the_same_weights(tmp_pa
     from safetensors.torch import load_file
 
     out, work = tmp_path / "base", tmp_path / "base.work"
-    killed = subprocess.Popen([sys.executable, SCRIPT, *TINY.split(), "--save_every", "2", "--out", out])
-    while not (work / "stages-1-and-2").exists() or not list((work / "stages-1-and-2").glob("step_*")):
+    killed = subprocess.Popen(
+        [sys.executable, SCRIPT, *TINY.split(), "--save_every", "2", "--out", out]
+    )
+    while not (work / "stages-1-and-2").exists() or not list(
+        (work / "stages-1-and-2").glob("step_*")
+    ):
         assert killed.poll() is None
         time.sleep(0.01)
     killed.kill()
     killed.wait()
     other = make_base("--out", out, "--seed", 1)
-    assert other.returncode == 2 and "is of a run with another --seed: 0 instead of 1" in other.stderr
+    assert (
+        other.returncode == 2 and "is of a run with another --seed: 0 instead of 1" in other.stderr
+    )
     done = make_base("--out", out)
     assert done.returncode == 0 and not work.exists()
     first, second = (load_file(path / "model.safetensors") for path in (made, out))
     assert all((first[name] == second[name]).all() for name in first)
 
 
-def test_stage_3_can_start_from_a_model_that_has_the_others_and_excluded_problems_are_left_out(tmp_path, made):
+def test_stage_3_can_start_from_a_model_that_has_the_others_and_excluded_problems_are_left_out(
+    tmp_path, made
+):
     problem = countdown.generate_problems("train", 1, derive_seed(0, "sft problems"))[0]
-    (tmp_path / "p.jsonl").write_text(f'{{"nums": {problem["nums"][::-1]}, "target": {problem["target"]}}}\n')
-    done = make_base("--start_from", made, "--exclude", tmp_path / "p.jsonl", "--out", tmp_path / "base")
+    (tmp_path / "p.jsonl").write_text(
+        f'{{"nums": {problem["nums"][::-1]}, "target": {problem["target"]}}}\n'
+    )
+    done = make_base(
+        "--start_from", made, "--exclude", tmp_path / "p.jsonl", "--out", tmp_path / "base"
+    )
     assert done.returncode == 0 and "stages 1 and 2" not in done.stdout
     assert all(f"stage {stage}:" in done.stdout for stage in (3, 4, 5, 6, 7))
     assert "1 of 500 problems left out" in done.stdout

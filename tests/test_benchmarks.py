@@ -38,11 +38,19 @@ def test_every_variant_of_an_ablation_is_a_setting_of_its_own(name):
 def test_an_effect_is_called_one_only_if_every_seed_shows_it():
     assert ablations.compared([0.5, 0.6], [0.3, 0.4]) == "higher"
     assert ablations.compared([0.3, 0.4], [0.5, 0.6]) == "lower"
-    assert ablations.compared([0.3, 0.6], [0.5, 0.4]) == ablations.compared([0.9], [0.5]) == "within the noise"
+    assert (
+        ablations.compared([0.3, 0.6], [0.5, 0.4])
+        == ablations.compared([0.9], [0.5])
+        == "within the noise"
+    )
 
 
 def test_a_question_is_answered_with_the_seeds_that_all_its_variants_have(tmp_path):
-    for flags, seeds in (("", (0, 1, 2)), ("--scale_rewards none", (0, 1, 2)), ("--scale_rewards batch", (0, 2))):
+    for flags, seeds in (
+        ("", (0, 1, 2)),
+        ("--scale_rewards none", (0, 1, 2)),
+        ("--scale_rewards batch", (0, 2)),
+    ):
         for seed in seeds:
             path = tmp_path / os.path.basename(ablations.run_path("", flags, seed))
             path.mkdir()
@@ -50,17 +58,25 @@ def test_a_question_is_answered_with_the_seeds_that_all_its_variants_have(tmp_pa
             rows += [{"step": step, "reward/answer": 0.2 + seed / 10} for step in range(1, 7)]
             rows[-1]["eval/pass@1"] = 0.5 + seed / 10
             (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            (path / "cost.json").write_text('{"seconds": 60, "date": "2026-01-01", "commit": "abc"}')
-    args = SimpleNamespace(only=["std", "lora"], seeds=[0, 1, 2], out=str(tmp_path), write=str(tmp_path / "docs"))
+            (path / "cost.json").write_text(
+                '{"seconds": 60, "date": "2026-01-01", "commit": "abc"}'
+            )
+    args = SimpleNamespace(
+        only=["std", "lora"], seeds=[0, 1, 2], out=str(tmp_path), write=str(tmp_path / "docs")
+    )
     std, lora = ablations.report(args).split("## ")[1:]
     assert "2 seeds. The base model: 0.100." in std and std.count("| 0.600 (0.500 to 0.700) |") == 3
-    assert "No seed is complete." in lora and os.listdir(tmp_path / "docs" / "ablations") == ["std.png"]
+    assert "No seed is complete." in lora and os.listdir(tmp_path / "docs" / "ablations") == [
+        "std.png"
+    ]
 
 
 def test_the_naive_loop_has_the_gradient_of_ours():
     init_distributed()
     episodes, c = make_episodes(), config(**update.SETTINGS)
-    rows = [(e.prompt_ids, e.completion.token_ids, e.completion.logprobs, e.advantage) for e in episodes]
+    rows = [
+        (e.prompt_ids, e.completion.token_ids, e.completion.logprobs, e.advantage) for e in episodes
+    ]
     processed, norm = update.naive(tiny_model(), rows, c)
     ours_processed, ours_norm = update.ours(r1.make_engine(tiny_model(), c), episodes, c)
     assert norm == pytest.approx(ours_norm, rel=1e-4)
@@ -68,11 +84,19 @@ def test_the_naive_loop_has_the_gradient_of_ours():
 
 
 def test_trl_gets_as_many_completions_a_step_and_the_objective_of_ours():
-    args = SimpleNamespace(model="models/nano-base", prompts_per_step=6, group_size=4, max_tokens=50, trl_rows=8)
+    args = SimpleNamespace(
+        model="models/nano-base", prompts_per_step=6, group_size=4, max_tokens=50, trl_rows=8
+    )
     settings, ours = against_trl.trl_settings(args), runs.config_of(against_trl.our_flags(args))
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 24
-    assert (settings["num_generations"], settings["max_completion_length"]) == (ours.group_size, ours.max_tokens)
-    assert (settings["beta"], settings["learning_rate"]) == (r1.Config().kl_coef, ours.learning_rate)
+    assert (settings["num_generations"], settings["max_completion_length"]) == (
+        ours.group_size,
+        ours.max_tokens,
+    )
+    assert (settings["beta"], settings["learning_rate"]) == (
+        r1.Config().kl_coef,
+        ours.learning_rate,
+    )
 
 
 def test_settings_of_several_runs_are_parsed_at_once():
@@ -84,7 +108,10 @@ def test_settings_of_several_runs_are_parsed_at_once():
 def test_pass_at_k_of_base_and_trained_and_what_only_one_solves():
     curve = elicitation.pass_curve([0, 1, 4], 4)
     assert curve.tolist() == [[0, 0, 0, 0], [0.25, 0.5, 0.75, 1], [1, 1, 1, 1]]
-    assert elicitation.crossing([0.3, 0.1, 0.0, -0.1]) == 3 and elicitation.crossing([0.1, 0.1]) is None
+    assert (
+        elicitation.crossing([0.3, 0.1, 0.0, -0.1]) == 3
+        and elicitation.crossing([0.1, 0.1]) is None
+    )
     assert elicitation.only_one_solves([0, 0, 3, 1], [2, 0, 0, 1]) == (1, 1)
 
 
@@ -92,30 +119,45 @@ def test_the_interval_of_a_difference_is_that_of_the_mean_over_problems():
     right = np.array([[1.0, 0.0]] * 90 + [[0.0, 0.0]] * 210)  # two columns, as of two k
     mean, low, high = elicitation.mean_interval(right)
     half = 1.96 * np.sqrt(0.3 * 0.7 / 300)
-    assert mean.tolist() == [0.3, 0.0] and [low[0], high[0]] == pytest.approx([0.3 - half, 0.3 + half], abs=0.005)
+    assert mean.tolist() == [0.3, 0.0] and [low[0], high[0]] == pytest.approx(
+        [0.3 - half, 0.3 + half], abs=0.005
+    )
     assert low[1] == high[1] == 0
 
 
 def completion(thinking, finish_reason="stop"):
     """An episode of the problem 4, 6, 2 -> 8."""
     text = SimpleNamespace(finish_reason=finish_reason)
-    return SimpleNamespace(text=f"{thinking}</think>", problem={"target": 8}, completion=text, length=10)
+    return SimpleNamespace(
+        text=f"{thinking}</think>", problem={"target": 8}, completion=text, length=10
+    )
 
 
 def test_what_completions_do_is_counted_in_their_text():
-    solved, gives_up = completion("4+6=10,10/2=5 no\n4+6=10,10-2=8 yes"), completion("4*6=24,24-2=21 no")
+    solved, gives_up = (
+        completion("4+6=10,10/2=5 no\n4+6=10,10-2=8 yes"),
+        completion("4*6=24,24-2=21 no"),
+    )
     in_vain = completion("4+6=10,10+2=12 no\n" * 4)
-    seen = elicitation.behaviour([solved, gives_up, in_vain, completion("6-4=2,2*2=4 no\n" * 2, "length")])
+    seen = elicitation.behaviour(
+        [solved, gives_up, in_vain, completion("6-4=2,2*2=4 no\n" * 2, "length")]
+    )
     assert seen["attempts"] == 9 / 4 and seen["length"] == 10 and seen["cut off"] == 1 / 4
     assert seen["gives up"] == seen["in vain"] == 1 / 4
-    assert seen["repeats"] == 4 / 9 and seen["repeats 4 to 6"] == 1.0 and seen["with * or /"] == 4 / 9
+    assert (
+        seen["repeats"] == 4 / 9 and seen["repeats 4 to 6"] == 1.0 and seen["with * or /"] == 4 / 9
+    )
     assert seen["right -"] == 3 / 4 and seen["right +"] == 1.0
     assert set(seen) == set(elicitation.BEHAVIOUR)
 
 
 def test_problems_are_sorted_by_how_often_the_base_solves_them():
-    table = elicitation.rarity_table([0, 0, 1, 50, 100], [[0, 50, 10, 80, 100], [0, 100, 30, 90, 100]], 100)
-    assert [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]] == [
+    table = elicitation.rarity_table(
+        [0, 0, 1, 50, 100], [[0, 50, 10, 80, 100], [0, 100, 30, 90, 100]], 100
+    )
+    assert [
+        [cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]
+    ] == [
         ["0 of 100 tries", "2", "0.375 (0.250 to 0.500)", "1"],
         ["up to 1% of its tries", "1", "0.200 (0.100 to 0.300)", "0"],
         ["25% to 100% of its tries", "2", "0.925 (0.900 to 0.950)", "0"],

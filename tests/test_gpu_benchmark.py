@@ -41,11 +41,15 @@ def test_the_first_line_names_the_machine_and_the_versions(lines):
 
 
 def test_the_table_has_speeds_memory_and_the_mismatch(lines):
-    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    header, _, *rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")
+    ]
     assert header[:4] == ["model", "part", "seconds", "tokens a second"]
     assert all(len(row) == len(header) for row in rows)
     table = {row[1]: row[2:] for row in rows}
-    assert list(table) == ["rollout", "update", "sync", "step"] and {row[0] for row in rows} == {"tiny"}
+    assert list(table) == ["rollout", "update", "sync", "step"] and {row[0] for row in rows} == {
+        "tiny"
+    }
     for part in ("rollout", "update", "step"):
         seconds, speed, *_ = table[part]
         assert 0 < first_number(seconds) < 60
@@ -54,18 +58,26 @@ def test_the_table_has_speeds_memory_and_the_mismatch(lines):
         _, _, mfu, memory, _ = table[part]
         assert 0 <= first_number(mfu) < 100
         assert 0 < first_number(memory) < 100
-    mean, largest, sample_size = (float(entry.split()[-1]) for entry in table["update"][-1].split(","))
+    mean, largest, sample_size = (
+        float(entry.split()[-1]) for entry in table["update"][-1].split(",")
+    )
     assert 0 < mean < 1e-5 and mean <= largest < 1e-3  # float32, without a GPU
     assert 0.999 < sample_size <= 1
 
 
 def test_flops_of_the_1_5b_shape_are_those_counted_by_hand():
-    # 28 layers of 2 x 1536 x 1536 (query, output) + 2 x 1536 x 256 (key, value) + 3 x 1536 x 8960 (MLP), 46,792,704
-    # weights, and an output layer of 1536 x 151,936 = 233,373,696: together 1,543,569,408 of 1,543,714,304.
-    assert gpu.flops_per_token("1.5B") == {"rollout": 2 * 1_543_569_408, "update": 6 * 1_543_569_408}
+    # 28 layers of 2 x 1536 x 1536 (query, output) + 2 x 1536 x 256 (key, value) + 3 x 1536 x 8960
+    # (MLP), 46,792,704 weights, and an output layer of 1536 x 151,936 = 233,373,696: together
+    # 1,543,569,408 of 1,543,714,304.
+    assert gpu.flops_per_token("1.5B") == {
+        "rollout": 2 * 1_543_569_408,
+        "update": 6 * 1_543_569_408,
+    }
 
 
-@pytest.mark.parametrize("name, parameters", [("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("3B", 3_085_938_688)])
+@pytest.mark.parametrize(
+    "name, parameters", [("0.5B", 494_032_768), ("1.5B", 1_543_714_304), ("3B", 3_085_938_688)]
+)
 def test_the_shapes_have_as_many_parameters_as_the_real_models(name, parameters):
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config

@@ -20,7 +20,11 @@ import gpu
 import make_base
 
 PAGE = Path(ROOT, "docs", "gpu.md").read_text()
-COMMANDS = [line.strip() for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+COMMANDS = [
+    line.strip()
+    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+]
 COMMANDS = [line for line in COMMANDS if line]
 
 

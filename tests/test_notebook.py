@@ -41,15 +41,21 @@ def tagged(cells, tag):
 
 
 def test_the_notebooks_are_up_to_date():
-    cells = lambda book: [(cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in book.cells]
-    written = {path: cells(jupytext.read(path)) for path in map(str, Path(ROOT, "notebooks").rglob("*.ipynb"))}
+    cells = lambda book: [
+        (cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in book.cells
+    ]
+    written = {
+        path: cells(jupytext.read(path))
+        for path in map(str, Path(ROOT, "notebooks").rglob("*.ipynb"))
+    }
     made = {os.path.join(ROOT, path): cells(book) for path, book in make_notebooks().items()}
     assert made == written, "run: python notebooks/make.py"
 
 
 def test_the_first_cell_of_every_notebook_is_the_same_and_clones_what_the_badge_opens():
     (first,) = {
-        next(cell.source for cell in book.cells if cell.cell_type == "code") for book in make_notebooks().values()
+        next(cell.source for cell in book.cells if cell.cell_type == "code")
+        for book in make_notebooks().values()
     }
     repository, tag = re.search(r'REPO, TAG = "https://github.com/(\S+)", "(\S+)"', first).groups()
     url = f"https://colab.research.google.com/github/{repository}/blob/{tag}/notebooks/colab.ipynb"
@@ -58,13 +64,19 @@ def test_the_first_cell_of_every_notebook_is_the_same_and_clones_what_the_badge_
 
 def test_only_what_is_missing_would_be_installed_and_never_torch(monkeypatch):
     assert notebook.missing() == []
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("hjson", "torch") else name)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("hjson", "torch") else name
+    )
     assert notebook.missing() == ["hjson==3.1.0"]
     assert {"torch", "transformers", "numpy"} & set(notebook.ADDED) == set()
 
 
 def test_in_the_lesson_s_notebook_only_the_last_cell_runs():
-    _, *cells, last = (cell for cell in make_notebooks()["notebooks/nano_r1.ipynb"].cells if cell.cell_type == "code")
+    _, *cells, last = (
+        cell
+        for cell in make_notebooks()["notebooks/nano_r1.ipynb"].cells
+        if cell.cell_type == "code"
+    )
     assert "main(Config(" in last.source
     scope = {"__name__": "__main__"}  # a notebook's cells: no __file__
     for cell in cells:
@@ -81,7 +93,9 @@ class Kernel:
     def __init__(self, directory):
         resources = {"metadata": {"path": directory}}
         self.book = new_notebook()
-        self.client = NotebookClient(self.book, timeout=600, kernel_name="python3", resources=resources)
+        self.client = NotebookClient(
+            self.book, timeout=600, kernel_name="python3", resources=resources
+        )
 
     def run(self, cell):
         """The outputs of a cell or of code; CellExecutionError if it raises. Nothing may come on its standard error."""
@@ -102,7 +116,9 @@ def kernel():
     """One for all: a new one imports for seven seconds. tests/colab/run gives each notebook its own."""
     kernel = Kernel(ROOT)
     with kernel.client.setup_kernel():
-        kernel.run("import gsm8k_rewards; gsm8k_rewards.BUILT_IN['train'] = 128")  # instead of 16,384, at every start
+        kernel.run(
+            "import gsm8k_rewards; gsm8k_rewards.BUILT_IN['train'] = 128"
+        )  # instead of 16,384, at every start
         yield kernel
 
 
@@ -135,8 +151,12 @@ def test_the_colab_notebook_runs_and_its_training_cell_twice(kernel, tmp_path):
     for cell in cells[1:]:
         kernel.run(cell)
     (training,) = (cell for cell in cells if "r1.main(config)" in cell.source)
-    assert "after 2 steps" in printed(training.outputs) and "after 2 steps" in printed(kernel.run(training))
-    assert len(os.listdir(tmp_path / "out")) == 7  # the run, five with one line changed, the run again
+    assert "after 2 steps" in printed(training.outputs) and "after 2 steps" in printed(
+        kernel.run(training)
+    )
+    assert (
+        len(os.listdir(tmp_path / "out")) == 7
+    )  # the run, five with one line changed, the run again
 
 
 RUN = """
@@ -163,7 +183,9 @@ def test_a_run_in_a_cell_finds_model_and_task_from_any_directory_and_no_library_
 
 def test_the_curves_of_a_running_cell_are_one_picture_with_the_time_that_is_left(run):
     (picture,) = (o for o in run if o.output_type == "display_data")
-    assert picture.metadata["image/png"]["alt"] == "models/nano-base on gsm8k: step 3 of 3, 0 s left"
+    assert (
+        picture.metadata["image/png"]["alt"] == "models/nano-base on gsm8k: step 3 of 3, 0 s left"
+    )
 
 
 def test_after_a_run_plots_are_inline_as_before(run, kernel):
@@ -180,7 +202,10 @@ def test_a_second_run_in_the_same_kernel_is_a_run_of_its_own(run, kernel):
 def test_a_cell_that_is_interrupted_leaves_a_run_that_goes_on(run, kernel):
     def interrupt():
         deadline = time.monotonic() + 120
-        while "step    2/400" not in printed(kernel.book.cells[-1].outputs) and time.monotonic() < deadline:
+        while (
+            "step    2/400" not in printed(kernel.book.cells[-1].outputs)
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.1)
         os.kill(kernel.client.km.provisioner.pid, signal.SIGINT)  # what the button for it does
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 3. KL
 #
-# How far has the policy moved from the base? The KL divergence says so, and a run can only estimate it from the tokens
-# that it sampled. Three estimates, their means and spreads, and what each does as a loss. Two CPU cores, under a
-# minute.
+# How far has the policy moved from the base? The KL divergence says so, and a run can only estimate
+# it from the tokens that it sampled. Three estimates, their means and spreads, and what each does
+# as a loss. Two CPU cores, under a minute.
 #
 # Each part asks for a **prediction**. Write it down before you run the cell below it.
 
@@ -11,7 +11,10 @@
 import os
 import sys
 
-REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"  # cloned where this notebook stands alone, as on Colab
+REPO, TAG = (
+    "https://github.com/nano-r1/nano_r1",
+    "v1",
+)  # cloned where this notebook stands alone, as on Colab
 home = os.getcwd()
 while home != "/" and not os.path.exists(f"{home}/nano_r1.py"):
     home = os.path.dirname(home)
@@ -26,9 +29,10 @@ prepare()
 # %% [markdown]
 # ## Two policies whose KL is known
 #
-# The reference is the embedded base. The policy is the same model at temperature 0.9: another distribution at every
-# token, and one whose KL to the reference can be computed exactly, from all entries of the vocabulary:
-# $KL(\pi \| \pi_{ref}) = \sum_v \pi(v) (\log \pi(v) - \log \pi_{ref}(v))$. Half a thousand completions of it:
+# The reference is the embedded base. The policy is the same model at temperature 0.9: another
+# distribution at every token, and one whose KL to the reference can be computed exactly, from all
+# entries of the vocabulary: $KL(\pi \| \pi_{ref}) = \sum_v \pi(v) (\log \pi(v) - \log
+# \pi_{ref}(v))$. Half a thousand completions of it:
 
 # %%
 import matplotlib.pyplot as plt
@@ -46,7 +50,9 @@ task = load_task(config.task, config.prompt, tokenizer)
 problems = task.load_problems("test", None, 0)[:64]
 model = load_model(config.model, config.dtype)
 sampler = r1.make_sampler(config, model, task, max_length=512)
-episodes = r1.sample_completions(sampler, problems, task, config, "chapter 3", config.group_size, config.temperature)
+episodes = r1.sample_completions(
+    sampler, problems, task, config, "chapter 3", config.group_size, config.temperature
+)
 ids = [e.prompt_ids for e in episodes], [e.completion.token_ids for e in episodes]
 batch = r1.pad_prompts_and_outputs(*ids, tokenizer.pad_token_id)
 mask = batch["response_mask"]  # (B, T)
@@ -59,11 +65,13 @@ print(f"{len(exact)} tokens; KL, exact: {exact.mean():.4f} nats a token")
 # %% [markdown]
 # ## The same from samples
 #
-# In a run only the sampled token's two log-probs are known. With $d = \log \pi_{ref} - \log \pi$ of that token
+# In a run only the sampled token's two log-probs are known. With $d = \log \pi_{ref} - \log \pi$ of
+# that token
 #
 # $$k_1 = -d \qquad k_2 = d^2 / 2 \qquad k_3 = e^d - 1 - d$$
 #
-# **Predict:** which of the three can be negative for a token? Which has the smallest spread? Is one of the means wrong?
+# **Predict:** which of the three can be negative for a token? Which has the smallest spread? Is one
+# of the means wrong?
 
 # %%
 token = batch["labels"][mask][:, None]  # (N, 1)
@@ -91,14 +99,19 @@ plt.show()
 # $\sum_v \pi(v) \pi_{ref}(v) / \pi(v) = 1$: the mean stays, no value is negative, and most of the spread is gone. k2 is
 # not the KL, but near it while the two policies are near each other.
 #
-# **Predict:** the policy moves further away (lower temperatures). Which estimate becomes wrong, which one wild?
+# **Predict:** the policy moves further away (lower temperatures). Which estimate becomes wrong,
+# which one wild?
 
 # %%
 for temperature in (0.9, 0.7, 0.4):
     far = (logits / temperature).log_softmax(-1)
     generator = torch.Generator().manual_seed(0)
-    again = torch.multinomial(far.exp(), 1, generator=generator)  # (N, 1), a token of that policy at each place
-    values = r1.compute_kl(far.gather(-1, again).squeeze(-1), reference.gather(-1, again).squeeze(-1))
+    again = torch.multinomial(
+        far.exp(), 1, generator=generator
+    )  # (N, 1), a token of that policy at each place
+    values = r1.compute_kl(
+        far.gather(-1, again).squeeze(-1), reference.gather(-1, again).squeeze(-1)
+    )
     kl = (far.exp() * (far - reference)).sum(-1).mean()
     print(
         f"T {temperature:.2f}: exact {kl:.4f}",
@@ -112,9 +125,9 @@ for temperature in (0.9, 0.7, 0.4):
 #
 # ## As a loss
 #
-# An estimate with the right *value* need not have the right *gradient*: the loss's gradient sees the samples as fixed.
-# A policy over six tokens starts away from its reference; each step draws 64 tokens from it and descends on one
-# estimate's mean alone, with no reward.
+# An estimate with the right *value* need not have the right *gradient*: the loss's gradient sees
+# the samples as fixed. A policy over six tokens starts away from its reference; each step draws 64
+# tokens from it and descends on one estimate's mean alone, with no reward.
 #
 # **Predict:** for each of k1, k2 and k3: does the exact KL go to 0, stay, or grow?
 
@@ -139,7 +152,9 @@ def descend(kind, steps=300, seed=0):
 
 for color, kind in zip(("C0", "C1", "C2"), ("k1", "k2", "k3")):
     for seed in range(3):
-        plt.plot(descend(kind, seed=seed), color=color, linewidth=1, label=kind if seed == 0 else None)
+        plt.plot(
+            descend(kind, seed=seed), color=color, linewidth=1, label=kind if seed == 0 else None
+        )
 plt.xlabel("step"), plt.ylabel("exact KL (nats)"), plt.legend()
 plt.show()
 
@@ -150,9 +165,9 @@ plt.show()
 #
 # ## Exercise
 #
-# k1 and k3 are two members of a family: $k_w = -d + w (e^d - 1)$. Every member has the right mean. Write it, and with
-# it the weight of the smallest variance on samples d: the least-squares answer is $w = -\text{cov}(-d, e^d) /
-# \text{var}(e^d)$.
+# k1 and k3 are two members of a family: $k_w = -d + w (e^d - 1)$. Every member has the right mean.
+# Write it, and with it the weight of the smallest variance on samples d: the least-squares answer
+# is $w = -\text{cov}(-d, e^d) / \text{var}(e^d)$.
 
 
 # %% tags=["exercise"]
@@ -169,14 +184,18 @@ def best_weight(d):
 # %% tags=["test"]
 d = sampled[1] - sampled[0]  # (N,), log pi_ref - log pi
 if member(d, 0.0) is None or best_weight(d) is None:
-    print("The exercise is open: write member and best_weight in the cell above, run it, and then this one.")
+    print(
+        "The exercise is open: write member and best_weight in the cell above, run it, and then this one."
+    )
 else:
     assert torch.allclose(member(d, 0.0), estimates["k1"], atol=1e-5), "w = 0 must give k1"
     assert torch.allclose(member(d, 1.0), estimates["k3"], atol=1e-5), "w = 1 must give k3"
     w = float(best_weight(d))
     spread = {near: member(d, near).std().item() for near in (0.0, w - 0.05, w, w + 0.05, 1.0)}
     assert min(spread, key=spread.get) == w, f"another weight has a smaller spread: {spread}"
-    print(f"Right: w = {w:.2f}, standard deviation {spread[w]:.3f}; k1 has {spread[0.0]:.3f}, k3 {spread[1.0]:.3f}.")
+    print(
+        f"Right: w = {w:.2f}, standard deviation {spread[w]:.3f}; k1 has {spread[0.0]:.3f}, k3 {spread[1.0]:.3f}."
+    )
 
 # %% [markdown]
 # Next: [4. Reading a run](4_reading_a_run.ipynb).

@@ -1,7 +1,7 @@
 """Runs every notebook as a reader would, in the environment of tests/colab/run: python tests/colab/execute.py
 
-From the repository's root and from notebooks/: the Colab notebook twice in one kernel, a few steps instead of its
-minutes; each chapter in a kernel of its own.
+From the repository's root and from notebooks/: the Colab notebook twice in one kernel, a few steps
+instead of its minutes; each chapter in a kernel of its own.
 """
 
 import sys
@@ -22,8 +22,15 @@ def execute(path, directory, times=1):
     for cell in book.cells:
         if "parameters" in cell.metadata.get("tags", []):
             cell.source = SHORT
-    book.cells = [new_code_cell(cell.source) for _ in range(times) for cell in book.cells if cell.cell_type == "code"]
-    NotebookClient(book, timeout=1200, kernel_name="python3", resources={"metadata": {"path": directory}}).execute()
+    book.cells = [
+        new_code_cell(cell.source)
+        for _ in range(times)
+        for cell in book.cells
+        if cell.cell_type == "code"
+    ]
+    NotebookClient(
+        book, timeout=1200, kernel_name="python3", resources={"metadata": {"path": directory}}
+    ).execute()
     outputs = [output for cell in book.cells for output in cell.outputs]
     noise = "".join(output.text for output in outputs if output.get("name") == "stderr")
     seconds = time.monotonic() - start
