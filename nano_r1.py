@@ -89,7 +89,7 @@ class Rollout:
     """the rollout, steps 1 to 3"""
 
     prompts_per_step: PositiveInt = 16  # m [16 to 128]
-    group_size: AtLeastTwo = 8  # n, completions of each prompt
+    group_size: PositiveInt = 8  # n, completions of each prompt
     max_tokens: PositiveInt = 320  # completions longer than this are cut off [1024]
     # of the softmax that is sampled from; the loss scores the whole of it, so no top-p, no top-k
     temperature: PositiveFloat = 1.0
@@ -124,6 +124,8 @@ class Config(Problems, Rollout, Objective, Update, Engine, Evaluation, Evaluatio
 
     def __post_init__(self):
         check_settings(self)
+        if self.group_size < 2:
+            raise UserError("--group_size 1 leaves nothing to compare with: take 2 or more.")
 
 
 # In a notebook __name__ is "__main__" as well, but there is no __file__.
@@ -420,7 +422,7 @@ class Episode:
     per_token: dict = field(default_factory=dict)
     # What the update measured: its part of the loss, log-probs and entropies before the step.
     measured: dict = field(default_factory=dict)
-    masked: bool = False  # no token of it counts: it fills up a process with too few micro-batches
+    masked: bool = False  # no token of it counts in the update
 
     @property
     def length(self):
@@ -467,14 +469,13 @@ def collate(episodes, device):
     width = max(len(row) for row in rows)
     # Padding may be any token: it is on the right, where with causal attention nobody sees it.
     tokens = torch.zeros(len(rows), width, dtype=torch.long)
-    shape = (len(rows), width - 1)
-    batch = {name: torch.zeros(shape) for name in episodes[0].per_token}
-    batch["response_mask"] = torch.zeros(shape, dtype=torch.bool)
+    batch = {"response_mask": torch.zeros(len(rows), width - 1, dtype=torch.bool)}
     for i, e in enumerate(episodes):
         tokens[i, : len(rows[i])] = torch.tensor(rows[i])
         response = slice(len(e.prompt_ids) - 1, len(rows[i]) - 1)  # where labels are its tokens
         batch["response_mask"][i, response] = not e.masked
         for name, values in e.per_token.items():
+            batch.setdefault(name, torch.zeros(len(rows), width - 1))
             batch[name][i, response] = torch.as_tensor(values, dtype=torch.float32)
     batch["input_ids"] = tokens[:, :-1]
     batch["labels"] = tokens[:, 1:]

@@ -12,16 +12,16 @@ from plumbing.processes import all_reduce
 
 
 def micro_batches(episodes, config, with_gradient=False):
-    """Lists of episodes of similar length, for one forward pass each.
+    """Lists of episodes of similar length, for one forward pass each; masked ones are left out.
 
     Each has at most --micro_batch_tokens tokens, padding included, or is one episode alone. Every
     process gets the same number: where it has too few, lists are cut, or a masked copy fills in.
-    `with_gradient`: leave out the episodes that have none.
+    `with_gradient`: leave out those of advantage 0, if no penalty acts on their tokens either.
     """
-    if with_gradient:
-        penalty = config.kl_coef or getattr(config, "entropy_coef", 0)
-        episodes = [e for e in episodes if has_gradient(e, penalty)] or [masked(episodes[0])]
-    batches = split_by_tokens(episodes, config.micro_batch_tokens)
+    kept = [e for e in episodes if not e.masked]
+    if with_gradient and not config.kl_coef and not getattr(config, "entropy_coef", 0):
+        kept = [e for e in kept if any(e.per_token["advantages"])]
+    batches = split_by_tokens(kept or [masked(episodes[0])], config.micro_batch_tokens)
     at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))
     while len(batches) < at_least:
         largest = max(batches, key=len)
@@ -31,11 +31,6 @@ def micro_batches(episodes, config, with_gradient=False):
             batches.remove(largest)
             batches += [largest[::2], largest[1::2]]
     return batches
-
-
-def has_gradient(episode, penalty):
-    """Not where it is masked; with advantages of 0 only by a penalty that acts on every token."""
-    return not episode.masked and bool(penalty or any(episode.per_token["advantages"]))
 
 
 def masked(episode):

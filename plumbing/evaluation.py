@@ -92,7 +92,7 @@ def keep_measurements(rows, batch, parts):
     log_probs = batch["log_probs"].cpu()
     entropy = batch["entropy"].detach().cpu()
     for i, e in enumerate(rows):
-        if not e.measured:
+        if "loss" not in e.measured:  # its first update in this step
             e.measured["log_probs"] = log_probs[i][mask[i]]
             e.measured["entropy"] = entropy[i][mask[i]]
             e.measured["loss"] = parts[i].item()

@@ -20,7 +20,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # of the rep
 
 # Types of settings: what the command line parses, and what a value must be.
 PositiveInt = Annotated[int, "at least 1"]
-AtLeastTwo = Annotated[int, "at least 2"]
 NonNegativeInt = Annotated[int, "at least 0"]
 PositiveFloat = Annotated[float, "above 0"]
 NonNegativeFloat = Annotated[float, "at least 0"]

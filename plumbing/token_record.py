@@ -33,7 +33,7 @@ def tokens_every(config, policy):
 def token_arrays(episodes, config):
     """The arrays of one process's episodes."""
     prompts = [e.prompt_ids for e in episodes[:: config.group_size]]
-    trained = [bool(e.measured) for e in episodes]
+    trained = ["loss" in e.measured for e in episodes]
     arrays = {
         "token_ids": flat([e.completion.token_ids for e in episodes], np.uint32),
         "lengths": np.array([e.length for e in episodes], np.int32),
@@ -51,12 +51,12 @@ def token_arrays(episodes, config):
 
 def change(e, config):
     """Log-prob of each of the episode's tokens after the update minus before: (length,)."""
-    after = e.per_token["new_log_probs"]
+    after = e.per_token.get("new_log_probs")
     before = e.per_token.get("old_log_probs", e.measured.get("log_probs"))
     if before is None and config.dtype == "float32":
         # It was not in the loss; sampler and trainer agree to 1e-4.
         before = torch.tensor(e.completion.logprobs)
-    return not_computed(e) if before is None else after - before
+    return not_computed(e) if before is None or after is None else after - before
 
 
 def not_computed(e):
