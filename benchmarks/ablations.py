@@ -5,11 +5,11 @@
     python benchmarks/ablations.py --complete          # the answers of the runs that are complete
     python benchmarks/ablations.py --write docs        # and docs/ablations.md with its figures
 
-Each run is `python nano_r1.py` with a few flags, in out/ablations; a run that is complete is not
+Each run is `python variants.py` with a few flags, in out/ablations; a run that is complete is not
 repeated, one that was interrupted goes on, and one that serves several questions runs once. A
 variant is called higher or lower than the default only if each of its seeds lies above, or below,
-each seed of the default; otherwise the difference is within the noise. Questions whose answer hung
-on one seed of three have five.
+each seed of the default; otherwise these seeds do not resolve the difference. Questions whose
+answer hung on one seed of three have five.
 """
 
 import argparse
@@ -28,8 +28,7 @@ from runs import spread
 # other.
 SETTINGS = (
     "--task countdown --steps 20 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant "
-    "--eval_every 20 "
-    "--eval_problems 512 --save_every 0 --record_tokens_every 0 --no-report"
+    "--eval_every 20 --eval_problems 512 --save_every 0 --record_tokens_every 0 --no-report"
 )
 OFF_POLICY = "--epochs 2 --minibatches 4"
 
@@ -56,7 +55,7 @@ QUESTIONS = {
         {
             "group mean": "",
             "none, raw rewards": "--loss_type no_baseline",
-            "leave one out (RLOO)": "--baseline leave_one_out --scale_rewards none",
+            "leave one out, no standard deviation": "--baseline leave_one_out --scale_rewards none",
         },
         seeds=5,
     ),
@@ -71,7 +70,7 @@ QUESTIONS = {
         seeds=5,
     ),
     "kl_estimator": Question(
-        "Which estimate of the KL belongs into the loss? (coefficient 0.5)",
+        "Which estimate of the KL as a loss? (coefficient 0.5)",
         {
             k: f"--kl_coef 0.5{'' if k == 'k3' else f' --kl_estimator {k}'}"
             for k in ("k3", "k2", "k1")
@@ -163,7 +162,7 @@ def read(paths):
 def compared(values, others):
     if len(values) > 1 and min(values) > max(others):
         return "higher"
-    return "lower" if len(values) > 1 and max(values) < min(others) else "within the noise"
+    return "lower" if len(values) > 1 and max(values) < min(others) else "not resolved"
 
 
 def table(question, results):

@@ -129,7 +129,7 @@ class Model:
 
 
 def behaviour(episodes):
-    """What the completions do, counted in their text; names in `BEHAVIOUR`. None: does not apply."""
+    """What the completions do, counted in their text, named as in `BEHAVIOUR`; None: not there."""
     right, total, c = collections.Counter(), collections.Counter(), collections.Counter()
     with_target = (
         bool(episodes) and "target" in episodes[0].problem
@@ -207,7 +207,7 @@ def pass_curve(counts, samples):
 
 
 def mean_interval(values):
-    """(mean, low, high): 95% by the percentile bootstrap over problems; (problems, ...) -> (...)."""
+    """(mean, low, high): 95% by the percentile bootstrap over problems, the first dimension."""
     import numpy as np
 
     values, n = np.asarray(values, dtype=float), len(values)

@@ -260,7 +260,7 @@ def measure(name, args):
 
 
 def in_own_process(what):
-    """`measure` or `describe_machine` there: its last line is JSON. Its stderr is seen as it comes."""
+    """`measure` or `describe_machine` there: its last line is JSON. Its stderr is passed on."""
     command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--measure", what]
     done = subprocess.run(command, cwd=runs.ROOT, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"')]

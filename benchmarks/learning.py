@@ -1,6 +1,6 @@
 """How much the default command learns: several seeds, before and after, by subgroup.
 
-    python benchmarks/learning.py --seeds 0 1 2               # 4 to 10 minutes a seed on 2 free cores
+    python benchmarks/learning.py --seeds 0 1 2               # 4 to 10 minutes a seed on 2 cores
     python benchmarks/learning.py --seeds 0 1 2 --real FILE   # and the models on FILE's problems
     python benchmarks/learning.py --seeds 0 1 2 --task gsm8k  # the built-in word problems instead
 

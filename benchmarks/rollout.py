@@ -2,7 +2,7 @@
 
     python benchmarks/rollout.py                 # against transformers' `generate`, 32 x 8
     python benchmarks/rollout.py --against DIR   # another checkout: git worktree add DIR COMMIT
-    python benchmarks/rollout.py --busy          # alone, and beside a program that keeps a core busy
+    python benchmarks/rollout.py --busy          # alone, and beside a program on one core
     python benchmarks/rollout.py --profile       # the time of each kind of operation, one thread
 
 Two loops run in turn, A B B A, and the ratio is taken pair by pair: a shared machine's speed

@@ -126,7 +126,7 @@ def problems_trained_on(path, key):
 
 
 def load_sampler(config):
-    """(sampler, policy, task) of `config.model`; `sampler.sync_weights(other)` changes the model."""
+    """(sampler, policy, task) of `config.model`; `sampler.sync_weights(other)` changes it."""
     import nano_r1 as r1
     from plumbing.tasks import MAX_PROMPT
 

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # nano_r1: teach a base language model to reason, here and now
+# # nano_r1, here and now
 #
 # Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero, on a model
 # of a million parameters that learns within minutes on the two CPU cores of a free runtime: no GPU,
@@ -11,10 +11,8 @@
 import os
 import sys
 
-REPO, TAG = (
-    "https://github.com/nano-r1/nano_r1",
-    "v1",
-)  # cloned where this notebook stands alone, as on Colab
+# Cloned where this notebook stands alone, as on Colab.
+REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"
 home = os.getcwd()
 while home != "/" and not os.path.exists(f"{home}/nano_r1.py"):
     home = os.path.dirname(home)
@@ -44,21 +42,17 @@ questions, eval_problems = 16, 256  # in each step; held-out ones
 # %%
 import pandas as pd
 
+import torch
+
 import nano_r1 as r1
+import variants
 from plumbing.models import load_model, load_tokenizer
 from plumbing.processes import init_distributed
 from plumbing.tasks import load_task
 
-settings = {
-    "task": "gsm8k",
-    "max_tokens": 64,
-    "prompts_per_step": questions,
-    "warmup_steps": 3,
-    "save_every": 0,
-}
-config = r1.Config(
-    **settings, steps=steps, eval_every=10, eval_problems=eval_problems, record_tokens_every=1
-)
+settings = {"task": "gsm8k", "max_tokens": 64, "prompts_per_step": questions, "warmup_steps": 3}
+settings |= {"eval_problems": eval_problems, "save_every": 0}
+config = r1.Config(**settings, steps=steps, eval_every=10, record_tokens_every=1)
 init_distributed()
 task = load_task(config.task, config.prompt, load_tokenizer(config.model))
 problem = task.load_problems("test", None, 0)[9]
@@ -67,12 +61,14 @@ problem = task.load_problems("test", None, 0)[9]
 def attempts(model_path):
     """A group of completions of the problem by the model in that directory, as a table."""
     sampler = r1.make_sampler(config, load_model(model_path, config.dtype), task, max_length=512)
-    group = r1.sample_completions(
+    group = r1.sample_and_reward(
         sampler, [problem], task, config, "colab", config.group_size, config.temperature
     )
-    r1.compute_rewards(group, task)
-    r1.compute_advantages(group, config)
-    rows = [(e.text.strip(), e.reward.why, e.reward.total, round(e.advantage, 2)) for e in group]
+    rewards = torch.tensor([e.reward.total for e in group])  # (n,)
+    advantages = r1.group_advantages(rewards[None], config)[0].tolist()
+    rows = []
+    for e, advantage in zip(group, advantages):
+        rows.append((e.text.strip(), e.reward.why, e.reward.total, round(advantage, 2)))
     return pd.DataFrame(rows, columns=["completion", "verifier", "reward", "advantage"])
 
 
@@ -103,10 +99,9 @@ run = r1.main(config)
 # has been learned from the reward.
 
 # %%
-rows = (
-    pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1").set_index("step")
-)
-print(rows[["eval/strict", "eval/lenient", "eval/format", "eval/mean_length"]].round(3).to_string())
+rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")
+shown = ["eval/strict", "eval/lenient", "eval/format", "eval/mean_length"]
+print(rows.set_index("step")[shown].round(3).to_string())
 print("\n" + problem["question"])
 attempts(f"{run}/model")
 
@@ -124,7 +119,9 @@ report.show(run, steps=sorted({1, (steps + 1) // 2, steps}))
 # %% [markdown]
 # ## Change one line
 #
-# Four short runs, in each of which one thing is different:
+# Four short runs, in each of which one thing is different. `main` takes functions in the place of
+# its own: that is where GRPO's relatives in `variants.py` come in, and experiments of yours
+# (`docs/own_loss.md`).
 #
 # - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward
 #   is pushed up;
@@ -137,25 +134,23 @@ report.show(run, steps=sorted({1, (steps + 1) // 2, steps}))
 
 
 # %%
-def flip(*args, **options):
-    advantages, stats = as_it_is(*args, **options)
-    return -advantages, stats  # the changed line
+def raw_rewards(rewards, config):
+    """(m, n) -> (m, n), in the place of `group_advantages`."""
+    return rewards
 
 
-as_it_is = r1.normalize_group_rewards
-changes = {"as it is": {}, "no baseline": {"loss_type": "no_baseline"}, "flipped": {}}
-changes |= {name: {"kl_estimator": name, "kl_coef": 1.0} for name in ("k3", "k1")}
+def flipped(rewards, config):
+    return -r1.group_advantages(rewards, config)
+
+
+short = {**settings, "steps": short_steps, "eval_every": 0}
+paths = {"as it is": r1.main(r1.Config(**short))}
+paths["no baseline"] = r1.main(r1.Config(**short), advantages=raw_rewards)
+paths["flipped"] = r1.main(r1.Config(**short), advantages=flipped)
+for name in ("k3", "k1"):
+    paths[name] = variants.main(variants.Config(**short, kl_coef=1.0, kl_estimator=name))
 records = {}
-for name, change in changes.items():
-    r1.normalize_group_rewards = flip if name == "flipped" else as_it_is
-    try:
-        path = r1.main(
-            r1.Config(
-                **settings, **change, steps=short_steps, eval_problems=eval_problems, eval_every=0
-            )
-        )
-    finally:
-        r1.normalize_group_rewards = as_it_is
+for name, path in paths.items():
     records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
 
 # %%
@@ -164,10 +159,11 @@ for metric in ("reward", "completions/mean_length", "kl"):
     curves.loc[1:].plot(title=metric, figsize=(7, 3))
 
 # %% [markdown]
-# Without a baseline every paid completion is pushed up, the better ones more: it learns, with a noisier gradient.
-# Flipped, it learns as eagerly what is *worse* than its group. k3 holds the model near the base; k1 as a loss has a
-# gradient whose mean is 0, so it only adds noise (chapter 3). One seed and a dozen steps prove little:
-# `docs/ablations.md` has three or five seeds of such comparisons, on Countdown.
+# Without a baseline every paid completion is pushed up, the better ones more: it learns, with a
+# noisier gradient. Flipped, it learns as eagerly what is *worse* than its group. k3 holds the model
+# near the base; k1 as a loss does not know the reference at all: where each completion's tokens
+# weigh 1/length, as here, it is a bonus for length (chapter 3). One seed and a dozen steps prove
+# little: `docs/ablations.md` has three or five seeds of such comparisons, on Countdown.
 #
 # ## With a GPU
 #
@@ -179,23 +175,11 @@ for metric in ("reward", "completions/mean_length", "kl"):
 # %%
 with_a_gpu = False  # Runtime > Change runtime type > T4, then True
 if with_a_gpu:
-    import torch
-
     dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float32"
-    larger = {
-        "model": "Qwen/Qwen2.5-0.5B",
-        "task": "gsm8k",
-        "data": "hub",
-        "prompt": "chat",
-        "lora_rank": 16,
-    }
-    sizes = {
-        "max_tokens": 300,
-        "prompts_per_step": 8,
-        "eval_problems": 100,
-        "micro_batch_tokens": 2048,
-    }
-    r1.main(r1.Config(**larger, **sizes, dtype=dtype, learning_rate=2e-5, steps=60))
+    larger = {"model": "Qwen/Qwen2.5-0.5B", "data": "hub", "prompt": "chat", "lora_rank": 16}
+    larger |= {"max_tokens": 300, "prompts_per_step": 8, "micro_batch_tokens": 2048}
+    larger |= {"dtype": dtype, "learning_rate": 2e-5, "steps": 60, "eval_problems": 100}
+    r1.main(r1.Config(task="gsm8k", **larger))
 
 # %% [markdown]
 # ## Go on

@@ -12,10 +12,8 @@
 import os
 import sys
 
-REPO, TAG = (
-    "https://github.com/nano-r1/nano_r1",
-    "v1",
-)  # cloned where this notebook stands alone, as on Colab
+# Cloned where this notebook stands alone, as on Colab.
+REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"
 home = os.getcwd()
 while home != "/" and not os.path.exists(f"{home}/nano_r1.py"):
     home = os.path.dirname(home)
@@ -86,9 +84,8 @@ metrics("good")[
 
 # %%
 last = metrics("good").iloc[-1]
-print(
-    f"{last['frac_reward_zero_std']:.0%} of the groups have no signal; reward/answer is {last['reward/answer']:.2f}"
-)
+print(f"{last['frac_reward_zero_std']:.0%} of the groups have no signal")
+print(f"reward/answer is {last['reward/answer']:.2f}")
 
 # %% [markdown]
 # ## Three patients
@@ -109,12 +106,12 @@ def completions(run, count=2):
     with open(f"{RECORDS}/{run}/episodes.jsonl") as file:
         rows = [json.loads(line) for line in file]
     for step in sorted({row["step"] for row in rows}):
-        print(
-            f"\n==== run {run}, step {step}: {[row for row in rows if row['step'] == step][0]['problem']}"
-        )
-        for row in [row for row in rows if row["step"] == step][:count]:
-            paid = f"reward {row['reward']}, right {row['answer_reward']}, ended by {row['finish_reason']}"
-            print(f"{paid}, {row['length']} tokens\n{quoted(row['completion'].strip())}")
+        group = [row for row in rows if row["step"] == step]
+        print(f"\n==== run {run}, step {step}: {group[0]['problem']}")
+        for row in group[:count]:
+            paid = f"reward {row['reward']}, right {row['answer_reward']}"
+            print(f"{paid}, ended by {row['finish_reason']}, {row['length']} tokens")
+            print(quoted(row["completion"].strip()))
 
 
 completions("a")
@@ -156,5 +153,5 @@ else:
         print(file.read())
 
 # %% [markdown]
-# What to do about each of them is in `docs/metrics.md`. A run of your own has all of this in its directory, and
-# `report.html` shows every completion of it.
+# What to do about each of them is in `docs/metrics.md`. A run of your own has all of this in its
+# directory, and `report.html` shows every completion of it.

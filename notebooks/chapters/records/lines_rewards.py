@@ -1,4 +1,4 @@
-"""Countdown with a bonus of 1 for every line of working, to make the model show it: chapter 4, a."""
+"""Countdown with a bonus of 1 for every line of working, to make the model show it (chapter 4)."""
 
 import countdown_rewards as countdown
 from countdown_rewards import PROMPTS, format_prompt, lenient, load_problems, subgroups  # noqa: F401 (a task's parts)
