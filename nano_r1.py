@@ -52,15 +52,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from plumbing.settings import AtLeastTwo, NonNegativeFloat, NonNegativeInt, PositiveFloat
-from plumbing.settings import (
-    Engine,
-    Evaluation,
-    EvaluationOnly,
-    PositiveInt,
-    Record,
-    check_settings,
-)
+from plumbing.settings import Engine, Evaluation, EvaluationOnly, Record, UserError
+from plumbing.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from plumbing.settings import check_settings
 from plumbing.start import parse_or_exit
 
 # %% [markdown]
@@ -219,7 +213,8 @@ def grpo_loss(log_probs, batch, completions, config):
     # rho_it = pi(o_it) / pi_old(o_it)
     ratio = torch.exp(log_probs - batch["old_log_probs"])  # (B, T)
     # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
-    low, high = 1 - config.cliprange, 1 + config.cliprange
+    low = 1 - config.cliprange
+    high = 1 + config.cliprange
     loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)  # (B, T)
     stats = {"clip_ratio/low": (ratio < low) & (advantages < 0)}  # tokens that the clip froze
     stats["clip_ratio/high"] = (ratio > high) & (advantages > 0)

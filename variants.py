@@ -1,8 +1,8 @@
 # %% [markdown]
 # # GRPO's relatives, for a second evening
 #
-# Each differs from `nano_r1.py` in one place: `main` there takes four functions, and here are others
-# for them, each with its equation and its paper.
+# Each differs from `nano_r1.py` in one place: `main` there takes four functions, and here are
+# others for them, each with its equation and its paper.
 #
 #     python variants.py --task countdown                # the same as nano_r1.py
 #     python variants.py --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4 --minibatches 4
@@ -12,7 +12,7 @@
 # | --- | --- | --- |
 # | `rollout` | steps 1 to 3 | rewards of 0 and 1, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | step 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
-# | `loss` | step 6 | REINFORCE, clip-higher, GSPO, truncated importance sampling, k1, k2, aggregation |
+# | `loss` | step 6 | REINFORCE, clip-higher, GSPO, importance sampling, k1, k2, aggregation |
 # | `update` | steps 6 and 7 | several optimizer steps a batch, masks, an entropy bonus |
 #
 # docs/algorithms.md lists the algorithms with their flags, docs/ablations.md what they changed.
@@ -286,7 +286,7 @@ def group_mean(rewards):
 
 
 def leave_one_out(rewards):
-    """RLOO, arXiv:2402.14740: the mean of the n - 1 others, which the reward itself has no part in."""
+    """RLOO, arXiv:2402.14740: the mean of the n - 1 others, without the reward itself."""
     n = rewards.shape[1]
     return (rewards.sum(dim=1, keepdim=True) - rewards) / (n - 1)  # (m, n)
 

@@ -19,7 +19,8 @@ def micro_batches(episodes, config, with_gradient=False):
     `with_gradient`: leave out those of advantage 0, if no penalty acts on their tokens either.
     """
     kept = [e for e in episodes if not e.masked]
-    if with_gradient and not config.kl_coef and not getattr(config, "entropy_coef", 0):
+    penalty = getattr(config, "kl_coef", 0) or getattr(config, "entropy_coef", 0)
+    if with_gradient and not penalty:
         kept = [e for e in kept if any(e.per_token["advantages"])]
     batches = split_by_tokens(kept or [masked(episodes[0])], config.micro_batch_tokens)
     at_least = int(all_reduce(len(batches), dist.ReduceOp.MAX))

@@ -265,25 +265,32 @@ class RunLog:
         self.print("\n".join(lines))
         self.print(quoted(task.prompt_text(data.eval[0])))
 
-    def print_tuning_header(self, rows, left_out, task, problems):
-        """Print rows and both prompts: the most common mistake is to tune on another prompt than is sampled with."""
+    def print_tuning_header(self, examples, left_out, task, problems):
+        """Print rows and both prompts: the most common mistake is to tune on another prompt."""
         config = self.config
-        passes = config.steps * config.batch_size / len(rows)
-        theirs, ours = rows[0][0], task.prompt_text(problems[0])
+        passes = config.steps * config.batch_size / len(examples)
+        theirs = [e.problem["prompt"] for e in examples]
+        ours = task.prompt_text(problems[0])
         left_out = f"; {left_out} left out, they are too long" if left_out else ""
         self.print(
-            f"{len(rows)} rows of {config.data}{left_out}\n"
+            f"{len(theirs)} rows of {config.data}{left_out}\n"
             f"{config.steps} steps of {config.batch_size} rows: {passes:.1f} passes\n"
             f"validation on {len(problems)} problems of {config.task}\nrecord: {self.path}\n"
-            f"the first row's prompt:\n{quoted(theirs[:2000])}\n"
-            f"the first validation prompt; the two should have the same form:\n{quoted(ours[:2000])}"
+            f"the first row's prompt:\n{quoted(theirs[0][:2000])}\n"
+            "the first validation prompt; the two should have the same form:\n"
+            f"{quoted(ours[:2000])}"
         )
-        others = [prompt for prompt, _ in rows if prompt[-8:] != ours[-8:]]
+        others = [prompt for prompt in theirs if prompt[-8:] != ours[-8:]]
         if others:
             ends = f"with {others[0][-20:]!r}, those of the validation with {ours[-20:]!r}"
-            self.print(
-                f"WARNING: {len(others)} of {len(rows)} rows have a prompt that ends {ends}."
-            )
+            self.print(f"WARNING: {len(others)} rows have a prompt that ends {ends}.")
+
+    def print_tuning_step(self, m):
+        """The line of a step of fine-tuning."""
+        self.print_progress(
+            m, f"loss {m.get('loss', math.nan):.3f}  grad {m.get('grad_norm', math.nan):.2f}"
+        )
+        self.stop_if_not_finite(m["bad_updates"])
 
     def time_left(self, records):
         """Of the steps to come, at the mean of the last ten; evaluations are not counted."""
