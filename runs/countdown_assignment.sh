@@ -12,11 +12,12 @@ cd "$(dirname "$0")/.."
 options=(
   --model Qwen/Qwen2.5-Math-1.5B-Instruct --dtype bfloat16
   --data "${DATA:-hub}" --prompt steps
-  --prompts_per_step 2 --group_size 8        # 16 episodes a step; on N GPUs --prompts_per_step must be a multiple of N
+  --prompts_per_step 2 --group_size 8        # 16 episodes a step; on N GPUs a multiple of N prompts
   --max_tokens 1024 --temperature 0.7
-  --loss_type reinforce_with_baseline --loss_agg_mode seq-mean-token-mean --kl_coef 0 --advantage_eps 1e-6
+  --loss_type reinforce_with_baseline --loss_agg_mode seq-mean-token-mean
+  --kl_coef 0 --advantage_eps 1e-6
   --learning_rate 1e-5 --lr_scheduler_type constant --max_grad_norm 1.0
   --steps 200 --eval_every 10 --eval_problems 500
-  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 53 GiB
+  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 without it: about 53 GiB
 )
-python nano_r1.py --task countdown "${options[@]}" "$@"
+python variants.py --task countdown "${options[@]}" "$@"

@@ -16,7 +16,7 @@ options=(
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-6 --lr_scheduler_type constant
   --steps 1000 --eval_every 50 --save_every 100
-  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 23 GiB
+  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 without it: about 23 GiB
   --vllm_gpu_memory_utilization 0.4
 )
-python nano_r1.py --task countdown "${options[@]}" "$@"
+python variants.py --task countdown "${options[@]}" "$@"

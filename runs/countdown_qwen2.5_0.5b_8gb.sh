@@ -17,4 +17,4 @@ options=(
   --gradient_checkpointing --micro_batch_tokens 2048
   --vllm_gpu_memory_utilization 0.4
 )
-python nano_r1.py --task countdown "${options[@]}" "$@"
+python variants.py --task countdown "${options[@]}" "$@"

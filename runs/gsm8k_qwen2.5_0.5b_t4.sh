@@ -18,4 +18,4 @@ options=(
   --steps 200 --eval_every 50 --save_every 20 --eval_problems 200
   --gradient_checkpointing --micro_batch_tokens 2048
 )
-python nano_r1.py --task gsm8k "${options[@]}" "$@"
+python variants.py --task gsm8k "${options[@]}" "$@"

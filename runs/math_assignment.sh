@@ -10,7 +10,10 @@ cd "$(dirname "$0")/.."
 : "${SFT:?set SFT to the file of rows to fine-tune on}"
 : "${MATH_TEST:?set MATH_TEST to a file with the columns problem and answer}"
 model=Qwen/Qwen2.5-Math-1.5B
-common=(--task math --prompt plain --dtype bfloat16 --max_tokens 2048 --eval_data "$MATH_TEST" --eval_problems 5000)
+common=(
+  --task math --prompt plain --dtype bfloat16 --max_tokens 2048
+  --eval_data "$MATH_TEST" --eval_problems 5000
+)
 tuning=(
   --learning_rate 2e-5 --batch_size 32 --steps 200 --eval_every 20
   --gradient_checkpointing --micro_batch_tokens 4096

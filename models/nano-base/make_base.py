@@ -55,17 +55,15 @@ from typing import NamedTuple
 
 import torch
 
-sys.path.insert(
-    0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-)  # the repository's root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))  # the repository's root
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
-from nano_r1 import make_engine, pad_prompts_and_outputs
+from nano_r1 import Episode, make_engine
 from nano_sft import train_step
-from plumbing.batching import split_by_tokens
 from plumbing.checkpoints import newest_checkpoint, restore_optimizer, save_checkpoint, save_policy
 from plumbing.models import load_model, load_policy
 from plumbing.processes import derive_seed, init_distributed
+from plumbing.sampler import Completion
 from plumbing.script import run_script
 
 # %% [markdown]
@@ -674,18 +672,14 @@ def make_model(config, tokenizer):
 class BaseConfig:
     """Settings of make_base.py; the defaults make models/nano-base."""
 
-    out: str = (
-        "models/nano-base"  # where the model goes; OUT.work holds checkpoints until it is done
-    )
+    # where the model goes; OUT.work holds checkpoints until it is done
+    out: str = "models/nano-base"
     start_from: str | None = None  # a model in which stages 1 and 2 are done already: only the rest
-    exclude: str | None = (
-        None  # a file of Countdown problems (nums, target) that must not occur in the training data
-    )
+    # a file of Countdown problems (nums, target) that must not occur in the training data
+    exclude: str | None = None
     pretrain_steps: int = 5000  # steps of stage 1, of 32 sequences of 128 tokens
     attempt_steps: int = 4500  # steps of stage 2, of batch_size completions
-    practice_steps: int = (
-        1200  # steps of stage 3, of batch_size completions and sequences of practice
-    )
+    practice_steps: int = 1200  # steps of stage 3, of batch_size completions and of practice
     aim_steps: int = 800  # steps of stage 4, of the same
     final_steps: int = 300  # steps of stage 5, of the same
     expression_steps: int = 500  # steps of stage 6, of the same
@@ -700,9 +694,8 @@ class BaseConfig:
     search_practice: int = 8  # the same for stage 7
     searches: int = 16  # searches to go on with per step of stage 7
     aim_pairs: float = 0.27  # share of pairs among the scratch work of stage 4
-    expressions: float = (
-        0.4  # share of lines to be written as an expression among the scratch work of stage 6
-    )
+    # share of lines to be written as an expression among the scratch work of stage 6
+    expressions: float = 0.4
     search_expressions: float = 0.15  # the same for stage 7
     practice_tokens: int = 224  # tokens of each sequence
     search_tokens: int = 384  # the same for stage 7: a search through all attempts
@@ -715,15 +708,15 @@ class BaseConfig:
     seed: int = 0  # every random choice derives from it
     micro_batch_tokens: int = 4096  # tokens, padding included, per forward pass
     save_every: int = 200  # checkpoint every so many steps
-    # what the functions of plumbing/ ask for; without a type: no setting
-    keep_checkpoints, lora_rank, offload, gradient_checkpointing, device, plan = (
-        1,
-        0,
-        False,
-        False,
-        "auto",
-        0,
-    )
+    # what the functions of the lesson and of plumbing/ ask for; without a type: no setting
+    keep_checkpoints = 1
+    lora_rank = 0
+    offload = False
+    gradient_checkpointing = False
+    device = "auto"
+    plan = 0
+    temperature = 1.0
+    kl_coef = 0.0
     max_grad_norm: float = 1.0  # gradients are scaled down to this norm
     weight_decay: float = 0.0  # AdamW's
     zero_stage: int = 2  # DeepSpeed ZeRO stage
@@ -891,11 +884,9 @@ def make_base(config):
         )
     before = second
     for stage in late_stages(config):
-        after = (
-            config.out
-            if stage.name == "stage 7"
-            else os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
-        )
+        after = os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
+        if stage.name == "stage 7":
+            after = config.out
         if after == config.out or not os.path.exists(after):
             model = functools.partial(load_model, before, config.dtype)
             rows = functools.partial(late_rows, *known, stage)
@@ -904,34 +895,31 @@ def make_base(config):
     shutil.rmtree(work)
 
 
+def as_episode(prompt_ids, response_ids):
+    """A training row as nano_sft.py has it: all tokens of the response have advantage 1."""
+    e = Episode({}, prompt_ids, Completion(response_ids, [], "stop"), "")
+    e.per_token["advantages"] = [1.0] * e.length
+    return e
+
+
 def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, out):
     """AdamW with a cosine schedule; `work` holds checkpoints, `out` gets the result."""
     work = os.path.join(work, name.replace(" ", "-"))
     device = init_distributed()
     checkpoint, start = newest_checkpoint(work, config)
     model = load_policy(config, checkpoint, device) if checkpoint else new_model().to(device)
-    print(
-        f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, "
-        f"{len(tokenizer)} tokens"
-    )
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"{name}: {parameters:,} parameters, {len(tokenizer)} tokens")
     engine = make_engine(model, config)
     restore_optimizer(engine, checkpoint)
-    started, losses = time.time(), []
+    started = time.time()
+    losses = []
     for step in range(start + 1, steps + 1):
         # 100 steps of warm-up, then a cosine down to a fiftieth of the peak
-        lr = (
-            peak * min(1, step / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
-        )
-        for group in engine.optimizer.param_groups:
-            group["lr"] = lr
-        rows = rows_of(step)
-        batches = split_by_tokens(
-            rows, lambda row: len(row[0]) + len(row[1]), config.micro_batch_tokens
-        )
-        tensors = [
-            pad_prompts_and_outputs(*zip(*batch), tokenizer.pad_token_id) for batch in batches
-        ]
-        losses.append(train_step(engine, tensors)["loss"])
+        cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps))
+        lr = peak * min(1, step / 100) * cosine
+        episodes = [as_episode(prompt, response) for prompt, response in rows_of(step)]
+        losses.append(train_step(engine, episodes, config, lr)["loss"])
         if step % 20 == 0:
             left = (time.time() - started) / (step - start) * (steps - step) / 60
             loss = sum(losses[-20:]) / len(losses[-20:])
@@ -945,9 +933,7 @@ def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, ou
 if __name__ == "__main__":
     import tyro
 
-    settings = tyro.cli(
-        BaseConfig, description="Make models/nano-base from scratch.", use_underscores=True
-    )
-    run_script(
-        make_base, settings, after_interrupt="The same command continues from the last checkpoint."
-    )
+    description = "Make models/nano-base from scratch."
+    settings = tyro.cli(BaseConfig, description=description, use_underscores=True)
+    again = "The same command continues from the last checkpoint."
+    run_script(make_base, settings, after_interrupt=again)
