@@ -1,6 +1,5 @@
 """What the benchmarks rest on: flags that exist, two loops with one gradient, honest verdicts."""
 
-import json
 import os
 import random
 import sys
@@ -48,22 +47,6 @@ def test_an_effect_is_called_one_only_if_every_seed_shows_it():
     assert ablations.compared([0.3, 0.4], [0.5, 0.6]) == "lower"
     assert ablations.compared([0.3, 0.6], [0.5, 0.4]) == "not resolved"
     assert ablations.compared([0.9], [0.5]) == "not resolved"
-
-
-def test_a_question_is_answered_with_the_seeds_that_all_its_variants_have(tmp_path):
-    seeds = {"": (0, 1, 2), "--scale_rewards none": (0, 1, 2), "--scale_rewards batch": (0, 2)}
-    for flags, seed in ((flags, seed) for flags in seeds for seed in seeds[flags]):
-        path = tmp_path / os.path.basename(ablations.run_path("", flags, seed))
-        path.mkdir()
-        rows = [{"step": step, "reward/answer": 0.2 + seed / 10} for step in range(7)]
-        rows[0]["eval/pass@1"] = 0.1
-        rows[-1]["eval/pass@1"] = 0.5 + seed / 10
-        (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        cost = {"seconds": 60, "date": "2026-01-01", "commit": "abc"}
-        (path / "cost.json").write_text(json.dumps(cost))
-    args = SimpleNamespace(only=["std", "lora"], seeds=[0, 1, 2], out=tmp_path, write=None)
-    std, lora = ablations.report(args).split("## ")[1:]
-    assert std.count("| 0.600 (0.500 to 0.700) |") == 3 and "| 0." not in lora
 
 
 def test_the_naive_loop_has_the_gradient_of_ours():
