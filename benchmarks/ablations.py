@@ -269,8 +269,9 @@ def report(args):
         "# What each choice changes",
         "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every "
         "seed of the variant lies above, or below, every seed of the first row; anything else is "
-        "not resolved by these seeds. Of two variants that do not differ that would be said once "
-        "in 3 times with two seeds, once in 10 with three and once in 126 with "
+        "not resolved by these seeds, which does not mean that there is no difference. Of two "
+        "variants that do not differ an effect would be said once in 3 times with two seeds, once "
+        "in 10 with three and once in 126 with "
         "five. In plain words: [algorithms.md](algorithms.md#what-they-change-on-the-small-model).",
         "Made by",
         f"```\npython benchmarks/ablations.py {chosen}--write docs\n```",

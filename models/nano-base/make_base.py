@@ -5,9 +5,9 @@
 #     python models/nano-base/make_base.py --start_from DIR --exclude FILE  # DIR has stages 1, 2
 #
 # Reinforcement learning makes likely what a model already does now and then; the base decides what
-# can be learned. On a hard task a pretrained model mostly answers at once, without a check, in the
-# wrong form; it can do better, and seldom does. This base is made to be like that, with a Qwen2
-# architecture of 1.2 million parameters:
+# can be learned. On a hard task a pretrained model may answer at once, without a check, in the wrong
+# form, though it can do better. This base is made to be like that, with a Qwen2 architecture of 1.2
+# million parameters:
 #
 #  1. Scratch work: correct chains of arithmetic, short bouts at Countdown problems. It learns + - *
 #     / .
@@ -27,9 +27,9 @@
 #     seldom a completion
 #     begins to search, the search itself is known.
 #
-# What is honest about it: every sum that is written down is right, and every yes or no is true. No
-# solution is planted: a completion succeeds only where its author's search happens to meet the
-# target.
+# Every sum that is written down is right, and every yes or no is true. No solution is inserted, but
+# an oracle raises their number in stages 1 and 2, and the systematic authors of stages 3 to 7 solve
+# most problems: a completion succeeds where its author's search meets the target.
 #
 # Foresight, exactly. In stages 1 and 2 an oracle helps: with the shares of PRACTICE and FORESIGHT a
 # step is chosen at random among those from which the target can still be reached (with 2, 3, 4

@@ -17,7 +17,7 @@ SHORT = "steps, short_steps, questions, eval_problems = 3, 1, 4, 16"
 
 
 def execute(path, directory, times=1):
-    """Print how long it took, and what libraries wrote on standard error; raises what a cell does."""
+    """Print the time and what libraries wrote on standard error; raises what a cell raises."""
     book, start = jupytext.read(path), time.monotonic()
     for cell in book.cells:
         if "parameters" in cell.metadata.get("tags", []):
