@@ -109,17 +109,6 @@ def test_what_completions_do_is_counted_in_their_text():
     assert set(seen) == set(elicitation.BEHAVIOUR)
 
 
-def test_problems_are_sorted_by_how_often_the_base_solves_them():
-    trained = [[0, 50, 10, 80, 100], [0, 100, 30, 90, 100]]
-    table = elicitation.rarity_table([0, 0, 1, 50, 100], trained, 100)
-    rows = [[cell.strip() for cell in row.split("|")[2:-1]] for row in table.splitlines()[2:]]
-    assert rows == [
-        ["2", "0.375 (0.250 to 0.500)", "1"],
-        ["1", "0.200 (0.100 to 0.300)", "0"],
-        ["2", "0.925 (0.900 to 0.950)", "0"],
-    ]
-
-
 # search.py
 
 

@@ -84,8 +84,3 @@ def test_the_shapes_have_as_many_parameters_as_the_real_models(name, parameters)
 )
 def test_a_card_s_peak_goes_by_its_whole_name(card, peak):
     assert gpu.peak_tflops(card) == peak
-
-
-def test_a_model_that_does_not_fit_gets_a_row_that_says_so():
-    (row,) = gpu.rows("3B", {"failed": "does not fit: out of memory in the update"}, 989)
-    assert row[:2] == ["3B", "does not fit: out of memory in the update"] and len(row) == 7

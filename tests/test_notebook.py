@@ -1,6 +1,5 @@
 """The notebooks: generated from scripts and never edited; each runs from first to last cell."""
 
-import importlib.util
 import os
 import re
 import signal
@@ -15,8 +14,6 @@ from helpers import ROOT
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
-
-from plumbing import notebook
 
 sys.path.append(os.path.join(ROOT, "notebooks"))
 from make import make_notebooks
@@ -47,13 +44,6 @@ def test_the_notebooks_are_up_to_date_and_begin_alike():
     assert made == written, "run: python notebooks/make.py"
     first = {next(source for kind, source, _ in book if kind == "code") for book in made.values()}
     assert len(first) == 1  # it finds the repository or clones it
-
-
-def test_only_what_is_missing_would_be_installed_and_never_torch(monkeypatch):
-    assert notebook.missing() == []
-    absent = lambda name: None if name in ("hjson", "torch") else name
-    monkeypatch.setattr(importlib.util, "find_spec", absent)
-    assert notebook.missing() == ["hjson==3.1.0"]
 
 
 def test_in_the_lesson_s_notebook_only_the_last_cell_runs():
