@@ -161,10 +161,11 @@ for metric in ("reward", "completions/mean_length", "kl"):
 # %% [markdown]
 # Without a baseline every paid completion is pushed up, the better ones more: it learns, with a
 # noisier gradient. Flipped, it learns as eagerly what is *worse* than its group. k3 holds the model
-# near the base. k1 as a loss does not know the reference, and `kl` grows nearly as without it; where
-# each completion's tokens weigh 1/length, as here, its mean gradient is a bonus for length instead
-# (chapter 3), which is hardly seen in these short solutions and decides much on Countdown. One seed
-# and a dozen steps prove little: `docs/ablations.md` has three or five seeds, on Countdown.
+# near the base. k1 as a loss does not know the reference, and `kl` grows nearly as without it;
+# where each completion's tokens weigh 1/length, as here, its mean gradient is a bonus for length
+# instead (chapter 3), which is hardly seen in these short solutions and decides much on Countdown.
+# One seed and a dozen steps prove little: `docs/ablations.md` has three or five seeds, on
+# Countdown.
 #
 # ## With a GPU
 #

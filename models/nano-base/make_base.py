@@ -5,9 +5,9 @@
 #     python models/nano-base/make_base.py --start_from DIR --exclude FILE  # DIR has stages 1, 2
 #
 # Reinforcement learning makes likely what a model already does now and then; the base decides what
-# can be learned. On a hard task a pretrained model may answer at once, without a check, in the wrong
-# form, though it can do better. This base is made to be like that, with a Qwen2 architecture of 1.2
-# million parameters:
+# can be learned. On a hard task a pretrained model may answer at once, without a check, in the
+# wrong form, though it can do better. This base is made to be like that, with a Qwen2 architecture
+# of 1.2 million parameters:
 #
 #  1. Scratch work: correct chains of arithmetic, short bouts at Countdown problems. It learns + - *
 #     / .
