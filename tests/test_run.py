@@ -9,7 +9,19 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import SMALL, TORCHRUN, flags, free_port, main, records, resume, rows_of, run, start, train
+from helpers import (
+    SMALL,
+    TORCHRUN,
+    flags,
+    free_port,
+    main,
+    records,
+    resume,
+    rows_of,
+    run,
+    start,
+    train,
+)
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -85,7 +97,13 @@ def test_every_step_has_every_metric(whole):
     for row in rows[1:]:
         assert set(names) <= set(row)
     for row in (rows[0], rows[2], rows[4]):
-        assert {"eval/pass@1", "eval/pass@1_low", "eval/pass@1_high", "eval/format", "eval/mean_length"} <= set(row)
+        assert {
+            "eval/pass@1",
+            "eval/pass@1_low",
+            "eval/pass@1_high",
+            "eval/format",
+            "eval/mean_length",
+        } <= set(row)
         assert "eval/3_numbers/pass@1" in row and "eval/needs_muldiv/pass@1" in row
     times = rows_of(whole[1] / "metrics.jsonl")[1:]
     for part in ("rollout", "reward", "update", "sync", "step"):
@@ -103,7 +121,13 @@ def test_episodes_hold_every_completion_with_its_reward_and_advantage(whole):
     assert len(rows) == 16
     for row in rows:
         assert row["reward"] == row["format_reward"] + row["answer_reward"]
-        assert row["length"] <= 60 and {"problem", "completion", "advantage", "why", "finish_reason"} <= set(row)
+        assert row["length"] <= 60 and {
+            "problem",
+            "completion",
+            "advantage",
+            "why",
+            "finish_reason",
+        } <= set(row)
     for group in (rows[i : i + 4] for i in range(0, 16, 4)):
         assert sum(row["advantage"] for row in group) == pytest.approx(0, abs=1e-4)
 
@@ -118,7 +142,9 @@ def test_the_saved_model_loads_and_is_not_the_base(whole):
 def test_the_last_update_is_in_the_saved_model(whole):
     """The trap: the final step's weights are dropped. Checkpoint 4 was written after the last update."""
     model = AutoModelForCausalLM.from_pretrained(whole[1] / "model")
-    saved = AutoModelForCausalLM.from_pretrained(whole[1] / "checkpoints" / "step_000004" / "policy")
+    saved = AutoModelForCausalLM.from_pretrained(
+        whole[1] / "checkpoints" / "step_000004" / "policy"
+    )
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), saved.parameters()))
 
 
@@ -161,7 +187,11 @@ def test_a_run_that_is_finished_goes_on_from_its_last_step_when_it_gets_more(who
 
 
 def snapshot(path, below=""):
-    return {str(file).removeprefix(str(below)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {
+        str(file).removeprefix(str(below)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
 
 
 @pytest.mark.parametrize("changes", [{"learning_rate": 1e-5}, {"group_size": 2, "seed": 1}])
@@ -189,11 +219,29 @@ def pair(tmp_path_factory):
     ZeRO 3 the weights are in pieces.
     """
     out = tmp_path_factory.mktemp("out")
-    settings = {**SMALL, "group_size": 2, "max_num_gen_batches": 3, "zero_stage": 3, "eval_problems": 1, "steps": 2}
+    settings = {
+        **SMALL,
+        "group_size": 2,
+        "max_num_gen_batches": 3,
+        "zero_stage": 3,
+        "eval_problems": 1,
+        "steps": 2,
+    }
     alone, _ = train(out, "one", **settings)
-    meet = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", free_port()]
+    meet = [
+        "--nnodes",
+        "2",
+        "--nproc_per_node",
+        "1",
+        "--master_addr",
+        "127.0.0.1",
+        "--master_port",
+        free_port(),
+    ]
     two = flags(out=out / "two", **settings)  # its name is the clock's
-    nodes = [start(*two, launcher=[*TORCHRUN, *meet, "--node_rank", str(rank)]) for rank in range(2)]
+    nodes = [
+        start(*two, launcher=[*TORCHRUN, *meet, "--node_rank", str(rank)]) for rank in range(2)
+    ]
     printed = [node.communicate(timeout=600) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], printed
     assert "evaluation after step 2" in printed[0][0] and printed[1][0] == ""
@@ -220,17 +268,29 @@ def test_every_completion_that_was_sampled_is_recorded(pair):
 
 def test_of_two_processes_only_the_first_one_writes(pair):
     path = pair[1]
-    assert [row["step"] for row in records(path)] == [0, 1, 2] and records(path)[0]["eval/problems"] == 1
+    assert [row["step"] for row in records(path)] == [0, 1, 2] and records(path)[0][
+        "eval/problems"
+    ] == 1
     assert all(row["sampling/logp_difference_max"] < 1e-3 for row in records(path)[1:])
     assert os.listdir(path / "checkpoints") == ["step_000002"]
-    problems = [json.dumps(row["problem"]) for row in rows_of(path / "episodes" / "step_000001.jsonl")]
+    problems = [
+        json.dumps(row["problem"]) for row in rows_of(path / "episodes" / "step_000001.jsonl")
+    ]
     assert len(problems) == 2 * len(set(problems))  # no group was sampled by both
 
 
 def test_grpo_raises_the_reward(tmp_path):
     """Ten steps on word problems, whose completions are short: far beyond the noise of 128 episodes."""
-    sizes = {"steps": 10, "prompts_per_step": 16, "group_size": 8, "max_tokens": 48, "eval_problems": 256}
-    path, _ = train(tmp_path, "c", task="gsm8k", **sizes, warmup_steps=3, eval_every=0, save_every=0)
+    sizes = {
+        "steps": 10,
+        "prompts_per_step": 16,
+        "group_size": 8,
+        "max_tokens": 48,
+        "eval_problems": 256,
+    }
+    path, _ = train(
+        tmp_path, "c", task="gsm8k", **sizes, warmup_steps=3, eval_every=0, save_every=0
+    )
     rows = records(path)
     reward = [row["reward"] for row in rows[1:]]
     assert sum(reward[-4:]) / 4 > sum(reward[:2]) / 2 + 0.2
@@ -245,7 +305,9 @@ def test_the_tokens_record_is_the_same_with_one_process_or_two(pair):
         arrays = load_tokens(path / "tokens" / "step_000002.npz")
         cuts = np.cumsum(arrays["lengths"])[:-1]
         ids, change = (np.split(arrays[name], cuts) for name in ("token_ids", "change"))
-        found.append(sorted(zip(map(bytes, ids), map(np.ndarray.tolist, change), arrays["trained"].tolist())))
+        found.append(
+            sorted(zip(map(bytes, ids), map(np.ndarray.tolist, change), arrays["trained"].tolist()))
+        )
     for (ids, change, trained), (same_ids, same_change, same_trained) in zip(*found, strict=True):
         assert ids == same_ids and trained == same_trained
         assert change == pytest.approx(same_change, rel=0.01, abs=1e-3, nan_ok=True)
@@ -255,7 +317,13 @@ def test_the_tokens_record_is_the_same_with_one_process_or_two(pair):
 @pytest.fixture(scope="module")
 def lora(tmp_path_factory):
     """A run with adapters and a KL penalty; its directory."""
-    settings = {"steps": 4, "lora_rank": 4, "kl_coef": 0.1, "learning_rate": 1e-2, "warmup_steps": 0}
+    settings = {
+        "steps": 4,
+        "lora_rank": 4,
+        "kl_coef": 0.1,
+        "learning_rate": 1e-2,
+        "warmup_steps": 0,
+    }
     path, printed = train(tmp_path_factory.mktemp("lora"), "l", **settings)
     assert "of them are trained" in printed
     return path
@@ -269,7 +337,9 @@ def test_with_adapters_the_policy_is_sampled_and_the_reference_is_the_base(lora)
 
 def test_checkpoints_and_the_final_model_hold_the_adapter_alone(lora):
     for path in (lora / "model", lora / "checkpoints" / "step_000004" / "policy"):
-        assert (path / "adapter_model.safetensors").exists() and not (path / "model.safetensors").exists()
+        assert (path / "adapter_model.safetensors").exists() and not (
+            path / "model.safetensors"
+        ).exists()
     base = AutoModelForCausalLM.from_pretrained("models/nano-base")
     adapted = AutoModelForCausalLM.from_pretrained(lora / "model")  # finds the base model by itself
     ids = torch.tensor([[5, 6, 7]])
@@ -289,9 +359,14 @@ def test_a_run_with_adapters_resumes_to_the_same_weights_and_can_merge_them(lora
 
 
 def test_an_unreachable_hub_gets_one_sentence(tmp_path):
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}  # read when the libraries are imported
+    offline = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+    }  # read when the libraries are imported
     done = run("--out", tmp_path / "out", "--data", "hub", env=offline)
-    assert done.returncode == 2 and "Jiayi-Pan/Countdown-Tasks-3to4 could not be read" in done.stderr
+    assert (
+        done.returncode == 2 and "Jiayi-Pan/Countdown-Tasks-3to4 could not be read" in done.stderr
+    )
     assert len(done.stderr.strip().splitlines()) == 1 and not (tmp_path / "out").exists()
 
 

@@ -56,6 +56,8 @@ from typing import NamedTuple
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))  # the repository's root
+from plumbing.script import run_script
+
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
 from nano_r1 import Episode, make_engine
@@ -64,7 +66,6 @@ from plumbing.checkpoints import newest_checkpoint, restore_optimizer, save_chec
 from plumbing.models import load_model, load_policy
 from plumbing.processes import derive_seed, init_distributed
 from plumbing.sampler import Completion
-from plumbing.script import run_script
 
 # %% [markdown]
 # ## 1. The populations of stages 3 to 7: who writes, and how often

@@ -23,7 +23,9 @@ OPTIONS = (
 ).split()
 
 
-FORKS = multiprocessing.get_context("forkserver")  # has imported the libraries once: a start takes seconds less
+FORKS = multiprocessing.get_context(
+    "forkserver"
+)  # has imported the libraries once: a start takes seconds less
 FORKS.set_forkserver_preload(["transformers.models.qwen2.modeling_qwen2", "deepspeed", "nano_r1"])
 
 
@@ -62,7 +64,9 @@ def result(path):
     """Everything that must be the same."""
     with open(os.path.join(path, "metrics.jsonl")) as file:
         rows = [json.loads(line) for line in file]
-    found = {"metrics": [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]}
+    found = {
+        "metrics": [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+    }
     for folder in ("episodes", "model"):
         for name in sorted(os.listdir(os.path.join(path, folder))):
             with open(os.path.join(path, folder, name), "rb") as file:
@@ -72,7 +76,9 @@ def result(path):
 
 def being_written(path):
     checkpoints = os.path.join(path, "checkpoints")
-    return os.path.isdir(checkpoints) and any(name.startswith(".step_") for name in os.listdir(checkpoints))
+    return os.path.isdir(checkpoints) and any(
+        name.startswith(".step_") for name in os.listdir(checkpoints)
+    )
 
 
 def kill(process, path, rng, duration, within_a_checkpoint):
@@ -107,10 +113,15 @@ def harness(times, seed, out):
         path = os.path.join(out, name)
         while True:
             process = start(out, name)
-            if kills < times and kill(process, path, rng, duration, within_a_checkpoint=kills % 2 == 0):
+            if kills < times and kill(
+                process, path, rng, duration, within_a_checkpoint=kills % 2 == 0
+            ):
                 kills += 1
                 half += being_written(path)
-                print(f"kill {kills}/{times} of {name}{', within a checkpoint' * being_written(path)}", flush=True)
+                print(
+                    f"kill {kills}/{times} of {name}{', within a checkpoint' * being_written(path)}",
+                    flush=True,
+                )
                 continue
             finish(process, path)
             break
@@ -121,10 +132,14 @@ def harness(times, seed, out):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         runs, half = harness(args.times, args.seed, directory)
-    print(f"{args.times} kills, {half} within the writing of a checkpoint; {runs} runs, all as if never killed")
+    print(
+        f"{args.times} kills, {half} within the writing of a checkpoint; {runs} runs, all as if never killed"
+    )
