@@ -10,7 +10,7 @@ counted. Both have our default's objective, with its KL penalty and so a referen
 step a batch, and float32. The learning rate is all but 0, so that completions stay as long as the
 base's. TRL samples with transformers' `generate`, as it does without vLLM; its gradient
 checkpointing, which only costs time here, is off, and `--trl_rows` completions go through its model
-at once. Its process has our settings of malloc and OpenMP. Of a step's time, that until the rewards
+at once. Its process has our setting of OpenMP. Of a step's time, that until the rewards
 are known is shown apart: in TRL the reference's log-probs are in it, in nano_r1.py in the rest.
 (Not named trl.py, which `import trl` would find.)
 """
@@ -51,14 +51,12 @@ def theirs(args, out):
     import plumbing  # noqa: F401  sets what OpenMP reads
 
     sizes = [f"--{name}={getattr(args, name)}" for name in (*SIZES, "steps", "trl_rows")]
-    # As in `init_distributed`.
-    malloc = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
     command = [sys.executable, __file__, "--measure", out, *sizes]
-    return json.loads(call(command, {**os.environ, **malloc}).splitlines()[-1])
+    return json.loads(call(command).splitlines()[-1])
 
 
-def call(command, environment=None):
-    done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True, env=environment)
+def call(command):
+    done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"$ {shlex.join(command)}\n{done.stderr[-4000:]}")
     return done.stdout

@@ -56,7 +56,7 @@ class Cache:
                 self.values = json.load(file)
 
     def get(self, key, compute):
-        from plumbing.checkpoints import atomic_write
+        from plumbing.files import atomic_write
 
         key = json.dumps(key)
         if key not in self.values:
@@ -80,7 +80,7 @@ class Model:
         self.cache = cache
         local = find(path)
         weights = checksums(local) if os.path.isdir(local) else {}
-        sums = [crc for name, (_, crc) in weights.items() if name.endswith(".safetensors")]
+        sums = [crc for name, crc in weights.items() if name.endswith(".safetensors")]
         self.key = [path, sorted(sums)]
         self.key += [config.task, config.prompt, config.max_tokens, config.dtype, config.seed]
 

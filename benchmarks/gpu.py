@@ -114,7 +114,7 @@ def random_model(name, directory, device):
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from plumbing.checkpoints import atomic_write
+    from plumbing.files import atomic_write
     from plumbing.models import load_tokenizer
 
     os.makedirs(directory, exist_ok=True)

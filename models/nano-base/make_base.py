@@ -41,8 +41,10 @@
 
 # %%
 import argparse
+import dataclasses
 import functools
 import itertools
+import json
 import math
 import os
 import random
@@ -56,16 +58,17 @@ from typing import NamedTuple
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))  # the repository's root
-from plumbing.script import run_script
-
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
 from nano_r1 import Episode, make_engine
 from nano_sft import train_step
 from plumbing.checkpoints import newest_checkpoint, restore_optimizer, save_checkpoint, save_policy
+from plumbing.files import write_text
 from plumbing.models import load_model, load_policy
 from plumbing.processes import derive_seed, init_distributed
 from plumbing.sampler import Completion
+from plumbing.settings import UserError
+from plumbing.start import run_script
 
 # %% [markdown]
 # ## 1. The populations of stages 3 to 7: who writes, and how often
@@ -870,6 +873,7 @@ def make_base(config):
             "has them"
         )
     work = f"{os.path.normpath(config.out)}.work"
+    keep_settings(config, work)
     known = (config, tokenizer, problems, word_problems)
     run = functools.partial(run_steps, config, tokenizer, work)
     second = config.start_from or os.path.join(work, "after-stage-2")
@@ -903,11 +907,26 @@ def as_episode(prompt_ids, response_ids):
     return e
 
 
+def keep_settings(config, work):
+    """Write the settings of a run down; UserError where it was begun with others."""
+    path = os.path.join(work, "settings.json")
+    settings = dataclasses.asdict(config)
+    os.makedirs(work, exist_ok=True)
+    if not os.path.exists(path):
+        write_text(path, json.dumps(settings))
+    with open(path) as file:
+        saved = json.load(file)
+    free = ("out", "save_every")
+    changed = [n for n in settings if n not in free and settings[n] != saved.get(n)]
+    if changed:
+        raise UserError(f"{work} is of a run with another --{changed[0]}; delete it to start anew.")
+
+
 def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, out):
     """AdamW with a cosine schedule; `work` holds checkpoints, `out` gets the result."""
     work = os.path.join(work, name.replace(" ", "-"))
     device = init_distributed()
-    checkpoint, start = newest_checkpoint(work, config)
+    checkpoint, start = newest_checkpoint(work)
     model = load_policy(config, checkpoint, device) if checkpoint else new_model().to(device)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{name}: {parameters:,} parameters, {len(tokenizer)} tokens")

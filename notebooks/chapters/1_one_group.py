@@ -37,7 +37,7 @@ import nano_r1 as r1
 import variants
 from plumbing.models import load_model, load_tokenizer
 from plumbing.processes import init_distributed
-from plumbing.record import quoted
+from plumbing.console import quoted
 from plumbing.tasks import load_task
 
 config = r1.Config(task="gsm8k", max_tokens=64)

@@ -41,7 +41,7 @@ import json
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from plumbing.record import quoted
+from plumbing.console import quoted
 
 RECORDS = f"{home}/notebooks/chapters/records"
 SHOWN = [
