@@ -110,8 +110,9 @@ def episodes_of(rows):
 def ours(engine, episodes, config):
     """The same of `update`, its metrics included."""
     from nano_r1 import update
+    from plumbing.evaluation import combine
 
-    measured = update(engine, episodes, config, config.learning_rate).reduce()
+    measured = combine(update(engine, episodes, config, config.learning_rate))
     return measured["tokens/update"], measured["grad_norm"]
 
 
