@@ -63,6 +63,7 @@ def formula_update(c, episodes, reference):
 
 
 LESSON = [
+    {"zero_stage": 0},
     {"zero_stage": 1},
     {"zero_stage": 2},
     {"zero_stage": 3},
