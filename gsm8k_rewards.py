@@ -1,8 +1,10 @@
 r"""GSM8K: word problems of primary school; the answer is one number.
 
-A problem of the generator, and a completion that earns the full reward of 2 (the prompt has already opened `<think>`):
+A problem of the generator, and a completion that earns the full reward of 2 (the prompt has opened
+`<think>`):
 
-    question: Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs does Iris have left?
+    question: Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs
+              does Iris have left?
     answer:   64+33=<<64+33=97>>97\n97-40=<<97-40=57>>57\n#### 57
 
     64+33=97
@@ -11,27 +13,30 @@ A problem of the generator, and a completion that earns the full reward of 2 (th
     <answer>57</answer>
 
 The reward (0 to 2) is a sum of two parts:
-    format 1.0  thinking, `</think>`, then one answer block that holds a bare number: -7, 43,500, 7.0, 7/14
-           0.5  the same tags, but something else, or something besides the number: $8,400, 72 degrees, \boxed{72}
+    format 1.0  thinking, `</think>`, then one answer block with a bare number: -7, 43,500, 7/14
+           0.5  the same tags, but something else, or more than the number: $8,400, 72 degrees
            0.0  anything else
-    answer 1.0  the number in the last answer block after the thinking equals the one after `####`, else 0.0
+    answer 1.0  the number in the last answer block after the thinking is the one after `####`
 
-How a number is read (`parse_number`), as an exact fraction: 7, 7.0 and 14/2 are the same, 33.3 and 100/3 are not.
-    read      thousands in groups of three, by commas or spaces; before it a sign (- + − –) and $ £ €; after it
-              % ° ¢ and up to three words, the unit; around it ** ** \boxed{ } \( \) \[ \] $ $ ` `, a final full stop
+How a number is read (plumbing/stated_number.py), as an exact fraction: 7, 7.0 and 14/2 are the
+same, 33.3 and 100/3 are not.
+    read      thousands in groups of three, by commas or spaces; a sign (- + − –) and $ £ € before
+              it; % ° ¢ and up to three words, the unit, after it; \frac{7}{2}; ** **, \boxed{ },
+              \( \), \[ \], $ $ and ` ` around it; a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
-    refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08), words that change the
-              number (5 million, 5 less than ten), a unit of one letter (5k, 5x), digits other than 0-9, x = 72
-A refused answer pays nothing, and `why` says what was wrong. No text is executed, and none takes more than linear
-time. Measured against other people's verdicts: docs/agreement.md.
+    refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08),
+              words that change the number (5 million, 3 sevenths), a unit of one letter (5k, 5x),
+              digits other than 0-9, x = 72
+A refused answer pays nothing, and `why` says what was wrong. No text is executed, and none takes
+more than linear time. Measured against other people's verdicts: docs/agreement.md.
 """
 
 import random
 import re
 import zlib
-from fractions import Fraction
 
 from plumbing.data import read_problems, text_column
+from plumbing.stated_number import NUMBER, PREFIX, is_bare, parse_number
 from plumbing.tasks import Prompt, format_reward, last_answer, make_reward, render, strip_end
 
 # ---- The problems
@@ -39,62 +44,83 @@ from plumbing.tasks import Prompt, format_reward, last_answer, make_reward, rend
 BUILT_IN = {"train": 16_384, "test": 512}  # sizes of the generated splits
 NAMES = "Ava Ben Carla Dan Ella Finn Grace Hugo Iris Jack Kira Leo Mia Noah Olga Paul".split()
 THINGS = "apples books cards coins eggs flowers marbles pencils shells stamps stickers toys".split()
-# A story, and below it the steps that solve it: a is the number put in for {a}, r1 the result of step 1.
-# a, b, c are drawn from 2 to 99, the others from 2 to 12, until every result is a whole number from 1 to 999.
+# A story, and below it the steps that solve it: a is the number put in for {a}, r1 the result of
+# step 1. a, b, c are drawn from 2 to 99, the others from 2 to 12, until every result is a whole
+# number from 1 to 999.
 STORIES = """
-{A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x} does {A} have left?
+{A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x}
+does {A} have left?
     a+b r1-c
-{A} picks {a} {x} on Monday and {k} times as many on Tuesday. How many {x} does {A} pick in all?
+{A} picks {a} {x} on Monday and {k} times as many on Tuesday. How many {x} does {A}
+pick in all?
     a*k a+r1
-{A} sells {a} {x} in April and half as many in May. How many {x} does {A} sell altogether?
+{A} sells {a} {x} in April and half as many in May. How many {x} does {A} sell
+altogether?
     a/2 a+r1
-A box holds {k} {x}. {A} fills {m} boxes and has {a} {x} left over. How many {x} are there in all?
+A box holds {k} {x}. {A} fills {m} boxes and has {a} {x} left over. How many {x} are
+there in all?
     m*k r1+a
-{A} buys {k} {x} at {m} dollars each and pays with {a} dollars. How many dollars does {A} get back?
+{A} buys {k} {x} at {m} dollars each and pays with {a} dollars. How many dollars
+does {A} get back?
     k*m a-r1
-{A} reads {k} pages a day from Monday to Friday and {a} pages at the weekend. How many pages is that?
+{A} reads {k} pages a day from Monday to Friday and {a} pages at the weekend. How
+many pages is that?
     k*5 r1+a
 {A} has {a} {x}. {B} has {b} more than {A}. How many {x} do they have together?
     a+b a+r1
 {A} has {a} {x}, {b} fewer than {B}. How many {x} do they have together?
     a+b a+r1
-{A} shares {a} {x} equally among {k} friends and gives each of them {m} more. How many {x} does each get?
+{A} shares {a} {x} equally among {k} friends and gives each of them {m} more. How
+many {x} does each get?
     a/k r1+m
-{A} bakes {a} cakes and eats {k} of them. The others go on {m} plates, equally many on each. How many are on a plate?
+{A} bakes {a} cakes and eats {k} of them. The others go on {m} plates, equally many
+on each. How many are on a plate?
     a-k r1/m
-{A} earns {k} dollars an hour and works {m} hours a day. How many dollars does {A} earn in {h} days?
+{A} earns {k} dollars an hour and works {m} hours a day. How many dollars does {A}
+earn in {h} days?
     k*m r1*h
-A bus carries {a} people. At the first stop {b} get off and {c} get on. How many people are on the bus now?
+A bus carries {a} people. At the first stop {b} get off and {c} get on. How many
+people are on the bus now?
     a-b r1+c
-{A} saves {k} dollars a week for a bicycle that costs {a} dollars. How many are still missing after {m} weeks?
+{A} saves {k} dollars a week for a bicycle that costs {a} dollars. How many are
+still missing after {m} weeks?
     k*m a-r1
-A hall has {k} rows of {m} chairs. {a} people sit down, one on each chair. How many chairs are free?
+A hall has {k} rows of {m} chairs. {a} people sit down, one on each chair. How many
+chairs are free?
     k*m r1-a
-{A} buys {k} {x} at {m} dollars each and {h} {y} at {j} dollars each. How many dollars does {A} pay?
+{A} buys {k} {x} at {m} dollars each and {h} {y} at {j} dollars each. How many
+dollars does {A} pay?
     k*m h*j r1+r2
 {A} is {a} years old and {B} is {k} times as old. How old will {B} be in {m} years?
     a*k r1+m
-{A} runs {k} miles on each of {m} days, {B} runs {h} miles on each of {j} days. How many more miles does {A} run?
+{A} runs {k} miles on each of {m} days, {B} runs {h} miles on each of {j} days. How
+many more miles does {A} run?
     k*m h*j r1-r2
-{A} has {a} {x}. {A} gives half of them to {B}, buys {b} and loses {k}. How many {x} does {A} have now?
+{A} has {a} {x}. {A} gives half of them to {B}, buys {b} and loses {k}. How many {x}
+does {A} have now?
     a/2 r1+b r2-k
-A farm has {k} pens with {m} sheep in each and {h} pens with {j} goats in each. {a} animals are sold. How many are left?
+A farm has {k} pens with {m} sheep in each and {h} pens with {j} goats in each. {a}
+animals are sold. How many are left?
     k*m h*j r1+r2 r3-a
-{A} needs {a} {x} and has {b}. They are sold in packs of {k}. How many packs must {A} buy?
+{A} needs {a} {x} and has {b}. They are sold in packs of {k}. How many packs must
+{A} buy?
     a-b r1/k
-""".strip().splitlines()
-STORIES = list(zip(STORIES[::2], map(str.strip, STORIES[1::2])))
+"""
+STORIES = re.findall(r"((?:\S.*\n)+)    (.*)\n", STORIES)
+STORIES = [(" ".join(story.split()), steps) for story, steps in STORIES]
 
 
 def solve(steps, numbers):
-    """The steps of a story with its numbers, as (left, operator, right, result); None where a result does not fit."""
-    values, solution = dict(numbers), []
+    """The solved steps of a story: (left, operator, right, result); or None."""
+    values = dict(numbers)
+    solution = []
     for index, step in enumerate(steps.split(), start=1):
         left, operator, right = re.fullmatch(r"(\w+)([-+*/])(\w+)", step).groups()
-        a, b = (values[name] if name in values else int(name) for name in (left, right))
+        a = values[left] if left in values else int(left)
+        b = values[right] if right in values else int(right)
         if operator == "/" and a % b:
             return None
-        result = {"+": a + b, "-": a - b, "*": a * b, "/": a // b}[operator]
+        result = {"+": a + b, "-": a - b, "*": a * b, "/": a // b}[operator]  # b is not 0
         if not 1 <= result <= 999:
             return None
         values[f"r{index}"] = result
@@ -108,9 +134,10 @@ def is_test_problem(question):
 
 
 def generate_problems(split, size, seed):
-    """`size` distinct word problems with GSM8K's columns: `question`, and `answer` with the worked solution.
+    """`size` distinct word problems with GSM8K's columns: `question` and the worked `answer`.
 
-    Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test share the stories, but never a problem.
+    Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test share the stories, but
+    never a problem.
     """
     rng = random.Random(f"gsm8k {split} {seed}")
     problems = {}
@@ -120,7 +147,8 @@ def generate_problems(split, size, seed):
         while not solution:
             numbers = {name: rng.randint(2, 99 if name in "abc" else 12) for name in "abckmhj"}
             solution = solve(steps, numbers)
-        (first, second), (x, y) = rng.sample(NAMES, 2), rng.sample(THINGS, 2)
+        first, second = rng.sample(NAMES, 2)
+        x, y = rng.sample(THINGS, 2)
         question = story.format(A=first, B=second, x=x, y=y, **numbers)
         if is_test_problem(question) == (split == "test"):
             lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
@@ -128,43 +156,58 @@ def generate_problems(split, size, seed):
     return [{"question": question, "answer": answer} for question, answer in problems.items()]
 
 
-HUB_DATASET = {"path": "openai/gsm8k", "name": "main"}  # 7,473 problems to train on, 1,319 to test on
-MAX_TEXT = 100_000  # characters in the question or the answer of a row; the longest of 3,319 real ones has 1,228
+HUB_DATASET = {
+    "path": "openai/gsm8k",
+    "name": "main",
+}  # 7,473 problems to train on, 1,319 to test on
+MAX_TEXT = 100_000  # characters in a row's question or answer; the longest real one has 1,228
+
+
+def problem_key(problem):
+    """What makes two problems the same: the question, whatever its spacing and case."""
+    return " ".join(problem["question"].lower().split())
 
 
 def load_problems(split, source=None, seed=0):
-    """Problems as dicts with `question` and `answer` (str), the worked solution that ends in `#### 57`.
+    """Problems as dicts with `question` and `answer` (str), which ends in `#### 57` or is 57.
 
-    source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else a file's path.
-    What is wrong with a source is a ValueError, one sentence; `split` and `seed` are any task's (docs/own_task.md).
+    source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else
+    a file's path. What is wrong with a source is a ValueError, one sentence; docs/own_task.md says
+    what `split` and `seed` are.
     """
-    if source is None:  # the test problems are the same 512 for every seed, so that runs can be compared
+    if source is None:  # the same 512 test problems for every seed: runs can be compared
         return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
-    return read_problems(split, source, seed, ("question", "answer"), _problem, HUB_DATASET)
+    columns = ("question", "answer")
+    return read_problems(split, source, seed, columns, _problem, HUB_DATASET, key=problem_key)
 
 
 def _problem(row):
     """The two columns; ValueError if they are not what they should be."""
+    answer = row["answer"]
+    if isinstance(answer, (int, float)) and not isinstance(answer, bool):
+        row = {**row, "answer": str(answer)}
     problem = {name: text_column(row, name, MAX_TEXT) for name in ("question", "answer")}
     gold(problem)
     return problem
 
 
 def gold(problem):
-    """The number after the last `####` of the worked answer, as a Fraction; ValueError if there is none."""
-    _, marker, number = problem["answer"].rpartition("####")
+    """The number after the last `####` of the answer, or all of it, as a Fraction."""
+    answer = problem["answer"]
+    number = answer.rpartition("####")[2]
     try:
-        return parse_number(number if marker else "")
+        return parse_number(number)
     except ValueError:
-        got = f"{problem['answer'][-60:]!r:.80}"
-        raise ValueError(f"expected an answer that ends in #### and a number, got {got}") from None
+        got = f"{answer[-60:]!r:.80}"
+        expected = "expected an answer that ends in #### and a number, or is a number"
+        raise ValueError(f"{expected}, got {got}") from None
 
 
 # ---- The prompt
 
 INSTRUCTIONS = (
-    "{question}\n\nThink step by step inside <think> </think> tags, then give only the final number inside "
-    "<answer> </answer> tags, for example <answer>42</answer>."
+    "{question}\n\nThink step by step inside <think> </think> tags, then give only the final "
+    "number inside <answer> </answer> tags, for example <answer>42</answer>."
 )
 PROMPTS = {
     # The question alone: what the embedded nano-base was trained on.
@@ -177,55 +220,33 @@ PROMPTS = {
 
 
 def format_prompt(problem, tokenizer, style="short"):
-    """The prompt as text: the user's turn in the model's chat template, the assistant's turn begun."""
+    """The prompt as text: the user's turn in the chat template, the assistant's turn begun."""
     return render(PROMPTS[style], problem, tokenizer)
 
 
 def subgroups(problem):
-    """The evaluation subgroup of a problem: how many steps its worked answer takes (GSM8K marks each: <<3+4=7>>)."""
+    """The evaluation subgroup of a problem: the steps of its worked answer (<<3+4=7>> is one)."""
     steps = problem["answer"].count("<<")
-    return [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
+    return (
+        [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
+    )
 
 
 # ---- The reward
 
-MAX_ANSWER = 200  # characters; a longer answer block is not one number
-# Digits in groups of three (one kind of separator) or in one run, at most 30; then decimals or a denominator.
-NUMBER = (
-    r"(?=\.?[0-9])(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3}){1,9}|(?:\ [0-9]{3}){1,9})|[0-9]{0,30})"
-    r"(?:\.[0-9]{0,30}|\ ?/\ ?[0-9]{1,30})?(?![0-9]|[.,][0-9])"
-)
-SIGN = "[-+−–]"  # hyphen, plus, the Unicode minus, and the dash that often stands for it
-PREFIX = rf"(?:{SIGN}?(?:\\?[$€£]\ ?)?|\\?[$€£]\ ?{SIGN})"
-BARE = re.compile(rf"{SIGN}?{NUMBER}")
-ANSWER = re.compile(
-    rf"(?P<prefix>{PREFIX})(?P<number>{NUMBER})"
-    r"(?:\s*(?:\\?%|[¢€]|(?:°|\^\\circ|\^\{\\circ\})\s*[CF]?))?(?P<unit>[\s/]*[A-Za-z]{2,}(?:[\s/]+[A-Za-z]{2,}){0,2})?"
-)
-WRAPPED = re.compile(
-    r"(?s)(?:\*\*(.+)\*\*|\\boxed\{(.+)\}|\\[(\[](.+)\\[)\]]|\$(.+)\$|`(.+)`)(?P<unit>\s[A-Za-z\s/]+)?"
-)
-LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf)\{([^{}]*)\}")
-SPACES = str.maketrans("\u00a0\u2009\u202f", "   ")  # no-break, thin, narrow no-break: they group digits in print
-NOT_A_UNIT = set(  # nor their plurals
-    "and or to plus minus point negative squared cubed half halve third fourth fifth sixth eighth tenth hundredth "
-    "thousandth zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety dozen hundred thousand grand "
-    "lakh crore million billion trillion".split()
-)
-
 
 def reward(completion, problem, style="short"):
-    """Score one completion of `format_prompt(problem, tokenizer, style)`: a `Reward`. Never raises, never hangs."""
+    """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
     prompt = PROMPTS[style]
-    text, expected = strip_end(completion), gold(problem)
-    form = format_reward(text, prompt, lambda answer: BARE.fullmatch(answer.strip().translate(SPACES)))
+    text = strip_end(completion)
+    expected = gold(problem)
+    form = format_reward(text, prompt, is_bare)
     try:
         value = parse_number(last_answer(text, prompt))
-        right, why = value == expected, f"is {value!s:.40}, not {expected!s:.40}"
     except ValueError as error:
-        right, why = False, str(error)
-    return make_reward(prompt, form, right, why)
+        return make_reward(prompt, form, False, str(error))
+    why = f"is {value!s:.40}, not {expected!s:.40}"
+    return make_reward(prompt, form, value == expected, why)
 
 
 def final_answer(completion, problem, style="short"):
@@ -236,33 +257,9 @@ def final_answer(completion, problem, style="short"):
         return None
 
 
-def parse_number(text):
-    """The one number that `text` states, as a Fraction; ValueError with the reason if it is not clearly one number."""
-    text = text.strip()
-    if len(text) > MAX_ANSWER:
-        raise ValueError(f"answer longer than {MAX_ANSWER} characters")
-    shown = f"{text!r:.60}"
-    text = text.translate(SPACES).replace("{,}", ",").replace(r"\,", " ").removesuffix(".")  # LaTeX: 1{,}080, 1\,080
-    while wrapped := WRAPPED.fullmatch(text):
-        inside = next(group for group in wrapped.groups() if group).strip().removesuffix(".")
-        text = inside + (wrapped["unit"] or "").rstrip()
-    match = ANSWER.fullmatch(LATEX_TEXT.sub(r" \1 ", text).strip())
-    if not match:
-        count = len(re.findall(r"[0-9][0-9.,]*", text))
-        found = "no number" if not count else "more than one number" if count > 1 else "not a plain number"
-        raise ValueError(f"{found}: {shown}")
-    for word in re.findall("[A-Za-z]+", match["unit"] or ""):
-        if {word.lower(), word.lower().removesuffix("s")} & NOT_A_UNIT:
-            raise ValueError(f"{word!r} may change the number: {shown}")
-    try:
-        number = Fraction(re.sub("[, ]", "", match["number"]))
-    except ZeroDivisionError:
-        raise ValueError("divides by zero") from None
-    return -number if re.search("[-−–]", match["prefix"]) else number
-
-
-LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks for the number
-# A sign belongs to the number unless a word, a number or a bracket stands right before it: 10-3 and (10)-3 end in 3.
+LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks
+# A minus belongs to the number unless a word, a number or a bracket stands right before it:
+# 10-3 and (10)-3 end in 3.
 IN_TEXT = rf"(?<![\w)\]])(?<![0-9][.,]){PREFIX}{NUMBER}"
 BOXED = re.compile(r"\\boxed ?\{((?:[^{}]|\{[^{}]*\}){0,200})\}")
 PLACES = (
@@ -273,11 +270,11 @@ PLACES = (
 
 
 def lenient(completion, problem):
-    """1.0 if the right number stands where a reader would look for the answer, whatever the form, else 0.0.
+    """1.0 if the right number stands where a reader would look for it, whatever the form, else 0.0.
 
-    The first of these that holds a number decides: the last answer block, the last \\boxed{}, what follows the last
-    `####`, what follows the last "answer is" or "A:", the last number of all. Beside the strict reward it tells how
-    much of a gain is format alone.
+    The first of these that holds a number decides: the last answer block, the last \\boxed{}, what
+    follows the last `####`, what follows the last "answer is" or "A:", the last number of all.
+    Beside the strict reward it tells how much of a gain is format alone.
     """
     expected = gold(problem)
     for candidate in candidates(strip_end(completion[-LENIENT_TEXT:])):
@@ -289,11 +286,14 @@ def lenient(completion, problem):
 
 
 def candidates(text):
+    """Where the answer may stand, the likeliest place first."""
     _, block, inside = text.rpartition("<answer>")
     if block:
         yield inside.partition("</answer>")[0]
     box = BOXED.match(text, max(0, text.rfind("\\boxed")))
     if box:
         yield box[1]
+        if re.search("[0-9]", box[1]):  # \boxed{\sqrt{16}} does not say 16
+            return
     for place in PLACES:
         yield from place.findall(text)[-1:]

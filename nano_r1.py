@@ -424,7 +424,7 @@ class Episode:
 
 
 def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. Each step has one draw, with number 0."""
+    """Steps 1 to 3: a batch of rewarded episodes. A step has one draw, of number 0."""
     label = f"step {step}, {draw}"
     # 1. Draw m prompts. Every random choice derives from the seed and its place in the run.
     numbers = random.Random(derive_seed(config.seed, label, "questions"))
@@ -458,7 +458,14 @@ def sample_and_reward(sampler, problems, task, config, label, n, temperature):
 
 
 def collate(episodes, device):
-    """Episodes -> a dict of tensors (B, T): input_ids, labels, response_mask, all of per_token."""
+    """Episodes -> a dict of tensors (B, T): input_ids, labels, response_mask, all of per_token.
+
+    For the prompt 7 8 9 and the completion 5 2:
+
+        input_ids      7 8 9 5
+        labels         8 9 5 2     what follows each of them
+        response_mask  0 0 1 1     where that was written by the model
+    """
     rows = [e.prompt_ids + e.completion.token_ids for e in episodes]
     width = max(len(row) for row in rows)
     # Padding may be any token: it is on the right, where with causal attention nobody sees it.
@@ -487,7 +494,10 @@ def add_log_probs(model, episodes, name, config):
 
 
 def update(engine, episodes, config, lr, loss_function=grpo_loss, score=score_tokens):
-    """Steps 6 and 7: one AdamW step on the loss of all episodes. Returns its metrics."""
+    """Steps 6 and 7: one AdamW step on the loss of all episodes. Returns its metrics.
+
+    Another `loss_function` or `score` makes one of GRPO's relatives (variants.py).
+    """
     batches = []
     for rows in micro_batches(episodes, config, with_gradient=True):
         batch = collate(rows, engine.device)  # tensors (B, T)

@@ -111,6 +111,9 @@ def refuse_senseless_pairs(config):
         raise UserError("--loss_type no_baseline has no use for --baseline and --scale_rewards.")
     if config.credit == "vineppo" and not default:
         raise UserError("--credit vineppo has no use for --baseline and --scale_rewards.")
+    if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
+        # Equal rewards have a deviation of 0: they would be divided by --advantage_eps alone.
+        raise UserError("--baseline none wants --scale_rewards none or mean.")
     if config.loss_type == "no_baseline" and config.credit == "vineppo":
         raise UserError("--loss_type no_baseline ignores advantages: not with --credit vineppo.")
     if not compares and config.max_num_gen_batches > 1:
@@ -329,12 +332,13 @@ def advantages(rewards, config):
     if config.loss_type == "no_baseline":
         return rewards
     values = rewards - BASELINES[config.baseline](rewards)
-    if config.baseline != "none":  # exactly 0 for equal rewards, whatever the rounding
-        equal = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
-        values = values.masked_fill(equal, 0.0)
-    if config.scale_rewards == "none":  # Dr. GRPO, arXiv:2503.20783
+    if config.scale_rewards != "none":  # none: Dr. GRPO, arXiv:2503.20783
+        values = values / (SCALES[config.scale_rewards](rewards) + config.advantage_eps)
+    if config.baseline == "none":
         return values
-    return values / (SCALES[config.scale_rewards](rewards) + config.advantage_eps)
+    # Exactly 0 for equal rewards, whatever the rounding, and for a group of one.
+    equal = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
+    return values.masked_fill(equal, 0.0)
 
 
 # %% [markdown]

@@ -1,14 +1,15 @@
 """The assignment's comparisons, on two cores: what does each choice in the algorithm change?
 
-    python benchmarks/ablations.py                                  # all questions, three or five seeds
+    python benchmarks/ablations.py                     # all questions, three or five seeds
     python benchmarks/ablations.py --only kl baseline --seeds 0 1
-    python benchmarks/ablations.py --complete                       # how far it is: the answers of the complete runs
-    python benchmarks/ablations.py --write docs                     # and docs/ablations.md with its figures
+    python benchmarks/ablations.py --complete          # the answers of the runs that are complete
+    python benchmarks/ablations.py --write docs        # and docs/ablations.md with its figures
 
-Each run is `python nano_r1.py` with a few flags, in out/ablations; a run that is complete is not repeated, one that was
-interrupted goes on, and one that serves several questions runs once. A variant is called higher or lower than the
-default only if each of its seeds lies above, or below, each seed of the default; otherwise the difference is within
-the noise. Questions whose answer hung on one seed of three have five.
+Each run is `python variants.py` with a few flags, in out/ablations; a run that is complete is not
+repeated, one that was interrupted goes on, and one that serves several questions runs once. A
+variant is called higher or lower than the default only if each of its seeds lies above, or below,
+each seed of the default; otherwise these seeds do not resolve the difference. Questions whose
+answer hung on one seed of three have five.
 """
 
 import argparse
@@ -23,10 +24,11 @@ from tqdm import tqdm
 import runs
 from runs import spread
 
-# Short enough for many runs. The learning rate does not fall, so that the last step is like any other.
+# Short enough for many runs. The learning rate does not fall, so that the last step is like any
+# other.
 SETTINGS = (
-    "--task countdown --steps 20 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant --eval_every 20 "
-    "--eval_problems 512 --save_every 0 --record_tokens_every 0 --no-report"
+    "--task countdown --steps 20 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant "
+    "--eval_every 20 --eval_problems 512 --save_every 0 --record_tokens_every 0 --no-report"
 )
 OFF_POLICY = "--epochs 2 --minibatches 4"
 
@@ -53,7 +55,7 @@ QUESTIONS = {
         {
             "group mean": "",
             "none, raw rewards": "--loss_type no_baseline",
-            "leave one out (RLOO)": "--baseline leave_one_out --scale_rewards none",
+            "leave one out, no standard deviation": "--baseline leave_one_out --scale_rewards none",
         },
         seeds=5,
     ),
@@ -68,8 +70,11 @@ QUESTIONS = {
         seeds=5,
     ),
     "kl_estimator": Question(
-        "Which estimate of the KL belongs into the loss? (coefficient 0.5)",
-        {k: f"--kl_coef 0.5{'' if k == 'k3' else f' --kl_estimator {k}'}" for k in ("k3", "k2", "k1")},
+        "Which estimate of the KL as a loss? (coefficient 0.5)",
+        {
+            k: f"--kl_coef 0.5{'' if k == 'k3' else f' --kl_estimator {k}'}"
+            for k in ("k3", "k2", "k1")
+        },
     ),
     "off_policy": Question(
         "On-policy or off-policy?",
@@ -82,11 +87,17 @@ QUESTIONS = {
     ),
     "learning_rate": Question(
         "Which learning rate?",
-        {"1.5e-4": "", **{lr: f"--learning_rate {lr}" for lr in ("1.5e-5", "5e-5", "5e-4", "1.5e-3")}},
+        {
+            "1.5e-4": "",
+            **{lr: f"--learning_rate {lr}" for lr in ("1.5e-5", "5e-5", "5e-4", "1.5e-3")},
+        },
     ),
     "group_size": Question(
         "How many completions of a prompt, of 128 a step?",
-        {"8": "", **{str(n): f"--group_size {n} --prompts_per_step {128 // n}" for n in (2, 4, 16, 32)}},
+        {
+            "8": "",
+            **{str(n): f"--group_size {n} --prompts_per_step {128 // n}" for n in (2, 4, 16, 32)},
+        },
     ),
     "lora": Question(
         "Low-rank adapters or all weights?",
@@ -106,12 +117,15 @@ QUESTIONS = {
 
 
 def run_path(out, flags, seed):
-    words = "".join(c if c.isalnum() or c in ".-" else "_" for c in flags.replace("--", "")) or "default"
+    words = (
+        "".join(c if c.isalnum() or c in ".-" else "_" for c in flags.replace("--", ""))
+        or "default"
+    )
     return os.path.join(out, f"{words}-seed{seed}")
 
 
 def train(path, flags, seed):
-    """Complete the run, and remember the commit and what it cost in seconds, start-up and evaluation included."""
+    """Complete the run; runs.train remembers the commit and the seconds, evaluation included."""
     runs.train(path, f"{SETTINGS} {flags}", seed, quiet=True)
 
 
@@ -131,7 +145,9 @@ class Result:
 def read(paths):
     records, costs = [runs.records(path) for path in paths], [runs.cost(path) for path in paths]
     curves = [[r["reward/answer"] for r in rows[1:]] for rows in records]
-    evaluations = [[(r["step"], r["eval/pass@1"]) for r in rows if "eval/pass@1" in r] for rows in records]
+    evaluations = [
+        [(r["step"], r["eval/pass@1"]) for r in rows if "eval/pass@1" in r] for rows in records
+    ]
     return Result(
         before=[e[0][1] for e in evaluations],
         after=[e[-1][1] for e in evaluations],
@@ -146,26 +162,42 @@ def read(paths):
 def compared(values, others):
     if len(values) > 1 and min(values) > max(others):
         return "higher"
-    return "lower" if len(values) > 1 and max(values) < min(others) else "within the noise"
+    return "lower" if len(values) > 1 and max(values) < min(others) else "not resolved"
 
 
 def table(question, results):
     first = next(iter(results.values()))
     with_kl = any(r.kl for r in results.values())
-    head = ["variant", "flags", "pass@1 after", "against the first", "accuracy during training", "against the first"]
+    head = [
+        "variant",
+        "flags",
+        "pass@1 after",
+        "against the first",
+        "accuracy during training",
+        "against the first",
+    ]
     lines = [[*head, *["KL at the end"] * with_kl, "minutes a run"]]
     for (label, flags), r in zip(question.variants.items(), results.values()):
-        after, during = (compared(a, b) for a, b in ((r.after, first.after), (r.during, first.during)))
+        after, during = (
+            compared(a, b) for a, b in ((r.after, first.after), (r.during, first.during))
+        )
         if r is first:
             after = during = ""
-        row = [label, f"`{flags}`" if flags else "", spread(r.after), after, spread(r.during), during]
+        row = [
+            label,
+            f"`{flags}`" if flags else "",
+            spread(r.after),
+            after,
+            spread(r.during),
+            during,
+        ]
         row += [spread(r.kl)] * with_kl
         lines.append([*row, f"{statistics.mean(r.minutes):.1f}"])
     return runs.table(lines)
 
 
 def figure(question, results, path):
-    """Training accuracy, mean over the seeds of a moving mean of five steps, with its range; evaluations as dots."""
+    """Training accuracy: a moving mean of five steps, mean and range over seeds; dots: held out."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -174,13 +206,21 @@ def figure(question, results, path):
 
     plot, axis = plt.subplots(figsize=(7, 4.2), constrained_layout=True)
     for color, (label, r) in enumerate(results.items()):
-        curves = np.array([np.convolve(c, np.ones(5) / 5, mode="valid") for c in r.curves])  # (seeds, steps - 4)
+        curves = np.array(
+            [np.convolve(c, np.ones(5) / 5, mode="valid") for c in r.curves]
+        )  # (seeds, steps - 4)
         steps = np.arange(3, 3 + curves.shape[1])
         axis.plot(steps, curves.mean(axis=0), label=label, color=f"C{color}")
-        axis.fill_between(steps, curves.min(axis=0), curves.max(axis=0), alpha=0.15, color=f"C{color}")
+        axis.fill_between(
+            steps, curves.min(axis=0), curves.max(axis=0), alpha=0.15, color=f"C{color}"
+        )
         evaluations = np.array(r.evaluations).mean(axis=0)  # (evaluations, 2)
         axis.plot(*evaluations.T, "o", color=f"C{color}", markersize=4)
-    axis.set(xlabel="step", ylabel="accuracy (line: training batch, dots: held out)", title=question.title)
+    axis.set(
+        xlabel="step",
+        ylabel="accuracy (line: training batch, dots: held out)",
+        title=question.title,
+    )
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     plot.savefig(path, dpi=100)
@@ -193,7 +233,12 @@ def seeds_of(name, args):
 
 def wanted_runs(args):
     """{path: its run, as (flags, seed)}; one that serves several questions is there once."""
-    every = [(f, seed) for n in args.only for f in QUESTIONS[n].variants.values() for seed in seeds_of(n, args)]
+    every = [
+        (f, seed)
+        for n in args.only
+        for f in QUESTIONS[n].variants.values()
+        for seed in seeds_of(n, args)
+    ]
     in_order = sorted(every, key=lambda run: run[1])  # seed after seed: a first answer early
     return {run_path(args.out, *run): run for run in in_order}
 
@@ -210,35 +255,50 @@ def train_all(wanted, jobs):
 
 
 def report(args):
-    """The page, from runs that are complete; each question has the seeds with which all its variants are."""
-    costs = {path: runs.cost(path) for path in wanted_runs(args) if os.path.exists(os.path.join(path, "cost.json"))}
+    """The page, from complete runs; each question has the seeds that all its variants have."""
+    costs = {
+        path: runs.cost(path)
+        for path in wanted_runs(args)
+        if os.path.exists(os.path.join(path, "cost.json"))
+    }
     facts = {key: ", ".join(sorted({c[key] for c in costs.values()})) for key in ("date", "commit")}
     minutes = sum(c["seconds"] for c in costs.values()) / 60
     chosen = "" if args.only == list(QUESTIONS) else f"--only {shlex.join(args.only)} "
     chosen += f"--seeds {' '.join(map(str, args.seeds))} " if args.seeds else ""
     text = [
         "# What each choice changes",
-        "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every seed of the variant "
-        "lies above, or below, every seed of the first row; anything else is within the noise. Of two variants that do "
-        "not differ that would be said once in 3 times with two seeds, once in 10 with three and once in 126 with "
+        "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every "
+        "seed of the variant lies above, or below, every seed of the first row; anything else is "
+        "not resolved by these seeds, which does not mean that there is no difference. Of two "
+        "variants that do not differ an effect would be said once in 3 times with two seeds, once "
+        "in 10 with three and once in 126 with "
         "five. In plain words: [algorithms.md](algorithms.md#what-they-change-on-the-small-model).",
         "Made by",
         f"```\npython benchmarks/ablations.py {chosen}--write docs\n```",
-        f"{len(costs)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} minutes; {facts['date']}, "
-        f"commit {facts['commit']}. Each run: `python nano_r1.py {SETTINGS} FLAGS --seed S`, FLAGS being the table's.",
+        f"{len(costs)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} "
+        f"minutes; {facts['date']}, commit {facts['commit']}. Each run: `python variants.py "
+        f"{SETTINGS} FLAGS --seed S`, FLAGS being the table's.",
     ]
     for name in args.only:
         question = QUESTIONS[name]
         flags = question.variants.values()
-        paths = {seed: [run_path(args.out, f, seed) for f in flags] for seed in seeds_of(name, args)}
+        paths = {
+            seed: [run_path(args.out, f, seed) for f in flags] for seed in seeds_of(name, args)
+        }
         seeds = [s for s in paths if all(path in costs for path in paths[s])]
         if not seeds:
             text += [f"## {question.title}", "No seed is complete."]
             continue
-        results = {label: read([paths[s][i] for s in seeds]) for i, label in enumerate(question.variants)}
+        results = {
+            label: read([paths[s][i] for s in seeds]) for i, label in enumerate(question.variants)
+        }
         before = spread([b for r in results.values() for b in r.before])
         count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
-        text += [f"## {question.title}", f"{count}. The base model: {before}.", table(question, results)]
+        text += [
+            f"## {question.title}",
+            f"{count}. The base model: {before}.",
+            table(question, results),
+        ]
         if args.write:
             os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
             figure(question, results, os.path.join(args.write, "ablations", f"{name}.png"))
@@ -247,13 +307,30 @@ def report(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions")
-    parser.add_argument("--seeds", nargs="+", type=int, help="the same for all questions; without it each has its own")
-    parser.add_argument("--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept")
-    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, each with its share of the cores")
-    parser.add_argument("--complete", action="store_true", help="start no run: report on those that are complete")
-    parser.add_argument("--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions"
+    )
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        help="the same for all questions; without it each has its own",
+    )
+    parser.add_argument(
+        "--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="runs side by side, each with its share of the cores"
+    )
+    parser.add_argument(
+        "--complete", action="store_true", help="start no run: report on those that are complete"
+    )
+    parser.add_argument(
+        "--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there"
+    )
     args = parser.parse_args()
 
     if not args.complete:

@@ -1,9 +1,9 @@
-"""How honest is the thinking? The share of a run's written-out steps whose arithmetic is right, and of its `yes`.
+"""How honest is the thinking? The share of a run's written sums that are right, and of its `yes`.
 
-    python benchmarks/arithmetic.py out/NAME            # for every tenth step of a run, from its episodes
+    python benchmarks/arithmetic.py out/NAME     # for every tenth step of a run, from its episodes
 
-RL can unlearn what it does not reward directly: with too high a learning rate this is what breaks first.
-An attempt is a line of the thinking with an `=`; benchmarks/elicitation.py counts the same.
+RL can unlearn what it does not reward directly: with too high a learning rate this is what breaks
+first. An attempt is a line of the thinking with an `=`; benchmarks/elicitation.py counts the same.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from plumbing.arithmetic import written_sums
 
 
 def attempts_of(completion):
-    """The attempts of a completion: the lines with an `=` of its thinking (of all of it where no tag ends that)."""
+    """The lines with an `=` of a completion's thinking (of all of it where no tag ends that)."""
     thinking = completion.partition("</think>")[0].partition("<answer>")[0]
     return [line.strip() for line in thinking.splitlines() if "=" in line]
 
 
 def count_steps(attempts, right, total):
-    """Add the steps `a + b = c` of the attempts to two Counters by operation: those that are right, and all."""
+    """Add the steps `a + b = c` of the attempts to two Counters by operation: right, and all."""
     for s in written_sums("\n".join(attempts)):
         total[s.symbol] += 1
         right[s.symbol] += s.correct
@@ -34,14 +34,25 @@ def says_yes(attempt):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", help="a run's directory")
     parser.add_argument("--every", type=int, default=10, help="steps from one row to the next")
     args = parser.parse_args()
-    print("| step | + | - | * | / | attempts | `yes` that is right |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "| step | + | - | * | / | attempts | `yes` that is right |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |"
+    )
     names = sorted(os.listdir(os.path.join(args.run, "episodes")))
     for name in dict.fromkeys(names[:1] + names[args.every - 1 :: args.every]):
-        right, total, count, claims, true_claims = collections.Counter(), collections.Counter(), 0, 0, 0
+        right, total, count, claims, true_claims = (
+            collections.Counter(),
+            collections.Counter(),
+            0,
+            0,
+            0,
+        )
         with open(os.path.join(args.run, "episodes", name)) as file:
             rows = [json.loads(line) for line in file]
         for row in rows:
@@ -53,7 +64,9 @@ def main():
                 true_claims += row["answer_reward"] == 1
         shares = " | ".join(f"{right[o] / total[o]:.3f}" if total[o] else "" for o in "+-*/")
         step = int(name.removeprefix("step_").removesuffix(".jsonl"))
-        print(f"| {step} | {shares} | {count / len(rows):.1f} | {true_claims / max(1, claims):.2f} |")
+        print(
+            f"| {step} | {shares} | {count / len(rows):.1f} | {true_claims / max(1, claims):.2f} |"
+        )
 
 
 if __name__ == "__main__":

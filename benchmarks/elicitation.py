@@ -1,21 +1,24 @@
-"""What has training brought that lower temperature or more tries would not bring out of the base model as well?
+"""What has training brought that a lower temperature or more tries would not bring out of the base?
 
-    python benchmarks/elicitation.py --data FILE --write docs             # Countdown, FILE's problems, seeds 0 1 2
-    python benchmarks/elicitation.py --task gsm8k --write docs            # the built-in word problems
-    python benchmarks/elicitation.py out/A out/B --base Qwen/Qwen2.5-1.5B --prompt chat --max_tokens 1024 --data FILE
+    python benchmarks/elicitation.py --data FILE --write docs   # Countdown, FILE's, seeds 0 1 2
+    python benchmarks/elicitation.py --task gsm8k --write docs  # the built-in word problems
+    python benchmarks/elicitation.py out/A out/B --base Qwen/Qwen2.5-1.5B --prompt chat --data FILE
 
-Three questions about a base model and the runs trained from it, one for each seed. Without RUNs they are the default
-command's with --seeds, trained first where they are missing (as by benchmarks/learning.py). LoRA runs must have been
-merged (--lora_merge).
+Three questions about a base model and the runs trained from it, one for each seed. Without RUNs
+they are the default command's with --seeds, trained first where they are missing (as by
+benchmarks/learning.py). LoRA runs must have been merged (--lora_merge).
 
-1. pass@1 over temperatures, 0 being greedy: does a temperature give the base what training gave the policy?
-2. pass@k, unbiased, for k = 1 to --samples (Yue et al. 2025, arXiv:2504.13837): from how many tries on does the base
-   solve as many problems? And which problems does only one of the two solve in that many tries?
+1. pass@1 over temperatures, 0 being greedy: does a temperature give the base what training gave the
+   policy?
+2. pass@k, unbiased, for k = 1 to --samples (Yue et al. 2025, arXiv:2504.13837): from how many tries
+   on does the base solve as many problems? And which problems does only one of the two solve in
+   that many tries?
 3. What has changed in the text, at temperature 1.
 
-Interrupt it at will: what has been sampled is kept in --out, by model, temperature and problems, and not sampled again.
-Some hours on 2 cores with the embedded model and three seeds; --samples 16 --problems 32 is a try of minutes.
-A problem that a run met in training is left out. --write DIRECTORY: elicitation_TASK.md there, figures in elicitation/.
+Interrupt it at will: what has been sampled is kept in --out, by model, temperature and problems,
+and not sampled again. Some hours on 2 cores with the embedded model and three seeds; --samples 16
+--problems 32 is a try of minutes. A problem that a run met in training is left out. --write
+DIRECTORY: elicitation_TASK.md there, figures in elicitation/.
 """
 
 import argparse
@@ -39,7 +42,7 @@ from runs import spread
 
 COUNTS = 2  # of `behaviour`, part of the key of what was kept: raise it where the counts change
 TEMPERATURES = [0.0, 0.3, 0.6, 0.8, 1.0, 1.2]
-CHUNK = 8  # problems whose samples are kept together: the longest stretch of work that an interruption loses
+CHUNK = 8  # problems whose samples are kept together: what an interruption loses at most
 
 
 class Cache:
@@ -70,10 +73,15 @@ class Model:
         from plumbing.checkpoints import checksums
         from plumbing.models import find
 
-        self.path, self.config, self.sampler, self.task, self.cache = path, config, sampler, task, cache
+        self.path = path
+        self.config = config
+        self.sampler = sampler
+        self.task = task
+        self.cache = cache
         local = find(path)
         weights = checksums(local) if os.path.isdir(local) else {}
-        self.key = [path, sorted(crc for name, (_, crc) in weights.items() if name.endswith(".safetensors"))]
+        sums = [crc for name, (_, crc) in weights.items() if name.endswith(".safetensors")]
+        self.key = [path, sorted(sums)]
         self.key += [config.task, config.prompt, config.max_tokens, config.dtype, config.seed]
 
     @functools.cached_property
@@ -85,47 +93,69 @@ class Model:
         return self.sampler
 
     def cached(self, what, problems, compute):
-        return self.cache.get([*self.key, *what, zlib.crc32(json.dumps(problems).encode())], compute)
+        crc = zlib.crc32(json.dumps(problems).encode())
+        return self.cache.get([*self.key, *what, crc], compute)
 
     def pass_at_1(self, problems, temperature):
-        """`evaluate`'s metrics of one completion of each problem, and `behaviour` of these completions."""
+        """`evaluate`'s metrics of one completion of each problem, and their `behaviour`."""
         from nano_r1 import evaluate
 
         def compute():
-            metrics, episodes = evaluate(self.ready, problems, self.task, self.config, 1, temperature)
+            metrics, episodes = evaluate(
+                self.ready, problems, self.task, self.config, 1, temperature
+            )
             return {**metrics, "behaviour": behaviour(episodes)}
 
         return self.cached(["pass@1", temperature, COUNTS], problems, compute)
 
     def correct(self, problems, samples):
-        """How many of so many completions are right, at temperature 1: a list with a number for each problem."""
-        from nano_r1 import compute_rewards, sample_completions
+        """How many of so many completions are right at temperature 1, for each problem."""
+        from nano_r1 import sample_and_reward
 
         def compute(first, part):
-            episodes = sample_completions(self.ready, part, self.task, self.config, f"pass@k {first}", samples, 1.0)
-            compute_rewards(episodes, self.task)
+            episodes = sample_and_reward(
+                self.ready, part, self.task, self.config, f"pass@k {first}", samples, 1.0
+            )
             right = [e.reward.answer == 1 for e in episodes]
             return [sum(right[i : i + samples]) for i in range(0, len(right), samples)]
 
         counts, starts = [], range(0, len(problems), CHUNK)
         for first in tqdm(starts, desc=f"{self.path}, {samples} tries of {CHUNK} problems"):
             part = problems[first : first + CHUNK]
-            counts += self.cached(["pass@k", samples, first], part, functools.partial(compute, first, part))
+            counts += self.cached(
+                ["pass@k", samples, first], part, functools.partial(compute, first, part)
+            )
         return counts
 
 
 def behaviour(episodes):
-    """What the completions do, counted in their text; see `BEHAVIOUR` for the names. None: does not apply."""
+    """What the completions do, counted in their text, named as in `BEHAVIOUR`; None: not there."""
     right, total, c = collections.Counter(), collections.Counter(), collections.Counter()
-    with_target = bool(episodes) and "target" in episodes[0].problem  # Countdown: one sees if an attempt is right
+    with_target = (
+        bool(episodes) and "target" in episodes[0].problem
+    )  # Countdown: one sees if an attempt is right
     for e in episodes:
         lines = attempts_of(e.text)
-        cut_off, repeats = e.completion.finish_reason == "length", [line in lines[:i] for i, line in enumerate(lines)]
-        c.update({"attempts": len(lines), "repeats": sum(repeats), "cut off": cut_off, "length": e.length})
+        cut_off, repeats = (
+            e.completion.finish_reason == "length",
+            [line in lines[:i] for i, line in enumerate(lines)],
+        )
+        c.update(
+            {
+                "attempts": len(lines),
+                "repeats": sum(repeats),
+                "cut off": cut_off,
+                "length": e.length,
+            }
+        )
         c.update({"4 to 6": len(lines[3:6]), "repeats 4 to 6": sum(repeats[3:6])})
         c["with * or /"] += sum("*" in line or "/" in line for line in lines)
         count_steps(lines, right, total)
-        if with_target and not cut_off and not any(is_solution(line, e.problem["target"]) for line in lines):
+        if (
+            with_target
+            and not cut_off
+            and not any(is_solution(line, e.problem["target"]) for line in lines)
+        ):
             c["gives up" if len(lines) <= 2 else "in vain"] += 1
     share = lambda part, whole: part / whole if whole else None
     return {
@@ -143,7 +173,8 @@ def behaviour(episodes):
 
 BEHAVIOUR = {
     "attempts": "attempts a completion (lines of the thinking with `=`)",
-    "gives up": "gives up: ends after at most two attempts, of which none reaches the target or says yes",
+    "gives up": "gives up: ends after at most two attempts, "
+    "of which none reaches the target or says yes",
     "in vain": "searches in vain: ends so after more than two",
     "cut off": "cut off at the limit",
     "length": "length, tokens",
@@ -169,26 +200,30 @@ def pass_curve(counts, samples):
 
     from plumbing.evaluation import pass_at_k
 
-    row = functools.cache(lambda correct: [pass_at_k(samples, correct, k) for k in range(1, samples + 1)])
+    row = functools.cache(
+        lambda correct: [pass_at_k(samples, correct, k) for k in range(1, samples + 1)]
+    )
     return np.array([row(correct) for correct in counts])
 
 
 def mean_interval(values):
-    """(mean, low, high): 95% by the percentile bootstrap over problems, e.g. of two models' difference on each."""
+    """(mean, low, high): 95% by the percentile bootstrap over problems, the first dimension."""
     import numpy as np
 
     values, n = np.asarray(values, dtype=float), len(values)
-    drawn = np.random.default_rng(0).multinomial(n, [1 / n] * n, size=10_000) / n  # how often each problem was drawn
+    drawn = (
+        np.random.default_rng(0).multinomial(n, [1 / n] * n, size=10_000) / n
+    )  # how often each problem was drawn
     return values.mean(axis=0), *np.percentile(drawn @ values, [2.5, 97.5], axis=0)
 
 
 def crossing(difference):
-    """The smallest k at which trained minus base, a list for k = 1, 2, ..., is not above 0; None if there is none."""
+    """The smallest k = 1, 2, ... at which trained minus base is not above 0; None without one."""
     return next((k for k, d in enumerate(difference, start=1) if d <= 0), None)
 
 
 def only_one_solves(base, trained):
-    """(problems that only the trained model has solved, that only the base has solved), from counts of right tries."""
+    """(problems that only the trained model has solved, only the base), from counts of tries."""
     pairs = list(zip(base, trained))
     return sum(b == 0 < t for b, t in pairs), sum(t == 0 < b for b, t in pairs)
 
@@ -220,34 +255,51 @@ def temperature_table(base, trained):
     """`base`: {temperature: metrics}; `trained`: a list of them, one for each seed."""
     lines = [["pass@1", "problems", *map(name_of, base)]]
     first = next(iter(base.values()))
-    for name in sorted((n for n in first if n.endswith("/pass@1")), key=lambda n: (n.count("/"), n)):
+    for name in sorted(
+        (n for n in first if n.endswith("/pass@1")), key=lambda n: (n.count("/"), n)
+    ):
         group = name.removeprefix("eval/").removesuffix("pass@1").strip("/") or "all"
         problems = first[f"{name.removesuffix('pass@1')}problems"]
         cells = [with_interval(m[name], m[f"{name}_low"], m[f"{name}_high"]) for m in base.values()]
         lines.append([f"base, {group}", problems, *cells])
-        lines.append([f"trained, {group}", problems, *(spread([run[t][name] for run in trained]) for t in base)])
+        lines.append(
+            [
+                f"trained, {group}",
+                problems,
+                *(spread([run[t][name] for run in trained]) for t in base),
+            ]
+        )
     for name, label in OTHER_METRICS.items():
         digits = 0 if label == "length, tokens" else 3
         lines.append([f"base, {label}", "", *(spread([m[name]], digits) for m in base.values())])
-        lines.append([f"trained, {label}", "", *(spread([run[t][name] for run in trained], digits) for t in base)])
+        lines.append(
+            [
+                f"trained, {label}",
+                "",
+                *(spread([run[t][name] for run in trained], digits) for t in base),
+            ]
+        )
     best = lambda m: max((values["eval/pass@1"], t) for t, values in m.items())
     (base_best, base_at), trained_best = best(base), [best(run) for run in trained]
     at = ", ".join(sorted({name_of(t) for _, t in trained_best}))
     sentence = (
-        f"Best temperature against best temperature: base {base_best:.3f} ({name_of(base_at)}), trained "
+        f"Best temperature against best temperature: base {base_best:.3f} ({name_of(base_at)}), "
+        "trained "
         f"{spread([value for value, _ in trained_best])} ({at})."
     )
     return f"{runs.table(lines)}\n\n{sentence}"
 
 
 def pass_at_k_table(base_counts, trained_counts, samples):
-    """The table and what it says in sentences; counts of right tries of each problem, of the trained model by seed."""
+    """The table, and sentences; counts of right tries of each problem, of the trained by seed."""
     import numpy as np
 
     from plumbing.evaluation import confidence_interval
 
     base = pass_curve(base_counts, samples)  # (problems, k)
-    seeds = np.array([pass_curve(counts, samples) for counts in trained_counts])  # (seeds, problems, k)
+    seeds = np.array(
+        [pass_curve(counts, samples) for counts in trained_counts]
+    )  # (seeds, problems, k)
     difference, low, high = mean_interval(seeds.mean(axis=0) - base)
     lines = [["k", "base", "trained", "seeds", "trained - base, paired"]]
     for k in ks_shown(samples):
@@ -260,23 +312,38 @@ def pass_at_k_table(base_counts, trained_counts, samples):
     if k is None:
         text = [f"The curves do not cross up to k = {samples}."]
     else:
-        text = ["The trained model is not ahead even at k = 1." if k == 1 else f"The curves cross at k = {k}."]
+        text = [
+            "The trained model is not ahead even at k = 1."
+            if k == 1
+            else f"The curves cross at k = {k}."
+        ]
     pairs = [only_one_solves(base_counts, counts) for counts in trained_counts]
     gained, lost = ([pair[i] for pair in pairs] for i in (0, 1))
     solved = [sum(correct > 0 for correct in counts) for counts in (base_counts, *trained_counts)]
     text.append(
-        f"Of {len(base_counts)} problems, solved at least once in {samples} tries: by the base {solved[0]}, by the "
-        f"trained model {spread(solved[1:], 0)}; only by the trained model {spread(gained, 0)}, only by the base "
+        f"Of {len(base_counts)} problems, solved at least once in {samples} tries: by the base "
+        f"{solved[0]}, by the "
+        f"trained model {spread(solved[1:], 0)}; only by the trained model {spread(gained, 0)}, "
+        "only by the base "
         f"{spread(lost, 0)}."
     )
     return f"{runs.table(lines)}\n\n{' '.join(text)}"
 
 
 def rarity_table(base_counts, trained_counts, samples):
-    """What became of problems that the base solves never, seldom, often: rows of its share of right tries."""
-    lines = [["the base is right in", "problems", "trained: right in", "of them never solved by the trained"]]
+    """What became of problems that the base solves never, seldom, often."""
+    lines = [
+        [
+            "the base is right in",
+            "problems",
+            "trained: right in",
+            "of them never solved by the trained",
+        ]
+    ]
     for low, high in zip((-1, 0, 0.01, 0.03, 0.1, 0.25), (0, 0.01, 0.03, 0.1, 0.25, 1)):
-        places = [i for i, count in enumerate(base_counts) if low * samples < count <= high * samples]
+        places = [
+            i for i, count in enumerate(base_counts) if low * samples < count <= high * samples
+        ]
         if not places:
             continue
         share = [statistics.mean(counts[i] / samples for i in places) for counts in trained_counts]
@@ -290,7 +357,9 @@ def rarity_table(base_counts, trained_counts, samples):
 def behaviour_table(base, trained):
     lines = [["at temperature 1", "base", "trained"]]
     for name, label in BEHAVIOUR.items():
-        before, after = ([run[name] for run in part if run[name] is not None] for part in ([base], trained))
+        before, after = (
+            [run[name] for run in part if run[name] is not None] for part in ([base], trained)
+        )
         digits = {"attempts": 1, "length": 0}.get(name, 3)
         if before or after:
             lines.append([label, spread(before, digits), spread(after, digits)])
@@ -314,7 +383,12 @@ def draw(directory, name, base, trained, base_counts, trained_counts, samples):
     values = np.array([[run[t][key] for t in x] for run in trained])  # (seeds, temperatures)
     axis.plot(x, values.mean(axis=0), "o-", label="trained (band: worst to best seed)")
     axis.fill_between(x, values.min(axis=0), values.max(axis=0), alpha=0.15, color="C1")
-    axis.set(xlabel="temperature (0: greedy)", ylabel="pass@1", title=f"{name}: pass@1 over temperatures", ylim=(0, 1))
+    axis.set(
+        xlabel="temperature (0: greedy)",
+        ylabel="pass@1",
+        title=f"{name}: pass@1 over temperatures",
+        ylim=(0, 1),
+    )
     save(plot, axis, os.path.join(directory, f"{name}_temperature.png"))
 
     plot, axis = plt.subplots(figsize=(6.5, 4.2), constrained_layout=True)
@@ -327,7 +401,12 @@ def draw(directory, name, base, trained, base_counts, trained_counts, samples):
         axis.fill_between(k, low, high, alpha=0.15, color=line.get_color())
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks_shown(samples), ks_shown(samples))
-    axis.set(xlabel="k, tries at temperature 1", ylabel="pass@k", title=f"{name}: solved in k tries", ylim=(0, 1))
+    axis.set(
+        xlabel="k, tries at temperature 1",
+        ylabel="pass@k",
+        title=f"{name}: solved in k tries",
+        ylim=(0, 1),
+    )
     save(plot, axis, os.path.join(directory, f"{name}_pass_at_k.png"))
 
 
@@ -345,7 +424,11 @@ def load_problems(task, args, config, paths):
     from plumbing.models import context_length
     from plumbing.tasks import drop_long_prompts
 
-    problems = task.load_problems("all", args.data, 0) if args.data else task.load_problems("test", None, 0)
+    problems = (
+        task.load_problems("all", args.data, 0)
+        if args.data
+        else task.load_problems("test", None, 0)
+    )
     key = runs.problem_key(args.task)
     seen = set().union(*(runs.problems_trained_on(path, key) for path in paths))
     unseen = [problem for problem in problems if key(problem) not in seen]
@@ -354,24 +437,51 @@ def load_problems(task, args, config, paths):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = lambda name, help, **options: parser.add_argument(name, help=f"{help} (default: %(default)s)", **options)
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="run or model directories, one for each seed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = lambda name, help, **options: parser.add_argument(
+        name, help=f"{help} (default: %(default)s)", **options
+    )
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="run or model directories, one for each seed"
+    )
     add("--base", "the model that they were trained from", default="models/nano-base")
-    add("--seeds", "of the default command's runs, where no RUN is given", type=int, nargs="+", default=[0, 1, 2])
+    add(
+        "--seeds",
+        "of the default command's runs, where no RUN is given",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2],
+    )
     add("--task", "as in nano_r1.py", default="countdown")
     add("--prompt", "as in nano_r1.py", default="short")
     add("--max_tokens", "of a completion", type=int, default=320)
-    parser.add_argument("--data", metavar="FILE", help="problems; left out: the built-in test problems")
-    add("--temperatures", "0 is greedy; 1 is always among them", type=float, nargs="+", default=TEMPERATURES)
+    parser.add_argument(
+        "--data", metavar="FILE", help="problems; left out: the built-in test problems"
+    )
+    add(
+        "--temperatures",
+        "0 is greedy; 1 is always among them",
+        type=float,
+        nargs="+",
+        default=TEMPERATURES,
+    )
     add("--pass1_problems", "at most, for pass@1 and the behaviour", type=int, default=1024)
     add("--problems", "at most, for pass@k", type=int, default=256)
     add("--samples", "tries of each problem for pass@k", type=int, default=256)
-    add("--pass_at_k_runs", "of the runs, how many are sampled for pass@k, which takes longest", type=int, default=3)
+    add(
+        "--pass_at_k_runs",
+        "of the runs, how many are sampled for pass@k, which takes longest",
+        type=int,
+        default=3,
+    )
     add("--rollout", "as in nano_r1.py", choices=["auto", "transformers", "vllm"], default="auto")
     add("--dtype", "of the weights", choices=["float32", "bfloat16"], default="float32")
     add("--out", "where the results are kept", default=os.path.join(runs.OUT, "elicitation"))
-    parser.add_argument("--write", metavar="DIRECTORY", help="write elicitation_TASK.md and the figures there")
+    parser.add_argument(
+        "--write", metavar="DIRECTORY", help="write elicitation_TASK.md and the figures there"
+    )
     args = parser.parse_args()
     if args.pass_at_k_runs < 1:
         parser.error("--pass_at_k_runs: at least 1")
@@ -379,7 +489,9 @@ def main():
     import nano_r1 as r1
 
     paths = args.runs or [train(args.task, seed, runs.OUT) for seed in args.seeds]
-    same = {name: getattr(args, name) for name in ("task", "prompt", "max_tokens", "rollout", "dtype")}
+    same = {
+        name: getattr(args, name) for name in ("task", "prompt", "max_tokens", "rollout", "dtype")
+    }
     config = r1.Config(model=args.base, **same)
     sampler, _, task = runs.load_sampler(config)
     problems, left_out = load_problems(task, args, config, paths)
@@ -389,7 +501,9 @@ def main():
     pass_at_1, counts, start = [], [], time.time()  # of the base, then of each run
     for path in (args.base, *map(runs.model_of, paths)):
         model = Model(path, config, sampler, task, cache)
-        temperatures = tqdm(sorted({*args.temperatures, 1.0}), desc=f"{path}, {len(many)} problems by temperature")
+        temperatures = tqdm(
+            sorted({*args.temperatures, 1.0}), desc=f"{path}, {len(many)} problems by temperature"
+        )
         pass_at_1.append({t: model.pass_at_1(many, t) for t in temperatures})
         if len(counts) <= args.pass_at_k_runs:
             counts.append(model.correct(few, args.samples))
@@ -397,14 +511,21 @@ def main():
 
     source = f"the {len(problems)} built-in test problems"
     if args.data:
-        source = f"{len(problems)} problems of FILE, {left_out} more left out that a run met in training"
-    one_of = f", {len(trained_counts)} of {len(paths)} runs" if len(trained_counts) < len(paths) else ""
+        source = (
+            f"{len(problems)} problems of FILE, {left_out} more left out that a run met in training"
+        )
+    one_of = (
+        f", {len(trained_counts)} of {len(paths)} runs" if len(trained_counts) < len(paths) else ""
+    )
     text = [
         f"# {args.task}: what training brought, and what the base could do already",
         f"```\n{command_line(parser, args)}\n```",
-        f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s){commits_of(paths)}; {source}. In "
-        "[] 95% intervals over problems. Trained: mean over the runs (worst to best), all on the same problems with "
-        "the same random numbers: what other problems would change is not in (). Right means right in the answer "
+        f"{time.strftime('%Y-%m-%d')}; base {args.base}, {len(paths)} trained run(s)"
+        f"{commits_of(paths)}; {source}. In "
+        "[] 95% intervals over problems. Trained: mean over the runs (worst to best), all on the "
+        "same problems with "
+        "the same random numbers: what other problems would change is not in (). Right means right "
+        "in the answer "
         "block, where nothing else is said.",
         "## pass@1 over temperatures",
         temperature_table(base, trained),
@@ -428,7 +549,11 @@ def main():
 
 def commits_of(paths):
     """The commits that the runs were trained with, where `runs.train` wrote them down."""
-    commits = {runs.cost(path)["commit"] for path in paths if os.path.exists(os.path.join(path, "cost.json"))}
+    commits = {
+        runs.cost(path)["commit"]
+        for path in paths
+        if os.path.exists(os.path.join(path, "cost.json"))
+    }
     return f" of {', '.join(sorted(commits))}" if commits else ""
 
 

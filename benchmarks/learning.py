@@ -1,13 +1,14 @@
 """How much the default command learns: several seeds, before and after, by subgroup.
 
-    python benchmarks/learning.py --seeds 0 1 2                     # 4 to 10 minutes a seed on 2 free cores
-    python benchmarks/learning.py --seeds 0 1 2 --real FILE         # and the trained models on FILE's problems
-    python benchmarks/learning.py --seeds 0 1 2 --task gsm8k        # the built-in word problems instead of Countdown
+    python benchmarks/learning.py --seeds 0 1 2               # 4 to 10 minutes a seed on 2 cores
+    python benchmarks/learning.py --seeds 0 1 2 --real FILE   # and the models on FILE's problems
+    python benchmarks/learning.py --seeds 0 1 2 --task gsm8k  # the built-in word problems instead
 
-Runs `python nano_r1.py --task TASK --seed S --name learning-TASK-seedS` for each seed that has not run yet (a run that
-was interrupted goes on), then prints one Markdown table: mean over seeds, and the spread from the worst to the best.
-`--real` evaluates every problem of a file (nums, target), less those that the runs trained on by chance.
-What of the gain is more than a lower temperature gives: benchmarks/elicitation.py.
+Runs `python nano_r1.py --task TASK --seed S --name learning-TASK-seedS` for each seed that has not
+run yet (a run that was interrupted goes on), then prints one Markdown table: mean over seeds, and
+the spread from the worst to the best. `--real` evaluates every problem of a file (nums, target),
+less those that the runs trained on by chance. What of the gain is more than a lower temperature
+gives: benchmarks/elicitation.py.
 """
 
 import argparse
@@ -18,11 +19,13 @@ import runs
 
 def train(task_name, seed, out):
     """The directory of the default command's run with this seed, complete."""
-    return runs.train(os.path.join(out, f"learning-{task_name}-seed{seed}"), f"--task {task_name}", seed)
+    return runs.train(
+        os.path.join(out, f"learning-{task_name}-seed{seed}"), f"--task {task_name}", seed
+    )
 
 
 def evaluate_real(models, file, unseen):
-    """{model directory: evaluation metrics} on the problems of `file` whose keys are in `unseen`."""
+    """{model directory: metrics} on the problems of `file` whose keys are in `unseen`."""
     import nano_r1 as r1
 
     config = r1.Config(model=models[0], rollout="transformers")
@@ -39,19 +42,35 @@ def evaluate_real(models, file, unseen):
 def print_table(title, before, after):
     """Markdown rows: each subgroup before and after, as mean over seeds (worst to best)."""
     lines = [[title, "problems", "base", "after RL"]]
-    row = lambda label, count, name: [label, count, *(runs.spread([m[name] for m in part]) for part in (before, after))]
+    row = lambda label, count, name: [
+        label,
+        count,
+        *(runs.spread([m[name] for m in part]) for part in (before, after)),
+    ]
     names = [n for n in after[0] if n.endswith("pass@1")]
     for name in sorted(names, key=lambda n: (n.count("/"), n)):
         group = name.removeprefix("eval/").removesuffix("pass@1").strip("/") or "all"
-        lines.append(row(f"pass@1, {group}", after[0][name.removesuffix("pass@1") + "problems"], name))
-    labels = {"strict": "strict: right, well-formed", "lenient": "lenient accuracy", "format": "well-formed"}
-    for name, label in (*labels.items(), ("mean_length", "mean length, tokens"), ("clipped_ratio", "cut off")):
+        lines.append(
+            row(f"pass@1, {group}", after[0][name.removesuffix("pass@1") + "problems"], name)
+        )
+    labels = {
+        "strict": "strict: right, well-formed",
+        "lenient": "lenient accuracy",
+        "format": "well-formed",
+    }
+    for name, label in (
+        *labels.items(),
+        ("mean_length", "mean length, tokens"),
+        ("clipped_ratio", "cut off"),
+    ):
         lines.append(row(label, "", f"eval/{name}"))
     print(f"\n{runs.table(lines)}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--task", default="countdown", choices=["countdown", "gsm8k"])
     parser.add_argument("--out", default=runs.OUT, help="where the runs are kept")
@@ -72,7 +91,10 @@ def main():
         key = runs.problem_key("countdown")
         everything = {key(p) for p in task.load_problems("all", args.real)}
         trained_on = set().union(*(runs.problems_trained_on(path, key) for path in paths))
-        print(f"\n{len(everything & trained_on)} problems of {args.real} left out: a run met them in training")
+        print(
+            f"\n{len(everything & trained_on)} problems of {args.real} left out: "
+            "a run met them in training"
+        )
         base = os.path.join(runs.ROOT, "models", "nano-base")
         models = [runs.model_of(path) for path in paths]
         results = evaluate_real([base, *models], args.real, everything - trained_on)

@@ -1,12 +1,13 @@
-"""The sampling loop of nano_r1.py (plumbing/sampler.py): against others, beside a busy program, where its time goes.
+"""The sampling loop of plumbing/sampler.py: against others, on a busy host, where its time goes.
 
-    python benchmarks/rollout.py                 # against transformers' `generate`: 32 x 8 completions of the base
-    python benchmarks/rollout.py --against DIR   # against the loop of another checkout: git worktree add DIR COMMIT
-    python benchmarks/rollout.py --busy          # alone, and beside a program that keeps one core busy
-    python benchmarks/rollout.py --profile       # the time of each kind of operation, in one process of one thread
+    python benchmarks/rollout.py                 # against transformers' `generate`, 32 x 8
+    python benchmarks/rollout.py --against DIR   # another checkout: git worktree add DIR COMMIT
+    python benchmarks/rollout.py --busy          # alone, and beside a program on one core
+    python benchmarks/rollout.py --profile       # the time of each kind of operation, one thread
 
-Two loops run in turn, A B B A, and the ratio is taken pair by pair: a shared machine's speed drifts. `generate` draws
-other completions, so their lengths differ a little; tokens a second says what each did with its time.
+Two loops run in turn, A B B A, and the ratio is taken pair by pair: a shared machine's speed
+drifts. `generate` draws other completions, so their lengths differ a little; tokens a second says
+what each did with its time.
 """
 
 import argparse
@@ -31,9 +32,11 @@ from plumbing.processes import derive_seed
 KINDS = {  # of operations, by their names in torch's profiler
     "matrix products": r"aten::(mm|addmm|bmm|baddbmm)",
     "attention": r"aten::_scaled_dot_product.*",
-    "copies": r"aten::(copy_|cat|index|index_select|_index_put_impl_|repeat_interleave|fill_|gather)",
+    "copies": r"aten::(copy_|cat|index|index_select|_index_put_impl_|repeat_interleave|fill_"
+    r"|gather)",
     "softmax and sampling": r"aten::(_softmax|_log_softmax|cumsum|searchsorted|exp|log)",
-    "other arithmetic": r"aten::(mul|add|pow|mean|sum|div_?|rsqrt|silu|neg|cos|sin|where|masked_fill_|add_|bitwise_.*)",
+    "other arithmetic": r"aten::(mul|add|pow|mean|sum|div_?|rsqrt|silu|neg|cos|sin|where"
+    r"|masked_fill_|add_|bitwise_.*)",
 }
 
 
@@ -42,8 +45,12 @@ class Rollout:
 
     def __init__(self, args):
         self.args = args
-        self.sampler, self.model, task = runs.load_sampler(Config(model=args.model, rollout="transformers"))
-        self.prompts = [task.prompt_ids(p) for p in task.load_problems("test", None, 0)[: args.prompts]]
+        self.sampler, self.model, task = runs.load_sampler(
+            Config(model=args.model, rollout="transformers")
+        )
+        self.prompts = [
+            task.prompt_ids(p) for p in task.load_problems("test", None, 0)[: args.prompts]
+        ]
 
     def ours(self, round_):
         """(seconds, tokens, all token ids) of one round."""
@@ -56,7 +63,7 @@ class Rollout:
         return seconds, sum(map(len, ids)), ids
 
     def generate(self, round_):
-        """The same samples' worth of work by `generate`; the tokens are those before each row's end."""
+        """As many samples by `generate`; the tokens are those before each row's end."""
         width, stop_ids = max(map(len, self.prompts)), self.sampler.stop_ids
         ids = torch.tensor([[self.sampler.pad_id] * (width - len(p)) + p for p in self.prompts])
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in self.prompts])
@@ -64,30 +71,49 @@ class Rollout:
         start = time.perf_counter()
         with torch.no_grad():
             rows = self.model.generate(
-                input_ids=ids, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-                num_return_sequences=self.args.group_size, max_new_tokens=self.args.max_tokens, eos_token_id=stop_ids,
+                input_ids=ids,
+                attention_mask=mask,
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                num_return_sequences=self.args.group_size,
+                max_new_tokens=self.args.max_tokens,
+                eos_token_id=stop_ids,
                 pad_token_id=self.sampler.pad_id,
-            )  # fmt: skip
-        seconds, tokens = time.perf_counter() - start, 0
+            )
+        seconds = time.perf_counter() - start
+        tokens = 0
         for row in rows[:, width:].tolist():
             tokens += next((i + 1 for i, token in enumerate(row) if token in stop_ids), len(row))
         return seconds, tokens, None
 
 
 def serve(args):
-    """Another checkout's side: one round for each line of the input, its result as a line of JSON."""
+    """Another checkout's side: a round for each line of the input, its result as a line of JSON."""
     rollout = Rollout(args)
     for line in sys.stdin:
         print(json.dumps(rollout.ours(int(line))), flush=True)
 
 
 def of_checkout(path, args):
-    """A function of the round: `Rollout.ours` in a process of its own, with the code in directory `path`."""
-    sizes = [f"--{name}={getattr(args, name)}" for name in ("model", "prompts", "group_size", "max_tokens")]
-    command = [sys.executable, "-P", os.path.abspath(__file__), "--serve", *sizes]  # -P: not the modules beside it
+    """A function of the round: `Rollout.ours` in its own process, with the code of `path`."""
+    sizes = [
+        f"--{name}={getattr(args, name)}"
+        for name in ("model", "prompts", "group_size", "max_tokens")
+    ]
+    command = [
+        sys.executable,
+        "-P",
+        os.path.abspath(__file__),
+        "--serve",
+        *sizes,
+    ]  # -P: not the modules beside it
     path = os.path.abspath(path)
     env = {**ENVIRONMENT, "PYTHONPATH": os.path.join(path, "benchmarks")}
-    process = subprocess.Popen(command, cwd=path, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=path, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
 
     def one_round(round_):
         process.stdin.write(f"{round_}\n")
@@ -108,7 +134,7 @@ def beside_a_busy_program(loop):
 
 
 def compare(loops, rounds):
-    """Run two loops in turn and print a table of their tokens a second, and the second's share of the first's."""
+    """Run two loops in turn; print their tokens a second, and the second's share of the first's."""
     names, ratios, same = list(loops), [], []
     print(f"{'round':>5} {names[0]:>22} {names[1]:>22}  ratio")
     for round_ in range(rounds + 1):
@@ -119,33 +145,50 @@ def compare(loops, rounds):
         speeds = [found[name][1] / found[name][0] for name in names]
         ratios.append(speeds[1] / speeds[0])
         same += [a == b for a, b in zip(*(found[name][2] or [] for name in names))]
-        cells = [f"{found[name][0]:7.2f} s {speed:7.0f} tok/s" for name, speed in zip(names, speeds)]
+        cells = [
+            f"{found[name][0]:7.2f} s {speed:7.0f} tok/s" for name, speed in zip(names, speeds)
+        ]
         print(f"{round_:>5} {cells[0]:>22} {cells[1]:>22} {ratios[-1]:6.2f}", flush=True)
-    print(f"ratio of tokens a second: median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}")
+    print(
+        f"ratio of tokens a second: median {statistics.median(ratios):.2f}, "
+        f"{min(ratios):.2f} to {max(ratios):.2f}"
+    )
     if same:
         print(f"the same completion, token by token, in {sum(same)} of {len(same)} pairs")
 
 
 def profile(rollout):
-    """Print the time of each kind of operation, as a share of the whole, and what the products reach of the core."""
+    """Print each kind of operation's time and share, and what the products reach of the core."""
     torch.set_num_threads(1)
     rollout.ours(0)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True) as profiler:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True
+    ) as profiler:
         seconds, tokens, ids = rollout.ours(1)
     operations = profiler.key_averages()
     lines, left = [["operations", "calls a token of the longest", "milliseconds", "share"]], seconds
     steps = max(map(len, ids))
     kinds = {**KINDS, "views, allocation, dispatch": ".*"}
-    kind_of = lambda operation: next(kind for kind, names in kinds.items() if re.fullmatch(names, operation.key))
+    kind_of = lambda operation: next(
+        kind for kind, names in kinds.items() if re.fullmatch(names, operation.key)
+    )
     for kind in kinds:
         inside = [o for o in operations if kind_of(o) == kind]
         spent = sum(o.self_cpu_time_total for o in inside) / 1e6
         left -= spent
         lines.append(
-            [kind, f"{sum(o.count for o in inside) / steps:.0f}", f"{1000 * spent:,.0f}", f"{spent / seconds:.0%}"]
+            [
+                kind,
+                f"{sum(o.count for o in inside) / steps:.0f}",
+                f"{1000 * spent:,.0f}",
+                f"{spent / seconds:.0%}",
+            ]
         )
     lines.append(["Python between them", "", f"{1000 * left:,.0f}", f"{left / seconds:.0%}"])
-    print(f"{tokens} tokens in {seconds:.2f} s, the longest completion {steps}; one thread, profiled\n")
+    print(
+        f"{tokens} tokens in {seconds:.2f} s, the longest completion {steps}; "
+        "one thread, profiled\n"
+    )
     print(runs.table(lines))
     products = [o for o in operations if re.fullmatch(KINDS["matrix products"], o.key)]
     reached = sum(o.flops for o in products) / sum(o.self_cpu_time_total for o in products) / 1000
@@ -159,7 +202,9 @@ def profile(rollout):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="models/nano-base")
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--group_size", type=int, default=8)
@@ -173,7 +218,8 @@ def main():
     if args.serve:
         return serve(args)
     print(
-        f"{args.prompts} prompts x {args.group_size} completions, at most {args.max_tokens} tokens, {args.model}, "
+        f"{args.prompts} prompts x {args.group_size} completions, at most {args.max_tokens} "
+        f"tokens, {args.model}, "
         f"{torch.get_num_threads()} threads"
     )
     if args.profile:

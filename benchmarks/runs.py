@@ -1,10 +1,11 @@
-"""What the benchmarks share: runs of nano_r1.py, started, gone on with or found complete; models to sample from.
+"""What the benchmarks share: runs, started, gone on with or found complete; models to sample from.
 
 No benchmark by itself.
 """
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import shlex
@@ -18,23 +19,36 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 OUT = os.path.join(ROOT, "out")
-PARSING = threading.Lock()  # tyro keeps state between the calls of one parse; ablations.py parses in several threads
+# tyro keeps state between the calls of one parse; ablations.py parses in several threads
+PARSING = threading.Lock()
+
+
+def script_of(flags):
+    """The script that knows all of these flags (one text): variants.py for those of a relative."""
+    from nano_r1 import Config
+
+    known = {field.name for field in dataclasses.fields(Config)}
+    words = [word for word in shlex.split(flags) if word.startswith("--")]
+    names = {word.removeprefix("--").removeprefix("no-").partition("=")[0] for word in words}
+    return "nano_r1.py" if names <= known else "variants.py"
 
 
 def config_of(flags):
-    """The `Config` that these flags (one text) give. Raises UserError, or SystemExit for a flag that does not exist."""
-    from nano_r1 import Config
+    """The `Config` of these flags. Raises UserError, or SystemExit for one that does not exist."""
     from plumbing.settings import parse_args
 
+    script = script_of(flags)
+    lesson = importlib.import_module(script.removesuffix(".py"))
     with PARSING:
-        return parse_args(Config, "nano_r1.py", "", shlex.split(flags))
+        return parse_args(lesson.Config, script, "", shlex.split(flags))
 
 
 def train(path, flags, seed, quiet=False):
     """Make sure that the run in directory `path` is complete; returns `path`.
 
-    A run that was interrupted goes on; one that is there with other settings ends the program with a sentence. With
-    `quiet` the run's output is shown only if it fails. cost.json, written last, has seconds, date and commit.
+    A run that was interrupted goes on; one that is there with other settings ends the program with
+    a sentence. With `quiet` the run's output is shown only if it fails. cost.json, written last,
+    has seconds, date and commit.
     """
     where = ["--seed", str(seed), "--out", os.path.dirname(path), "--name", os.path.basename(path)]
     started = os.path.exists(os.path.join(path, "config.json"))
@@ -42,30 +56,38 @@ def train(path, flags, seed, quiet=False):
         check_settings(path, shlex.join([*shlex.split(flags), *where]))
     if os.path.exists(os.path.join(path, "cost.json")):
         return path
-    command = [sys.executable, "nano_r1.py", *(["--resume", path] if started else [*shlex.split(flags), *where])]
+    command = [sys.executable, script_of(flags)]
+    command += ["--resume", path] if started else [*shlex.split(flags), *where]
     if not quiet:
         print("$", shlex.join(command), flush=True)
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+    )
     start = time.time()
     done = subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True)
     if done.returncode:
-        sys.exit(f"$ {shlex.join(command)}\n{(done.stdout or '')[-2000:]}\n{(done.stderr or '')[-4000:]}".strip())
-    cost = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d"), "commit": commit.stdout.strip()}
+        said = f"{(done.stdout or '')[-2000:]}\n{(done.stderr or '')[-4000:]}"
+        sys.exit(f"$ {shlex.join(command)}\n{said}".strip())
+    cost = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
+    cost["commit"] = commit.stdout.strip()
     with open(os.path.join(path, "cost.json"), "w") as file:
         json.dump(cost, file)
     return path
 
 
 def check_settings(path, flags):
-    """End the program if the run in `path` was started with other settings: an old one would be taken for a new one."""
+    """End the program if the run in `path` has other settings: it would be taken for a new one."""
     from plumbing.settings import RESUMABLE
 
     with open(os.path.join(path, "config.json")) as file:
         saved = json.load(file)
     wanted = dataclasses.asdict(config_of(flags))
-    names = [n for n in {**wanted, **saved} if n not in (set(RESUMABLE) - {"steps"}) and wanted.get(n) != saved.get(n)]
+    free = set(RESUMABLE) - {"steps"}
+    different = [n for n in {**wanted, **saved} if wanted.get(n) != saved.get(n)]
+    names = [n for n in different if n not in free]
     if names:
-        sys.exit(f"{path} is a run with other settings ({', '.join(names)}): delete it, or take another --out.")
+        other = f"{path} is a run with other settings ({', '.join(names)})"
+        sys.exit(f"{other}: delete it, or take another --out.")
 
 
 def cost(path):
@@ -89,7 +111,9 @@ def problem_key(task_name):
     """A function of a problem: what makes two problems of that task the same."""
     from plumbing.tasks import import_task
 
-    return getattr(import_task(task_name), "problem_key", lambda problem: json.dumps(problem, sort_keys=True))
+    return getattr(
+        import_task(task_name), "problem_key", lambda problem: json.dumps(problem, sort_keys=True)
+    )
 
 
 def problems_trained_on(path, key):
@@ -102,7 +126,7 @@ def problems_trained_on(path, key):
 
 
 def load_sampler(config):
-    """(sampler, policy, task) of `config.model`; `sampler.sync_weights(other)` makes it sample from another model."""
+    """(sampler, policy, task) of `config.model`; `sampler.sync_weights(other)` changes it."""
     import nano_r1 as r1
     from plumbing.tasks import MAX_PROMPT
 
@@ -128,7 +152,9 @@ def spread(values, digits=3):
     """`mean (smallest to largest)`; of one value alone itself, of none nothing."""
     if len(set(values)) < 2:
         return f"{values[0]:.{digits}f}" if values else ""
-    return f"{statistics.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    numbers = (statistics.mean(values), min(values), max(values))
+    mean, low, high = (f"{number:.{digits}f}" for number in numbers)
+    return f"{mean} ({low} to {high})"
 
 
 def table(lines):

@@ -1,12 +1,12 @@
-"""How well does a model go on with a search that has begun? What RL can make of it at best, long before RL.
+"""How well does a model go on with a search that has begun? What RL can make of it at best.
 
     python benchmarks/search.py                                # models/nano-base at temperature 1
-    python benchmarks/search.py models/nano-base out/A out/B --temperature 0  # and how much more A and B find
+    python benchmarks/search.py models/nano-base out/A out/B   # and how much more A and B find
 
-Behind the prompt of a Countdown problem stand the first two lines of a systematic author (make_base.py of
-models/nano-base), both failures; the model goes on. The problems are the built-in test ones, less those that such an
-author solves in two lines. Printed: how many are found, beside that author's own share, and how the attempts go wrong
-as the search gets longer.
+Behind the prompt of a Countdown problem stand the first two lines of a systematic author
+(make_base.py of models/nano-base), both failures; the model goes on. The problems are the built-in
+test ones, less those that such an author solves in two lines. Printed: how many are found, beside
+that author's own share, and how the attempts go wrong as the search gets longer.
 """
 
 import argparse
@@ -25,7 +25,7 @@ BAND = 3  # attempts that are counted together
 
 
 def judge(attempt, nums):
-    """(its value, whether the arithmetic is right, whether it uses each of the numbers once) of a line of attempts."""
+    """(value, whether the arithmetic is right, whether it uses each number once) of an attempt."""
     sums = list(written_sums(attempt))
     if not sums:
         return None, False, False
@@ -36,7 +36,7 @@ def judge(attempt, nums):
 
 
 def begin(problems, seed=0):
-    """[(problem, two lines of a systematic author that fail, whether that author finds the solution)]."""
+    """[(problem, two failed lines of a systematic author, whether that author solves it)]."""
     sys.path.insert(0, os.path.join(runs.ROOT, "models", "nano-base"))
     from make_base import MAX_ATTEMPTS, systematic_attempts
 
@@ -47,12 +47,14 @@ def begin(problems, seed=0):
         attempts = [(line, value == problem["target"]) for line, value, _ in attempts]
         if not any(solved for _, solved in attempts[:2]):
             lines = "".join(f"\n{line} no" for line, _ in attempts[:2])
-            begun.append((problem, f"{lines}\n", any(solved for _, solved in attempts[:MAX_ATTEMPTS])))
+            begun.append(
+                (problem, f"{lines}\n", any(solved for _, solved in attempts[:MAX_ATTEMPTS]))
+            )
     return begun
 
 
 def go_on(model, temperature):
-    """Print how a model goes on with the searches; returns whether it found the solution, for each of them."""
+    """Print how a model goes on with the searches; returns for each whether it found a solution."""
     import nano_r1 as r1
     from countdown_rewards import subgroups
 
@@ -64,7 +66,10 @@ def go_on(model, temperature):
     limits = [config.max_tokens - len(encode(lines)) for _, lines, _ in begun]
     sampled = sampler.generate(prompts, 1, temperature, limits, list(range(len(begun))))
 
-    groups, bands = collections.defaultdict(collections.Counter), collections.defaultdict(collections.Counter)
+    groups, bands = (
+        collections.defaultdict(collections.Counter),
+        collections.defaultdict(collections.Counter),
+    )
     found_by_problem = []
     for (problem, lines, author), [completion] in zip(begun, sampled):
         text = lines + task.text(completion.token_ids)
@@ -73,32 +78,61 @@ def go_on(model, temperature):
             value, right, complete = judge(attempt, problem["nums"])
             found |= right and complete and value == problem["target"]
             line = attempt.split()[0]
-            facts = {"attempts": 1, "repeats": line in seen, "wrong": not right, "other numbers": not complete}
+            facts = {
+                "attempts": 1,
+                "repeats": line in seen,
+                "wrong": not right,
+                "other numbers": not complete,
+            }
             bands[number // BAND].update(facts)
             seen.add(line)
         found_by_problem.append(found)
-        facts = {"problems": 1, "author": author, "found": found, "solved": task.reward(text, problem).answer == 1}
+        facts = {
+            "problems": 1,
+            "author": author,
+            "found": found,
+            "solved": task.reward(text, problem).answer == 1,
+        }
         facts["cut off"] = completion.finish_reason == "length"
         for group in ("all", *subgroups(problem)):
             groups[group].update(facts)
     share = lambda counts, name, whole: f"{counts[name] / counts[whole]:.3f}"
     columns = ("author", "found", "solved", "cut off")
-    lines = [["problems", "", "the author finds", "the model finds", "and answers rightly", "cut off"]]
-    lines += [[g, c["problems"], *(share(c, name, "problems") for name in columns)] for g, c in sorted(groups.items())]
+    lines = [
+        ["problems", "", "the author finds", "the model finds", "and answers rightly", "cut off"]
+    ]
+    lines += [
+        [g, c["problems"], *(share(c, name, "problems") for name in columns)]
+        for g, c in sorted(groups.items())
+    ]
     print(f"\n{model}\n\n{runs.table(lines)}\n")
     columns = ("repeats", "wrong", "other numbers")
-    lines = [["attempts", "", "stood there before", "wrong arithmetic", "other numbers than the problem's"]]
+    lines = [
+        [
+            "attempts",
+            "",
+            "stood there before",
+            "wrong arithmetic",
+            "other numbers than the problem's",
+        ]
+    ]
     for band, counts in sorted(bands.items()):
         label = f"{band * BAND + 1} to {band * BAND + BAND}"
-        lines.append([label, counts["attempts"], *(share(counts, name, "attempts") for name in columns)])
+        lines.append(
+            [label, counts["attempts"], *(share(counts, name, "attempts") for name in columns)]
+        )
     print(runs.table(lines))
     return found_by_problem
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="runs' or models' directories")
-    parser.add_argument("--temperature", type=float, default=1.0, help="0: greedy (default: %(default)s)")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="0: greedy (default: %(default)s)"
+    )
     args = parser.parse_args()
 
     found = [go_on(model, args.temperature) for model in args.models or ["models/nano-base"]]
@@ -109,7 +143,8 @@ def main():
         mean, low, high = mean_interval(np.mean(others, axis=0) - first)
         by_others = runs.spread([other.mean() for other in others])
         print(
-            f"\nFound by the first {first.mean():.3f}, by the others {by_others}; the difference {mean:+.3f} "
+            f"\nFound by the first {first.mean():.3f}, by the others {by_others}; the difference "
+            f"{mean:+.3f} "
             f"[{low:+.3f}, {high:+.3f}], 95% over problems."
         )
 

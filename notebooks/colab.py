@@ -1,16 +1,18 @@
 # %% [markdown]
-# # nano_r1: teach a base language model to reason, here and now
+# # nano_r1, here and now
 #
-# Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero, on a model of a million
-# parameters that learns within minutes on the two CPU cores of a free runtime: no GPU, no account, no restart. What
-# runs is `nano_r1.py` itself, one commented file; this notebook only calls it. Run the cells from the top, and write
-# down your **prediction** before you run the cell below it.
+# Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero, on a model
+# of a million parameters that learns within minutes on the two CPU cores of a free runtime: no GPU,
+# no account, no restart. What runs is `nano_r1.py` itself, one commented file; this notebook only
+# calls it. Run the cells from the top, and write down your **prediction** before you run the cell
+# below it.
 
 # %%
 import os
 import sys
 
-REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"  # cloned where this notebook stands alone, as on Colab
+# Cloned where this notebook stands alone, as on Colab.
+REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"
 home = os.getcwd()
 while home != "/" and not os.path.exists(f"{home}/nano_r1.py"):
     home = os.path.dirname(home)
@@ -25,11 +27,13 @@ prepare()
 # %% [markdown]
 # ## One question, eight attempts
 #
-# The task is word problems whose answer a small program checks: a reward of 1 for the form, 1 for the right number. The
-# base has seen such problems with right and with wrong solutions; no reward has changed it yet. GRPO compares each
-# attempt with its group: the *advantage* is the reward minus the group's mean, divided by its standard deviation.
+# The task is word problems whose answer a small program checks: a reward of 1 for the form, 1 for
+# the right number. The base has seen such problems with right and with wrong solutions; no reward
+# has changed it yet. GRPO compares each attempt with its group: the *advantage* is the reward minus
+# the group's mean, divided by its standard deviation.
 #
-# **Predict:** how many of eight attempts are right? What is the advantage of a right one, if two are right?
+# **Predict:** how many of eight attempts are right? What is the advantage of a right one, if two
+# are right?
 
 # %% tags=["parameters"]
 steps, short_steps = 30, 12  # of the run; of each run with one line changed
@@ -38,13 +42,17 @@ questions, eval_problems = 16, 256  # in each step; held-out ones
 # %%
 import pandas as pd
 
+import torch
+
 import nano_r1 as r1
+import variants
 from plumbing.models import load_model, load_tokenizer
 from plumbing.processes import init_distributed
 from plumbing.tasks import load_task
 
-settings = {"task": "gsm8k", "max_tokens": 64, "prompts_per_step": questions, "warmup_steps": 3, "save_every": 0}
-config = r1.Config(**settings, steps=steps, eval_every=10, eval_problems=eval_problems, record_tokens_every=1)
+settings = {"task": "gsm8k", "max_tokens": 64, "prompts_per_step": questions, "warmup_steps": 3}
+settings |= {"eval_problems": eval_problems, "save_every": 0}
+config = r1.Config(**settings, steps=steps, eval_every=10, record_tokens_every=1)
 init_distributed()
 task = load_task(config.task, config.prompt, load_tokenizer(config.model))
 problem = task.load_problems("test", None, 0)[9]
@@ -53,10 +61,14 @@ problem = task.load_problems("test", None, 0)[9]
 def attempts(model_path):
     """A group of completions of the problem by the model in that directory, as a table."""
     sampler = r1.make_sampler(config, load_model(model_path, config.dtype), task, max_length=512)
-    group = r1.sample_completions(sampler, [problem], task, config, "colab", config.group_size, config.temperature)
-    r1.compute_rewards(group, task)
-    r1.compute_advantages(group, config)
-    rows = [(e.text.strip(), e.reward.why, e.reward.total, round(e.advantage, 2)) for e in group]
+    group = r1.sample_and_reward(
+        sampler, [problem], task, config, "colab", config.group_size, config.temperature
+    )
+    rewards = torch.tensor([e.reward.total for e in group])  # (n,)
+    advantages = r1.group_advantages(rewards[None], config)[0].tolist()
+    rows = []
+    for e, advantage in zip(group, advantages):
+        rows.append((e.text.strip(), e.reward.why, e.reward.total, round(advantage, 2)))
     return pd.DataFrame(rows, columns=["completion", "verifier", "reward", "advantage"])
 
 
@@ -66,11 +78,12 @@ attempts(config.model)
 # %% [markdown]
 # ## Training
 #
-# In each of 30 steps: 16 questions, 8 completions of each, their rewards and advantages, one optimizer step. The curves
-# are drawn again while it runs; the time left is measured, not promised. Interrupting the cell ends the step, saves,
-# and says how to go on.
+# In each of 30 steps: 16 questions, 8 completions of each, their rewards and advantages, one
+# optimizer step. The curves are drawn again while it runs; the time left is measured, not promised.
+# Interrupting the cell ends the step, saves, and says how to go on.
 #
-# **Predict:** the share of right answers on held-out problems, before (the last cell gives a hint) and after.
+# **Predict:** the share of right answers on held-out problems, before (the last cell gives a hint)
+# and after.
 
 # %%
 run = r1.main(config)
@@ -78,23 +91,25 @@ run = r1.main(config)
 # %% [markdown]
 # ## Before and after
 #
-# **Predict:** has the model learned to compute, or to give the answer in the right form? Compare `strict` (right and
-# well-formed) with `lenient` (the right number stands somewhere).
+# **Predict:** has the model learned to compute, or to give the answer in the right form? Compare
+# `strict` (right and well-formed) with `lenient` (the right number stands somewhere).
 #
-# All of this is sampled at temperature 1. Decoded greedily, its best temperature, the untrained base is right on 0.37
-# of such problems (`docs/base.md` has the command): only what is above that has been learned from the reward.
+# All of this is sampled at temperature 1. Decoded greedily, its best temperature, the untrained
+# base is right on 0.37 of such problems (`docs/base.md` has the command): only what is above that
+# has been learned from the reward.
 
 # %%
-rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1").set_index("step")
-print(rows[["eval/strict", "eval/lenient", "eval/format", "eval/mean_length"]].round(3).to_string())
+rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")
+shown = ["eval/strict", "eval/lenient", "eval/format", "eval/mean_length"]
+print(rows.set_index("step")[shown].round(3).to_string())
 print("\n" + problem["question"])
 attempts(f"{run}/model")
 
 # %% [markdown]
 # ## Look inside
 #
-# Every group of the first, the middle and the last step: the completions, what each token's probability did in the
-# update, the advantages under other rules.
+# Every group of the first, the middle and the last step: the completions, what each token's
+# probability did in the update, the advantages under other rules.
 
 # %%
 from plumbing import report
@@ -104,31 +119,38 @@ report.show(run, steps=sorted({1, (steps + 1) // 2, steps}))
 # %% [markdown]
 # ## Change one line
 #
-# Four short runs, in each of which one thing is different:
+# Four short runs, in each of which one thing is different. `main` takes functions in the place of
+# its own: that is where GRPO's relatives in `variants.py` come in, and experiments of yours
+# (`docs/own_loss.md`).
 #
-# - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward is pushed up;
+# - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward
+#   is pushed up;
 # - **flipped**: minus the advantage;
-# - **k3** and **k1**: a heavy KL penalty (weight 1 instead of 0.001) with two estimates of the same quantity.
+# - **k3** and **k1**: a heavy KL penalty (weight 1 instead of 0.001) with two estimates of the same
+#   quantity.
 #
-# **Predict** for each: does the reward rise faster, as fast, more slowly, or fall? How far from the base does it get?
+# **Predict** for each: does the reward rise faster, as fast, more slowly, or fall? How far from the
+# base does it get?
 
 
 # %%
-def flip(*args, **options):
-    advantages, stats = as_it_is(*args, **options)
-    return -advantages, stats  # the changed line
+def raw_rewards(rewards, config):
+    """(m, n) -> (m, n), in the place of `group_advantages`."""
+    return rewards
 
 
-as_it_is = r1.normalize_group_rewards
-changes = {"as it is": {}, "no baseline": {"loss_type": "no_baseline"}, "flipped": {}}
-changes |= {name: {"kl_estimator": name, "kl_coef": 1.0} for name in ("k3", "k1")}
+def flipped(rewards, config):
+    return -r1.group_advantages(rewards, config)
+
+
+short = {**settings, "steps": short_steps, "eval_every": 0}
+paths = {"as it is": r1.main(r1.Config(**short))}
+paths["no baseline"] = r1.main(r1.Config(**short), advantages=raw_rewards)
+paths["flipped"] = r1.main(r1.Config(**short), advantages=flipped)
+for name in ("k3", "k1"):
+    paths[name] = variants.main(variants.Config(**short, kl_coef=1.0, kl_estimator=name))
 records = {}
-for name, change in changes.items():
-    r1.normalize_group_rewards = flip if name == "flipped" else as_it_is
-    try:
-        path = r1.main(r1.Config(**settings, **change, steps=short_steps, eval_problems=eval_problems, eval_every=0))
-    finally:
-        r1.normalize_group_rewards = as_it_is
+for name, path in paths.items():
     records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
 
 # %%
@@ -137,29 +159,33 @@ for metric in ("reward", "completions/mean_length", "kl"):
     curves.loc[1:].plot(title=metric, figsize=(7, 3))
 
 # %% [markdown]
-# Without a baseline every paid completion is pushed up, the better ones more: it learns, with a noisier gradient.
-# Flipped, it learns as eagerly what is *worse* than its group. k3 holds the model near the base; k1 as a loss has a
-# gradient whose mean is 0, so it only adds noise (chapter 3). One seed and a dozen steps prove little:
-# `docs/ablations.md` has three or five seeds of such comparisons, on Countdown.
+# Without a baseline every paid completion is pushed up, the better ones more: it learns, with a
+# noisier gradient. Flipped, it learns as eagerly what is *worse* than its group. k3 holds the model
+# near the base. k1 as a loss does not know the reference, and `kl` grows nearly as without it;
+# where each completion's tokens weigh 1/length, as here, its mean gradient is a bonus for length
+# instead (chapter 3), which is hardly seen in these short solutions and decides much on Countdown.
+# One seed and a dozen steps prove little: `docs/ablations.md` has three or five seeds, on
+# Countdown.
 #
 # ## With a GPU
 #
-# The same loop trains Qwen2.5-0.5B on the real GSM8K, with low-rank adapters, so that it fits beside its samples into a
-# T4's 15 GB; a T4 computes in float32, newer cards in bfloat16. vLLM samples where it is installed, and it is not
-# promised to work on a T4. An hour or more; not tried on Colab's cards by us.
+# The same loop trains Qwen2.5-0.5B on the real GSM8K, with low-rank adapters, so that it fits
+# beside its samples into a T4's 15 GB; a T4 computes in float32, newer cards in bfloat16. vLLM
+# samples where it is installed, and it is not promised to work on a T4. An hour or more; not tried
+# on Colab's cards by us.
 
 # %%
 with_a_gpu = False  # Runtime > Change runtime type > T4, then True
 if with_a_gpu:
-    import torch
-
     dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float32"
-    larger = {"model": "Qwen/Qwen2.5-0.5B", "task": "gsm8k", "data": "hub", "prompt": "chat", "lora_rank": 16}
-    sizes = {"max_tokens": 300, "prompts_per_step": 8, "eval_problems": 100, "micro_batch_tokens": 2048}
-    r1.main(r1.Config(**larger, **sizes, dtype=dtype, learning_rate=2e-5, steps=60))
+    larger = {"model": "Qwen/Qwen2.5-0.5B", "data": "hub", "prompt": "chat", "lora_rank": 16}
+    larger |= {"max_tokens": 300, "prompts_per_step": 8, "micro_batch_tokens": 2048}
+    larger |= {"dtype": dtype, "learning_rate": 2e-5, "steps": 60, "eval_problems": 100}
+    r1.main(r1.Config(task="gsm8k", **larger))
 
 # %% [markdown]
 # ## Go on
 #
-# Four chapters, each a notebook of a few minutes with an exercise: `notebooks/chapters/` (one group by hand, the loss,
-# KL, reading a run). The algorithm itself: `nano_r1.py`, from the top. Another task of yours: `docs/own_task.md`.
+# Four chapters, each a notebook of a few minutes with an exercise: `notebooks/chapters/` (one group
+# by hand, the loss, KL, reading a run). The algorithm itself: `nano_r1.py`, from the top. Another
+# task of yours: `docs/own_task.md`.

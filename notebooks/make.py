@@ -1,7 +1,8 @@
 """Makes the notebooks from their scripts: python notebooks/make.py
 
-Each script in this folder and in chapters/ becomes the notebook of its name. nano_r1.py becomes nano_r1.ipynb, with two
-cells more: the first of all the notebooks, which finds the repository or clones it, and a short run at the end.
+Each script in this folder and in chapters/ becomes the notebook of its name. nano_r1.py becomes
+nano_r1.ipynb, with two cells more: the first of all the notebooks, which finds the repository or
+clones it, and a short run at the end.
 """
 
 from pathlib import Path
@@ -9,14 +10,18 @@ from pathlib import Path
 import jupytext
 
 ROOT = Path(__file__).parents[1]
-SHORT_RUN = """# A short run: python nano_r1.py --task gsm8k --max_tokens 64 --prompts_per_step 16 --steps 12
+SHORT_RUN = """# A short run:
+# python nano_r1.py --task gsm8k --max_tokens 64 --prompts_per_step 16 --steps 12
 main(Config(task="gsm8k", max_tokens=64, prompts_per_step=16, steps=12))"""
 
 
 def make_notebooks():
     """{path from the repository's root: notebook}."""
     scripts = [ROOT / "notebooks" / "colab.py", *sorted(ROOT.glob("notebooks/chapters/*.py"))]
-    books = {str(script.with_suffix(".ipynb").relative_to(ROOT)): jupytext.read(script) for script in scripts}
+    books = {
+        str(script.with_suffix(".ipynb").relative_to(ROOT)): jupytext.read(script)
+        for script in scripts
+    }
     first = next(cell for cell in books["notebooks/colab.ipynb"].cells if cell.cell_type == "code")
     lesson = jupytext.read(ROOT / "nano_r1.py")
     last = jupytext.reads(f"# %%\n{SHORT_RUN}", fmt="py:percent").cells
@@ -24,7 +29,9 @@ def make_notebooks():
     books["notebooks/nano_r1.ipynb"] = lesson
     for book in books.values():
         for number, cell in enumerate(book.cells):
-            cell.id = f"cell-{number}"  # otherwise random, and every notebook would differ each time
+            cell.id = (
+                f"cell-{number}"  # otherwise random, and every notebook would differ each time
+            )
     return books
 
 

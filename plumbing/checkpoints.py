@@ -6,14 +6,15 @@ seed and step, so a resumed run is the same run.
 """
 
 import glob
+import json
 import os
+import zlib
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from plumbing.files import atomic_write, numbered, remove, writing
+from plumbing.files import atomic_write, numbered, remove, write_text, writing
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
 from plumbing.settings import UserError, check_resumable
@@ -36,9 +37,11 @@ def save_policy(model, tokenizer, path, merge=False):
 
 
 def master_params(engine):
-    """The float32 tensors that AdamW updates: ZeRO's flat partitions."""
-    names = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")  # 1 and 2, 3
-    return next(getattr(engine.optimizer, n) for n in names if hasattr(engine.optimizer, n))
+    """The float32 tensors that AdamW updates: ZeRO's flat partitions, or the weights themselves."""
+    for name in ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat"):  # 1, 2; 3
+        if hasattr(engine.optimizer, name):
+            return getattr(engine.optimizer, name)
+    return [p for group in engine.optimizer.param_groups for p in group["params"]]
 
 
 def own_cpu_tensor(tensor):
@@ -66,26 +69,39 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
             tensors |= {f"{i}.{key}": own_cpu_tensor(t.detach()) for key, t in state.items()}
         save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
         dist.barrier()
-    if first:
-        until_now = [old for at, old in numbered(directory).items() if at <= step]
-        for old in until_now[: -config.keep_checkpoints]:
-            half = os.path.join(directory, f".{os.path.basename(old)}.tmp")
-            os.rename(old, half)  # hidden first: one that is half deleted must not be used
-            remove(half)
+        if first:
+            write_text(os.path.join(hidden, "checksums.json"), json.dumps(checksums(hidden)))
+    until_now = [old for at, old in numbered(directory).items() if at <= step]
+    for old in until_now[: -config.keep_checkpoints] if first else ():
+        half = os.path.join(directory, f".{os.path.basename(old)}.tmp")
+        os.rename(old, half)  # hidden first: one that is half deleted must not be used
+        remove(half)
     dist.barrier()
 
 
+def checksums(directory):
+    """{file: CRC-32} of every file below the directory, but for the list of them."""
+    found = {}
+    for name in sorted(glob.glob("**", root_dir=directory, recursive=True)):
+        path = os.path.join(directory, name)
+        if os.path.isfile(path) and name != "checksums.json":
+            with open(path, "rb") as file:
+                found[name] = 0
+                while block := file.read(2**24):
+                    found[name] = zlib.crc32(block, found[name])
+    return found
+
+
 def fault_of(checkpoint):
-    """What is wrong with a checkpoint's files, in words; None if they are as long as they say."""
-    policy = glob.glob(os.path.join(glob.escape(checkpoint), "policy", "*.safetensors"))
-    states = glob.glob(os.path.join(glob.escape(checkpoint), "optimizer_*.safetensors"))
-    for name in policy + states:
-        try:
-            with safe_open(name, "pt"):  # compares the file's size with that of its tensors
-                pass
-        except (OSError, SafetensorError) as error:
-            return f"{os.path.basename(name)}: {error}"
-    return None if policy and states else "files are missing"
+    """What is wrong with a checkpoint's files, in words; None if they are as they were written."""
+    try:
+        with open(os.path.join(checkpoint, "checksums.json")) as file:
+            written = dict(json.load(file))
+    except (OSError, ValueError, TypeError):
+        return "its checksums.json cannot be read"
+    found = checksums(checkpoint)
+    changed = [name for name, crc in written.items() if found.get(name) != crc]
+    return f"{changed[0]} is missing, cut short or changed" if changed else None
 
 
 def newest_checkpoint(directory):

@@ -1,4 +1,4 @@
-"""The logits of a batch are by far its largest tensor: 5 GB for 8 x 1,024 tokens of Qwen in float32.
+"""The logits of a batch are its largest tensor: 5 GB for 8 x 1,024 tokens of Qwen in float32.
 
 Here they are made only at response tokens, a chunk at a time, and again in the backward pass. The
 same numbers as from `model(input_ids).logits`, with less memory and less work.

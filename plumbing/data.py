@@ -1,109 +1,195 @@
-"""Problems from files and from the hub: rows of jsonl, json, csv, parquet or arrow, read by `datasets`; held-out rows.
-A module of its own because nano_sft.py reads its rows with it, too.
-Whatever is wrong with a source becomes one sentence, a ValueError."""
+"""Problems from files and from the hub: rows of jsonl, json, csv, parquet or arrow; held-out rows.
 
+A module of its own because nano_sft.py reads its rows with it, too. Whatever is wrong with a source
+becomes one sentence, a ValueError.
+"""
+
+import functools
 import gzip
 import json
 import os
 import random
 import re
-import zlib
+
+from tqdm import tqdm
 
 HELD_OUT = 500  # problems kept for the test split of a hub or file source
-FILE_READERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
+JSON_FILES = (".jsonl", ".json")  # read here: exact whole numbers, and no import that takes seconds
+OTHER_FILES = {".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # `datasets` reads these
+MANY_ROWS = 50_000  # from here on a progress bar is shown
 
 
 def load_rows(source, columns, hub, split="train"):
-    """Rows of a local file (see FILE_READERS; also with .gz) or of a hub data set, read by `datasets`.
+    """Rows of a local file (JSON_FILES, OTHER_FILES; also with .gz) or of a hub data set.
 
     Args:
         source: a file's path, or "hub".
         columns: the names that must be there; "nums|numbers" is one of two.
-        hub: what `datasets.load_dataset` calls the set, as keyword arguments, e.g. {"path": "openai/gsm8k"}.
+        hub: what `datasets.load_dataset` calls the set: {"path": "openai/gsm8k"}, or None.
         split: of the hub's set; a file is one split.
     Raises:
-        ValueError: one sentence for the user: no such file, unreadable, a missing column, no rows, no network.
+        ValueError: one sentence for the user: no such file, unreadable, a missing column, no rows,
+            no network.
     """
-    if source == "hub" and hub is None:
-        raise ValueError("--data must be a file here: no hub data set has these columns.")
-    import datasets  # heavy: imported only when a file or the hub is asked for
-
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what goes wrong is said below, in one sentence
-    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or reading a local file waits for the network
-    if source != "hub":
-        if os.path.isdir(source):
-            raise ValueError(f"{source} is a directory: name one of its files.")
-        if not os.path.isfile(source):
-            raise ValueError(f"No such data file: {source}.")
-        reader = FILE_READERS.get(os.path.splitext(source.lower().removesuffix(".gz"))[1])
-        if reader is None:
-            raise ValueError(f"{source}: the name must end in one of {', '.join(FILE_READERS)}, or in that and .gz.")
-        if os.path.getsize(source) == 0:
-            raise ValueError(f"{source} is empty.")
-    try:
-        if source == "hub":
-            rows = datasets.load_dataset(**hub, split=split)
-        else:
-            rows = datasets.load_dataset(reader, data_files=source, split="train")
-        names, rows = rows.column_names, list(rows)  # bytes become text only here
-    except Exception as error:  # what `datasets` raises differs by reader, version and network
-        error = error.__cause__ or error
-        if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
-            raise ValueError(f"{source} has no rows.") from None
-        if source == "hub":
-            hint = "(is there a network? `--data FILE` reads a local copy)"
-            raise ValueError(f"The hub data set {hub['path']} could not be read: {first_line(error)} {hint}") from None
-        raise ValueError(f"{source} could not be read: {broken_line(source) or first_line(error)}") from None
-    missing = [name.replace("|", " or ") for name in columns if not set(name.split("|")) & set(names)]
-    if missing:
-        raise ValueError(f"{source} has columns {names}; {' and '.join(missing)} missing.")
+    rows = hub_rows(hub, split) if source == "hub" else file_rows(source)
     if not rows:
         raise ValueError(f"{source} has no rows.")
+    if "reward_model" in rows[0]:
+        rows = [unnest(row) for row in rows]
+    names = list(rows[0])
+    missing = []
+    for name in columns:
+        if not set(name.split("|")) & set(names):
+            missing.append(name.replace("|", " or "))
+    if missing:
+        raise ValueError(f"{source} has columns {names}; {' and '.join(missing)} missing.")
     return rows
 
 
-def broken_line(path):
-    """What is wrong with which line of a jsonl file (its readers count from 0, or bytes); None if that is not it."""
-    if ".jsonl" not in path.lower():
-        return None
-    number = 0
+def hub_rows(hub, split):
+    if hub is None:
+        raise ValueError("--data must be a file here: no hub data set has these columns.")
     try:
-        with (gzip.open if path.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):  # noqa: B007 (used in the except clause)
-                if line.strip():
-                    json.loads(line)
+        return list(import_datasets().load_dataset(**hub, split=split))
+    except Exception as error:  # what `datasets` raises differs by version and network
+        what = f"The hub data set {hub['path']} could not be read"
+        hint = "(is there a network? `--data FILE` reads a local copy)"
+        raise ValueError(f"{what}: {first_line(error)} {hint}") from None
+
+
+def file_rows(path):
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is a directory: name one of its files.")
+    if not os.path.isfile(path):
+        raise ValueError(f"No such data file: {path}.")
+    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+    if ending not in (*JSON_FILES, *OTHER_FILES):
+        known = ", ".join([*JSON_FILES, *OTHER_FILES])
+        raise ValueError(f"{path}: the name must end in one of {known}, or in that and .gz.")
+    if os.path.getsize(path) == 0:
+        raise ValueError(f"{path} is empty.")
+    try:
+        if ending in JSON_FILES:
+            return json_rows(path, by_line=ending == ".jsonl")
+        reader = OTHER_FILES[ending]
+        return list(import_datasets().load_dataset(reader, data_files=path, split="train"))
+    except Exception as error:  # gzip, UTF-8, JSON, and what `datasets` raises
+        error = error.__cause__ or error
+        if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
+            raise ValueError(f"{path} has no rows.") from None
+        raise ValueError(f"{path} could not be read: {first_line(error)}") from None
+
+
+def import_datasets():
+    """The package `datasets`, silent: what goes wrong is said here, in one sentence."""
+    import datasets  # heavy: imported only when it is needed
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or reading a local file waits for a network
+    return datasets
+
+
+def json_rows(path, by_line):
+    """The rows of a JSON file: an array of objects, or one object a line. All have all columns."""
+    opened = gzip.open if path.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8-sig") as file:
+        rows = None if by_line else whole_json(file.read())
+        if rows is None:
+            file.seek(0)
+            rows = [json_line(line, n) for n, line in enumerate(file, start=1) if line.strip()]
+    names = {}
+    for row in rows:
+        if not isinstance(row, dict):
+            raise ValueError(f"expected a row as {{...}}, got {row!r:.80}")
+        names |= dict.fromkeys(row)
+    return [names | row for row in rows]
+
+
+def whole_json(text):
+    """The rows of a text that is one JSON value; None if it is several, one a line."""
+    try:
+        value = json.loads(text)
     except json.JSONDecodeError as error:
-        return f"JSON parse error in line {number}: {error.msg} at character {error.colno}"
-    except (OSError, EOFError, ValueError, zlib.error):  # not gzip, not UTF-8
-        pass
-    return None
+        if error.msg == "Extra data":
+            return None
+        raise
+    except RecursionError:
+        raise ValueError("too many brackets within brackets") from None
+    return value if isinstance(value, list) else [value]
 
 
-def read_problems(split, source, seed, columns, to_problem, hub=None, hub_has_test=True):
-    """The problems of one split of a file or of a hub data set: what a task's `load_problems` returns for a source.
+def json_line(line, number):
+    """The value of one line; an error counts lines as an editor does."""
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        where = f"JSON parse error in line {number}"
+        raise ValueError(f"{where}: {error.msg} at character {error.colno}") from None
+    except (RecursionError, ValueError) as error:
+        why = "too many brackets within brackets" if "recursion" in str(error) else error
+        raise ValueError(f"line {number}: {why}") from None
+
+
+def unnest(row):
+    """A row of verl's form, its parts as columns: `extra_info`, `reward_model`, `prompt`.
+
+    The answer is reward_model's `ground_truth` (a dict there gives columns of its own); the
+    question is extra_info's, or else the last message of the prompt.
+    """
+    truth = (row.get("reward_model") or {}).get("ground_truth")
+    messages = row.get("prompt")
+    question = messages[-1].get("content") if isinstance(messages, list) and messages else messages
+    columns = {"question": question, "problem": question}
+    columns |= {name: value for name, value in (row.get("extra_info") or {}).items() if value}
+    columns |= truth if isinstance(truth, dict) else {"answer": truth}
+    return columns | {name: value for name, value in row.items() if value is not None}
+
+
+def as_text(problem):
+    """A problem's columns as one text."""
+    return json.dumps(problem, sort_keys=True, default=str)
+
+
+def read_problems(
+    split, source, seed, columns, to_problem, hub=None, hub_has_test=True, key=as_text
+):
+    """The problems of one split of a file or of a hub data set: a task's `load_problems`.
 
     Args:
-        split: "train", "test", or "all" (an evaluation set: every row of a file, or the hub's test split).
+        split: "train", "test", or "all" (a file's rows, or the hub's test split).
         source, columns, hub: as for `load_rows`.
-        seed: of the shuffle that picks the held-out rows where the source has no test split of its own.
+        seed: of the shuffle that picks the held-out rows of a source without a test split.
         to_problem: a row (dict) -> the problem (dict), or a ValueError that says what was expected.
+        key: a problem -> what two rows that are the same problem have in common.
     Raises:
         ValueError: one sentence saying which file, which row, what was expected.
     """
     own_splits = source == "hub" and hub_has_test
-    rows = load_rows(source, columns, hub, "test" if own_splits and split != "train" else "train")
+    hub_split = "test" if own_splits and split != "train" else "train"
+    file = None if source == "hub" or not os.path.isfile(source) else os.stat(source)
+    version = file and (file.st_mtime_ns, file.st_size, file.st_ino)
+    hub = tuple(hub.items()) if hub else None
+    problems = all_problems(source, version, tuple(columns), to_problem, hub, hub_split)
+    return list(problems) if own_splits else hold_out(problems, split, source, seed, key)
+
+
+@functools.lru_cache(maxsize=1)  # the training and the test problems come from one reading
+def all_problems(source, version, columns, to_problem, hub, split):
+    """Every problem of a source; `version` tells whether a file has changed since."""
+    rows = load_rows(source, columns, dict(hub) if hub else None, split)
     problems = []
-    for number, row in enumerate(rows, start=1):
+    bar = tqdm(rows, desc=f"reading {source}", disable=len(rows) < MANY_ROWS, leave=False)
+    for number, row in enumerate(bar, start=1):
         try:
             problems.append(to_problem(row))
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             raise ValueError(f"{source}, row {number}: {error}.") from None
-    return problems if own_splits else hold_out(problems, split, source, seed)
+    return problems
 
 
 def text_column(row, name, longest):
-    """The text that a row has under `name`; ValueError if it is no text, blank, or longer than that many characters."""
+    """The text that a row has under `name`; ValueError if it is no text, blank, or too long."""
     text = row[name]
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"expected text as {name}, got {text!r:.80}")
@@ -113,37 +199,58 @@ def text_column(row, name, longest):
 
 
 def whole_number(row, name):
-    """An int from 19, 19.0 or "19"; ValueError for anything else (3.5, nan, True)."""
-    try:
-        number = float(row[name])
-        if number.is_integer() and not isinstance(row[name], bool):
-            return int(number)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise ValueError(f"expected a whole number as {name}, got {row[name]!r:.80}")
+    """An int from 19, 19.0 or "19", of any size; ValueError for anything else (3.5, nan, True)."""
+    value = row[name]
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?[0-9]{1,1000}(?:\.0*)?\s*", value):
+        return int(value.partition(".")[0])
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"expected a whole number as {name}, got {shown(value)}")
+
+
+LIST_IN_A_TEXT = re.compile(r"\s*(?:\[([^][]*)\]|\(([^()]*)\)|([^][()]*[\s,][^][()]*))\s*")
 
 
 def whole_numbers(row, name):
-    """A list of one int or more from a list, or from a text such as "[19, 36]", "[19 36]" or "19,36"."""
+    """A list of one int or more, also from a text: "[19, 36]", "(19, 36)", "19,36", "19 36"."""
     numbers = row[name]
     if isinstance(numbers, str):
-        text = re.fullmatch(r"\s*(?:\[([^][]*)\]|([^][]*,[^][]*))\s*", numbers)
-        numbers = re.findall(r"[^\s,\"']+", text[1] or text[2]) if text else None
+        text = LIST_IN_A_TEXT.fullmatch(numbers.strip())
+        numbers = re.findall(r"[^\s,\"']+", next(filter(None, text.groups()), "")) if text else None
+    if isinstance(numbers, tuple):
+        numbers = list(numbers)
     if not isinstance(numbers, list) or not numbers:
-        raise ValueError(f"expected a list of whole numbers as {name}, got {row[name]!r:.80}")
+        raise ValueError(f"expected a list of whole numbers as {name}, got {shown(row[name])}")
     return [whole_number({name: number}, name) for number in numbers]
 
 
-def hold_out(problems, split, source, seed):
-    """One split of a source that has none of its own: HELD_OUT problems (at most a tenth) are kept for the test."""
+def shown(value):
+    """The beginning of a value, for an error; Python refuses to write huge numbers out."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def hold_out(problems, split, source, seed, key=as_text):
+    """One split of a source that has none of its own: a tenth, at most HELD_OUT, for the test.
+
+    A problem that is held out is not trained on where the file repeats it, either.
+    """
+    problems = list(problems)
     if split == "all":
         return problems
-    problems = problems.copy()
     random.Random(f"held out {seed}").shuffle(problems)
-    held_out = min(HELD_OUT, max(1, len(problems) // 10))
-    if len(problems) <= held_out:
-        raise ValueError(f"{source} has {len(problems)} row: at least 2 are needed, to train on and to test on.")
-    return problems[:held_out] if split == "test" else problems[held_out:]
+    size = min(HELD_OUT, max(1, len(problems) // 10))
+    held_out = problems[:size]
+    keys = {key(problem) for problem in held_out}
+    training = [problem for problem in problems[size:] if key(problem) not in keys]
+    if not training:
+        needed = "at least 2 different problems are needed, to train on and to test on"
+        raise ValueError(f"{source}, with {len(problems)} row(s): {needed}.")
+    return held_out if split == "test" else training
 
 
 def first_line(error):

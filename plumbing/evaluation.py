@@ -22,21 +22,15 @@ def combine(measured):
     Each process must have measured the same names in the same order. A name without any number is
     left out: if no token was trained, the step has no entropy.
     """
-    sums = []  # and the count of the numbers summed
-    maxima = []
-    for name, tensors in measured.items():
-        total = 0.0
-        for tensor in tensors:
-            total += tensor.double().sum().item()
-        sums += [total, sum(tensor.numel() for tensor in tensors)]
-        if name.endswith("_max"):
-            maxima.append(max(t.max().item() if t.numel() else -math.inf for t in tensors))
-    sums = all_reduce(sums)
-    maxima = iter(all_reduce(maxima, dist.ReduceOp.MAX))
+    totals = [sum(t.double().sum().item() for t in tensors) for tensors in measured.values()]
+    counts = [sum(t.numel() for t in tensors) for tensors in measured.values()]
+    values = [[t.max().item() for t in tensors if len(t)] for tensors in measured.values()]
+    totals, counts = all_reduce([totals, counts])
+    largest = all_reduce([max(some, default=-math.inf) for some in values], dist.ReduceOp.MAX)
     metrics = {}
-    for name, total, count in zip(measured, sums[::2], sums[1::2]):
-        value = next(maxima) if name.endswith("_max") else total / max(1, count)
+    for name, total, count, maximum in zip(measured, totals, counts, largest):
         if count:
+            value = maximum if name.endswith("_max") else total / count
             metrics[name] = total if name in SUMS else value
     return metrics
 
@@ -89,7 +83,7 @@ def measure_tokens(batch, stats):
 
 
 def measure_step(episodes, config, update):
-    """The metrics of one GRPO step over all processes; `update` is what `measure_update` returns."""
+    """The metrics of one GRPO step over all processes; `update`: `measure_update`'s."""
     rewards = torch.tensor([float(e.reward.total) for e in episodes]).view(-1, config.group_size)
     std = rewards.std(dim=1) if config.group_size > 1 else torch.zeros(len(rewards))  # (m,)
     equal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)

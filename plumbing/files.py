@@ -1,4 +1,4 @@
-"""Files of a run: each is written whole or not at all; what a killed run left half is passed over."""
+"""Files of a run: each is written whole or not at all; what a kill left half is passed over."""
 
 import contextlib
 import json

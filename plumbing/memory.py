@@ -6,7 +6,6 @@ Weights and AdamW's states are always there. Rollout and update take turns with 
 import os
 
 import torch
-import torch.distributed as dist
 
 from plumbing.chunked_logits import CHUNK
 from plumbing.models import BUCKET, empty_model
@@ -31,7 +30,7 @@ def layer_shape(model):
 
 
 def activations(model, tokens, size, checkpointing):
-    """Bytes that a forward pass of `tokens` tokens keeps for the backward pass; a number has `size`.
+    """Bytes that a forward pass of `tokens` tokens keeps for the backward pass, `size` a number.
 
     For Qwen2, Llama and their like: RMSNorm, a gated MLP, attention that never stores its T x T
     weights. With checkpointing each layer keeps its input, and one at a time, computed again, all.
@@ -50,8 +49,7 @@ def memory_plan(policy, config, max_length, card=None):
 
     On a GPU of `card` bytes, or on what is here. Of `policy` only shapes are used.
     """
-    here = int(os.environ.get("WORLD_SIZE", 1))
-    world_size = dist.get_world_size() if dist.is_initialized() else here
+    world_size = int(os.environ.get("WORLD_SIZE", 1))
     everything = sum(p.numel() for p in policy.parameters())
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     size = {"float32": 4, "bfloat16": 2}[config.dtype]
@@ -70,28 +68,27 @@ def memory_plan(policy, config, max_length, card=None):
 
     layers, hidden, _, keys, _ = layer_shape(policy)
     vocabulary = policy.config.get_text_config().vocab_size
-    rows = max(setting("prompts_per_step") * setting("group_size"), config.eval_problems)
-    if setting("eval_only"):
-        rows = config.eval_problems * config.eval_samples
-    rows = min(TransformersSampler.MAX_ROWS, rows // world_size)
+    evaluated = config.eval_problems * (config.eval_samples if setting("eval_only") else 1)
+    drawn = 0 if setting("eval_only") else setting("prompts_per_step") * setting("group_size")
+    rows = min(TransformersSampler.MAX_ROWS, max(drawn, evaluated) // world_size)
     rollout = {
         "KV cache": rows * max_length * layers * 2 * keys * size,
         "logits": 24 * rows * vocabulary,
     }
     if vllm:
-        available = available_memory(policy.device, card)
-        rollout = {"vLLM": int(config.vllm_gpu_memory_utilization * available)}
+        share = config.vllm_gpu_memory_utilization
+        rollout = {"vLLM": int(share * available_memory(policy.device, card))}
 
     tokens = max(config.micro_batch_tokens, max_length)  # one completion alone may be longer
     kept = activations(policy, tokens, size, config.gradient_checkpointing)
     chunk = 4 * min(CHUNK["cuda" if on_gpu else "cpu"], tokens * vocabulary)
-    output_layer = 0 if config.lora_rank else 2 * vocabulary * hidden * size
     update = {
         "gradients": trained * 4 // (world_size if stage >= 2 else 1),  # summed in float32
         # As the backward pass frees activations, the micro-batch's own gradients take their place.
         "activations": max(kept, trained * size) + BUCKET * size * on_gpu,
         # And the output layer's gradient of a chunk beside that of the chunks before.
-        "logits": (6 if setting("entropy_coef") else 4) * chunk + output_layer,
+        "logits": (6 if setting("entropy_coef") else 4) * chunk
+        + (0 if config.lora_rank else 2 * vocabulary * hidden * size),
     }
     if setting("eval_only"):
         return {"always": {"weights": everything * size}, "rollout": rollout, "update": {}}

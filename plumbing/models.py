@@ -5,6 +5,7 @@ looked up in the working directory, then in the repository, so that the embedded
 """
 
 import contextlib
+import functools
 import os
 
 import torch
@@ -98,8 +99,14 @@ def initialize_deepspeed(model, settings, config):
     dist.barrier()  # until each process has its vLLM: DeepSpeed's start hangs beside vLLM's
     # Of the buffer in the backward pass; DeepSpeed's default is 0.9 GiB in bfloat16.
     settings["zero_optimization"]["reduce_bucket_size"] = BUCKET
+    clip_here = config.zero_stage == 0 and config.dtype == "float32"
+    if clip_here:  # there it would clip, and not report the norm
+        settings["gradient_clipping"] = 0.0
     trained = [p for p in model.parameters() if p.requires_grad]
     engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=settings)
+    if clip_here:
+        clip = functools.partial(clip_gradient, engine, config.max_grad_norm)
+        engine.optimizer.register_step_pre_hook(clip)
     if config.offload:
         forget_skipped_gradients(engine.optimizer)
     return engine
@@ -117,6 +124,14 @@ def forget_skipped_gradients(optimizer):
         optimizer.averaged_gradients = dict.fromkeys(optimizer.averaged_gradients)
 
     optimizer.reset_cpu_buffers = reset_all
+
+
+def clip_gradient(engine, max_grad_norm, *_):
+    """Clip, keep the norm for `engine.get_global_grad_norm`, skip a step that is not finite."""
+    norm = torch.nn.utils.clip_grad_norm_(engine.module.parameters(), max_grad_norm)
+    engine._global_grad_norm = norm
+    if not norm.isfinite():
+        engine.module.zero_grad()  # a weight without gradient is not updated
 
 
 def merged_weights(model):

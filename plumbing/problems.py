@@ -22,27 +22,19 @@ class Data(NamedTuple):
 
 
 def load_data(task, config):
-    """The run's problems that fit into the model's context. Raises UserError, also where they are too few."""
-    minibatches = getattr(config, "minibatches", 1)  # variants.py
-    sharing = dist.get_world_size() * minibatches
-    if config.prompts_per_step % sharing and not config.eval_only:
-        parts = f"{dist.get_world_size()} process(es) and {minibatches} minibatch(es)"
-        given = f"--prompts_per_step {config.prompts_per_step}"
-        raise UserError(
-            f"{given} cannot be shared equally by {parts}: take a multiple of {sharing}."
-        )
-    options = (
-        config.data,
-        config.eval_data,
-        config.eval_problems,
-        config.seed,
-        not config.eval_only,
-    )
-    train, test = load_problems(task, *options)
-    given, context = len(train) + len(test), context_length(config.model)
-    train, _ = drop_long_prompts(train, task, config.max_tokens, context)
-    test, max_length = drop_long_prompts(test, task, config.max_tokens, context)
-    if len(train) < config.prompts_per_step and not config.eval_only:
-        few = f"{len(train)} training problems are fewer than --prompts_per_step {config.prompts_per_step}"
+    """The run's `Data`. Raises UserError, also where there are too few problems."""
+    sharing = dist.get_world_size() * getattr(config, "minibatches", 1)  # variants.py
+    drawn = config.prompts_per_step
+    if drawn % sharing and not config.eval_only:
+        shared = "processes x --minibatches"
+        raise UserError(f"--prompts_per_step {drawn}: take a multiple of {sharing}, {shared}.")
+    options = (config.data, config.eval_data, config.eval_problems, config.seed)
+    every, tests = load_problems(task, *options, train=not config.eval_only)
+    context = context_length(config.model)
+    train, _ = drop_long_prompts(every, task, config.max_tokens, context)
+    test, max_length = drop_long_prompts(tests, task, config.max_tokens, context)
+    if len(train) < drawn and not config.eval_only:
+        few = f"{len(train)} training problems are fewer than --prompts_per_step {drawn}"
         raise UserError(f"{few}: lower that.")
-    return Data(train, test, given - len(train) - len(test), max_length)
+    left_out = len(every) + len(tests) - len(train) - len(test)
+    return Data(train, test, left_out, max_length)

@@ -129,13 +129,6 @@ def all_gather_object(values):
     return gathered
 
 
-def gather_object(value):
-    """Every process's `value`, as a list; None but on the first process."""
-    gathered = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
-    dist.gather_object(value, gathered)
-    return gathered
-
-
 def broadcast(*values):
     """The first process's values, on all of them."""
     values = list(values)

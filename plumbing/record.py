@@ -6,6 +6,7 @@ curves.png, checkpoints/, and at the end model/ and report.html; of --eval_only,
 and episodes/.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from plumbing import console, curves, report, token_record
 from plumbing.evaluation import measure_step
 from plumbing.files import atomic_write, numbered, read_rows, remove, write_text, writing
-from plumbing.processes import broadcast, gather_object, shutdown_hooks
+from plumbing.processes import all_gather_object, broadcast, shutdown_hooks
 from plumbing.settings import UserError
 from plumbing.timing import take_seconds
 
@@ -31,6 +32,8 @@ def open_directory(config):
     name = f"eval-{name}" if getattr(config, "eval_only", False) else name
     name = config.name or f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = config.resume or os.path.join(config.out, name)
+    while not (config.resume or config.name) and os.path.exists(path):
+        path += "_"  # another run of the same second
     with writing(path):
         os.makedirs(path, exist_ok=True)
         lock = open(os.path.join(path, ".lock"), "w")
@@ -74,7 +77,8 @@ class RunLog:
             self.tokens_every = token_record.tokens_every(self.config, policy)
         if self.tokens_every and self.first:
             vocabulary = token_record.vocabulary(task.tokenizer)
-            write_text(os.path.join(self.path, "vocabulary.json"), json.dumps(vocabulary))
+            text = json.dumps(vocabulary, ensure_ascii=False)
+            write_text(os.path.join(self.path, "vocabulary.json"), text)
         self.print(console.header(self.config, policy, task, data) + f"\nrecord: {self.path}")
 
     def start_tuning(self, examples, left_out, task, problems):
@@ -86,9 +90,12 @@ class RunLog:
         """Delete what was recorded after `step`, since those steps run again; at 0 all."""
         again = "" if step else ": there is no checkpoint yet; the same seed gives the same steps"
         self.print(f"Resuming after step {step}{again}.\n")
+        take_seconds()  # of a run before, in the same notebook
         if not self.first:
             return
-        self.records = [r for r in read_rows(self.metrics_file) if step and r["step"] <= step]
+        self.records = [
+            r for r in read_rows(self.metrics_file) if step and r.get("step", step + 1) <= step
+        ]
         lines = "".join(json.dumps(record) + "\n" for record in self.records)
         write_text(self.metrics_file, lines)
         for folder in ("", "episodes", "held_out", "tokens", "checkpoints"):
@@ -111,7 +118,8 @@ class RunLog:
 
     def print(self, text):
         if self.first:
-            print(text, flush=True)
+            with contextlib.suppress(OSError):  # the terminal is gone: the run goes on
+                print(text, flush=True)
 
     # ---- Of a step
 
@@ -159,13 +167,13 @@ class RunLog:
             }
             more = {"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)}
             rows.append(json.dumps({**row, **(more if token_ids else {})}) + "\n")
-        parts = gather_object("".join(rows))
+        parts = all_gather_object("".join(rows))
         if self.first:
             write_text(os.path.join(self.path, f"{name}.jsonl"), "".join(parts))
 
     def save_tokens(self, name, episodes):
         """Every process's tokens, in one file; plumbing/token_record.py says what is in it."""
-        parts = gather_object(token_record.token_arrays(episodes, self.config))
+        parts = all_gather_object(token_record.token_arrays(episodes, self.config))
         if self.first:
             with atomic_write(os.path.join(self.path, name)) as hidden, open(hidden, "wb") as file:
                 np.savez_compressed(file, **token_record.join(parts))
@@ -227,4 +235,4 @@ def start_wandb(config, path):
     if config.wandb == "online" and not wandb.login(prompt=False):
         raise UserError("--wandb online needs `wandb login` first; --wandb offline no account.")
     settings = {"mode": config.wandb, "dir": path, "config": dataclasses.asdict(config)}
-    return wandb.init(project="nano_r1", name=os.path.basename(path), **settings)
+    return wandb.init(project="nano_r1", name=os.path.basename(os.path.normpath(path)), **settings)

@@ -1,4 +1,4 @@
-"""Settings without an equation: engine, evaluation, record; the check of every setting; the command line.
+"""Settings without an equation: engine, evaluation, record; their check; the command line.
 
 A lesson's config is a dataclass that inherits from groups of settings, its own and those below. The
 comment beside a setting is its help. Nothing heavy is imported here, so that --help and wrong flags
@@ -54,7 +54,7 @@ class Engine:
     # tokens per forward pass, padding included: lower it first if memory runs out
     micro_batch_tokens: PositiveInt = 4096
     # DeepSpeed ZeRO: 1 shards AdamW's states over the processes, 2 also gradients, 3 also weights
-    zero_stage: Literal[1, 2, 3] = 2
+    zero_stage: Literal[0, 1, 2, 3] = 2
     # of the policy's weights [on a GPU bfloat16; the master weights are float32]
     dtype: Literal["float32", "bfloat16"] = "float32"
     # AdamW's states and step in main memory: slower, 12 bytes a parameter less on the GPU
@@ -115,7 +115,7 @@ class Record:
     wandb: Literal["off", "online", "offline"] = "off"
 
 
-# Settings that may change on resume: length, location, and what changes results by rounding at most.
+# What may change on resume: length, location, and what changes results by rounding at most.
 RESUMABLE = (
     "steps resume wandb out name micro_batch_tokens vllm_gpu_memory_utilization "
     "gradient_checkpointing check_sync lora_merge save_every keep_checkpoints eval_every "
@@ -158,6 +158,8 @@ def fault_of(value, kind):
 
 def check_together(config):
     """Settings of this file that exclude each other."""
+    if config.offload and config.zero_stage == 0:
+        raise UserError("--offload needs --zero_stage 1, 2 or 3.")
     if config.dtype == "bfloat16" and config.zero_stage < 2:
         reason = "the others sum gradients in bfloat16"
         raise UserError(f"--dtype bfloat16 needs --zero_stage 2 or 3: {reason}.")

@@ -1,10 +1,11 @@
-"""How a script starts and ends: one sentence for every mistake, before torch is imported if possible.
+"""How a script starts and ends: one sentence for a mistake, before torch is imported if possible.
 
 A script checks when it has read its command line; its `main` checks again, for a config that was
 made in a notebook. torch takes seconds to import, so what needs it is imported where it is used.
 """
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -71,7 +72,7 @@ def run_safely(main):
     def safe_main(config, *args, **kwargs):
         from plumbing import processes, timing
 
-        if not hasattr(config, "eval_problems"):
+        if isinstance(config, type) or not dataclasses.is_dataclass(config):
             raise UserError(f"main takes a Config, e.g. Config(steps=20), not {config!r:.80}.")
         check_start(config)
         with processes.cleaned_up():

@@ -1,4 +1,4 @@
-"""--check_sync: the sampler has the trainer's weights if both give the same tokens the same log-probs.
+"""--check_sync: does the sampler give the same tokens the same log-probs as the trainer?
 
 Independent of the lesson's code: its own log-softmax, one row at a time, no masks and no padding.
 """

@@ -1,6 +1,8 @@
-"""What the task modules share: prompts, rewards, reading an answer block; and `Task`, what the loop calls.
+"""A task module and `Task`, what the loop calls; what the task modules share.
+
 A task is a module NAME_rewards.py; docs/own_task.md says what it defines and shows a complete one.
-`load_task` imports it, and each breach of that contract becomes one sentence."""
+`load_task` imports it, and each breach of that contract becomes one sentence.
+"""
 
 import concurrent.futures
 import importlib
@@ -9,117 +11,30 @@ import os
 import re
 import sys
 import traceback
-from typing import NamedTuple
 
-from plumbing.data import first_line, hold_out, load_rows, read_problems  # noqa: F401 (also for task modules)
+from plumbing.data import first_line, hold_out, load_rows, read_problems  # noqa: F401 (for tasks)
+from plumbing.forms import (  # noqa: F401 (for tasks)
+    END_MARKERS,
+    MAX_ANSWER,
+    Form,
+    Prompt,
+    Reward,
+    encode_prompt,
+    format_reward,
+    last_answer,
+    make_reward,
+    render,
+    strip_end,
+)
 from plumbing.settings import UserError
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # where nano_r1.py and the task modules are
-
-# ---- Prompts and rewards
-
-
-class Prompt(NamedTuple):
-    """A way to ask, and with it the form of the answer that the reward expects."""
-
-    text: str  # the question, with the problem's columns as {placeholders}
-    chat: bool = True  # as the user's turn in the model's chat template; False: the text alone, for base models
-    opening: str = "<think>"  # the assistant's turn begins with it, written by us
-    thinking: str = "think"  # the tag around the thinking; empty: free text before the answer
-    stop: tuple = ()  # texts that end a completion; the completion keeps them
-    weights: tuple = (1.0, 1.0)  # of format and answer in the total reward
-    steps: bool = False  # countdown: the answer may be a list of steps, or an equation with `= target`
-
-
-class Reward(NamedTuple):
-    """What a completion earns: `answer` is 0 or 1, `total` the weighted sum of the parts; `why` is for people."""
-
-    total: float
-    format: float
-    answer: float
-    why: str
-
-
-def make_reward(prompt, format, answer, why):
-    """A `Reward` from its parts, each with the prompt's weight; `why` says what is wrong where the answer is."""
-    total = prompt.weights[0] * format + prompt.weights[1] * answer
-    return Reward(total, format, float(answer), "correct" if answer else why)
-
-
-def render(prompt, problem, tokenizer):
-    """The prompt's text filled in, in the model's chat template; without one it gets `User:` and `Assistant:`."""
-    try:
-        question = prompt.text.format(**problem)
-    except (LookupError, ValueError) as error:
-        fault = f"the prompt's text cannot be filled in ({type(error).__name__}: {error})"
-        hint = f"the problem has {', '.join(problem)}, and a brace that is meant is written twice"
-        raise ValueError(f"{fault}: {hint}") from None
-    if not prompt.chat:
-        return question + prompt.opening
-    if getattr(tokenizer, "chat_template", None):
-        messages = [{"role": "user", "content": question}]
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + prompt.opening
-    return f"User: {question}\nAssistant: {prompt.opening}".rstrip()
-
-
-def encode_prompt(text, tokenizer):
-    """Token ids; a chat template has written the beginning-of-sequence token already, a plain prompt has not."""
-    bos = getattr(tokenizer, "bos_token", None)
-    return tokenizer.encode(text, add_special_tokens=bool(bos) and not text.startswith(bos))
-
-
-# ---- Reading a completion
-
-END_MARKERS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "</s>")
-END = re.compile(r"(?:\s|" + "|".join(re.escape(marker[::-1]) for marker in END_MARKERS) + ")*+")  # read backwards
-MAX_ANSWER = 1_000  # characters; a longer answer block is not well-formed
-
-
-def strip_end(text):
-    """`text` without the end-of-sequence markers and white space around its end. Linear time."""
-    return text[: len(text) - END.match(text[::-1]).end()]
-
-
-def format_reward(text, prompt, well_formed):
-    """1.0 for thinking, then one answer block whose content is `well_formed`; 0.5 if it is not; 0.0 for anything else.
-
-    With the tag `think` that is `thinking </think> <answer> ... </answer>`, without `... <answer> ... </answer>`.
-    """
-    tags = ["<answer>", "</answer>"]
-    if prompt.thinking:
-        opening, closing = f"<{prompt.thinking}>", f"</{prompt.thinking}>"
-        tags += [opening, closing]
-        text = text.lstrip()
-        if text.startswith(opening):  # some models repeat the tag that the prompt has already opened
-            text = text[len(opening) :]
-        elif opening not in prompt.opening:
-            return 0.0
-        thinking, closed, rest = text.partition(closing)
-        rest = rest.strip()
-        if not closed or opening in thinking or not rest.startswith("<answer>"):
-            return 0.0
-    else:
-        rest = text[max(0, text.find("<answer>")) :]
-    answer = rest[len("<answer>") : -len("</answer>")]
-    if not (rest.startswith("<answer>") and rest.endswith("</answer>")) or any(tag in answer for tag in tags):
-        return 0.0
-    return 1.0 if len(answer) <= MAX_ANSWER and well_formed(answer) else 0.5
-
-
-def last_answer(text, prompt):
-    """What the last `<answer>` block after the thinking holds; ValueError if there is no such block."""
-    # All of the text where the closing tag is missing: rfind is -1 there.
-    conclusion = text[text.rfind(f"</{prompt.thinking}>") + 1 :] if prompt.thinking else text
-    start = conclusion.rfind("<answer>", 0, max(0, conclusion.rfind("</answer>")))
-    if start < 0:
-        raise ValueError("no answer block after the thinking")
-    return conclusion[start + len("<answer>") : conclusion.find("</answer>", start)]
-
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the tasks and nano_r1.py
 
 # ---- The task of a run
 
 REQUIRED = ("PROMPTS", "load_problems", "format_prompt", "reward")
-SAMPLES = ("", "<answer>", "</think>\n<answer>1</answer>", "so \\boxed{1}")  # completions that every reward must take
+# Completions that every reward must take.
+SAMPLES = ("", "<answer>", "</think>\n<answer>1</answer>", "so \\boxed{1}")
 MAX_PROMPT = 2048  # tokens; it bounds what vLLM has to have room for
 
 
@@ -129,23 +44,30 @@ def load_task(name, prompt, tokenizer):
     Raises:
         UserError: no such task, it cannot be imported, it lacks a part, it has no such prompt.
     """
-    module, file = import_task(name), f"{name}_rewards.py"
+    module = import_task(name)
+    file = f"{name}_rewards.py"
     missing = [part for part in REQUIRED if not hasattr(module, part)]
     if missing:
-        raise UserError(f"{file} lacks {' and '.join(missing)}: docs/own_task.md says what a task defines.")
+        hint = "docs/own_task.md says what a task defines"
+        raise UserError(f"{file} lacks {' and '.join(missing)}: {hint}.")
     prompts = module.PROMPTS
-    if not (prompts and isinstance(prompts, dict) and all(isinstance(p, Prompt) for p in prompts.values())):
-        raise UserError(f'{file}: PROMPTS must be a dict of prompts by name, e.g. {{"short": Prompt("{{question}}")}}.')
+    named = prompts if isinstance(prompts, dict) else {}
+    if not named or not all(isinstance(each, Prompt) for each in named.values()):
+        example = '{"short": Prompt("{question}")}'
+        raise UserError(f"{file}: PROMPTS must be a dict of prompts by name, e.g. {example}.")
     if prompt not in prompts:
-        raise UserError(f"--prompt {prompt} is not one of the task's prompts: {', '.join(prompts)}.")
+        known = ", ".join(prompts)
+        raise UserError(f"--prompt {prompt} is not one of the task's prompts: {known}.")
     if isinstance(prompts[prompt].stop, str):
-        raise UserError(f"{file}: `stop` of the prompt {prompt!r} must be a tuple of texts, not one text.")
+        fault = "must be a tuple of texts, not one text"
+        raise UserError(f"{file}: `stop` of the prompt {prompt!r} {fault}.")
     return Task(name, module, prompt, tokenizer)
 
 
 def import_task(name):
-    """The module NAME_rewards, from where nano_r1.py is, whatever the working directory, or from sys.path."""
-    here = ", ".join(sorted(f.removesuffix("_rewards.py") for f in os.listdir(ROOT) if f.endswith("_rewards.py")))
+    """The module NAME_rewards, from where nano_r1.py is or from sys.path."""
+    files = sorted(file for file in os.listdir(ROOT) if file.endswith("_rewards.py"))
+    here = ", ".join(file.removesuffix("_rewards.py") for file in files)
     if not re.fullmatch(r"\w+", name):
         raise UserError(f"--task takes the name of a task, not {name!r}. Tasks here: {here}.")
     if ROOT not in sys.path:
@@ -156,36 +78,44 @@ def import_task(name):
         return importlib.import_module(f"{name}_rewards")
     except ModuleNotFoundError as error:
         if error.name != f"{name}_rewards":  # the task is there, something that it imports is not
-            raise UserError(f"{file} needs the package {error.name}: see requirements.txt.") from None
+            needed = f"{file} needs the package {error.name}"
+            raise UserError(f"{needed}: see requirements.txt.") from None
         raise UserError(f"No task {name!r}: there is no {file}. Tasks here: {here}.") from None
     except Exception as error:
-        raise UserError(f"{in_file(error, file)}: {type(error).__name__}: {first_line(error)}.") from error
+        fault = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"{in_file(error, file)}: {fault}.") from error
 
 
 def in_file(error, file):
     """`chess_rewards.py, line 12`: the last line of that file that the error has passed through."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if os.path.basename(f.filename) == file]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if os.path.basename(frame.filename) == file]
     if isinstance(error, SyntaxError) and os.path.basename(error.filename or "") == file:
         lines.append(error.lineno)
     return f"{file}, line {lines[-1]}" if lines else file
 
 
 class Task:
-    """A task module with one of its prompts and the model's tokenizer: what the loop and the evaluation call.
+    """A task module with one of its prompts and the model's tokenizer: what the loop calls.
 
-    Whatever a function of the module raises, or returns that it should not, becomes a UserError with its name and line.
+    Whatever a function of the module raises, or returns that it should not, becomes a UserError
+    with its name and line.
     """
 
     def __init__(self, name, module, prompt, tokenizer):
-        self.name, self.module, self.prompt, self.tokenizer = name, module, prompt, tokenizer
+        self.name = name
+        self.module = module
+        self.prompt = prompt
+        self.tokenizer = tokenizer
         self.file = f"{name}_rewards.py"
         self.stop_texts = tuple(module.PROMPTS[prompt].stop)
 
     def load_problems(self, split, source, seed):
-        """Problems of the split "train", "test" or "all"; a ValueError of the module is a sentence for the user."""
+        """Problems of the split "train", "test" or "all"."""
         problems = self._call("load_problems", list, split, source, seed)
         if not problems or not all(isinstance(problem, dict) for problem in problems):
-            raise UserError(f"{self.file}: load_problems({split!r}) must return a list of one dict or more.")
+            needed = "must return a list of one dict or more"
+            raise UserError(f"{self.file}: load_problems({split!r}) {needed}.")
         return problems
 
     def prompt_text(self, problem):
@@ -197,7 +127,10 @@ class Task:
         return encode_prompt(self.prompt_text(problem), self.tokenizer)
 
     def text(self, token_ids):
-        """A completion as text, up to the end of its first stop text: the last token may hold more characters."""
+        """A completion as text, up to the end of its first stop text.
+
+        The last token may hold more characters than that text.
+        """
         text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
         ends = [text.find(stop) + len(stop) for stop in self.stop_texts if stop in text]
         return text[: min(ends)] if ends else text
@@ -205,17 +138,21 @@ class Task:
     def reward(self, text, problem):
         """The `Reward` of one completion."""
         reward = self._call("reward", Reward, text, problem, self.prompt)
-        numbers = all(isinstance(part, (int, float)) and math.isfinite(part) for part in reward[:3])
-        if not numbers or reward.answer not in (0, 1):
-            raise UserError(f"{self.file}: reward must give finite numbers and an answer of 0 or 1: {reward}.")
+        numbers = [isinstance(part, (int, float)) and math.isfinite(part) for part in reward[:3]]
+        if not all(numbers) or reward.answer not in (0, 1):
+            needed = "reward must give finite numbers and an answer of 0 or 1"
+            raise UserError(f"{self.file}: {needed}: {reward}.")
         return reward
 
     def rewards(self, texts, problems):
-        """The `Reward` of each completion, in order; at once in as many threads as the module's REWARD_THREADS."""
+        """The `Reward` of each completion, in order, in the module's REWARD_THREADS threads."""
         return self._map(self.reward, texts, problems)
 
     def lenient(self, text, problem):
-        """1.0 if the right answer is there, whatever its form, else 0.0; a module without `lenient`: if it is paid."""
+        """1.0 if the right answer is there, whatever its form, else 0.0.
+
+        A module without `lenient`: 1.0 if it is paid.
+        """
         if hasattr(self.module, "lenient"):
             return float(self._call("lenient", (int, float), text, problem))
         return self.reward(text, problem).answer
@@ -225,7 +162,10 @@ class Task:
         return self._map(self.lenient, texts, problems)
 
     def final_answer(self, text, problem):
-        """What a completion votes for in maj@k, or None; without `final_answer`: the text of its answer block."""
+        """What a completion votes for in maj@k, or None.
+
+        A module without `final_answer`: the text of the answer block.
+        """
         if hasattr(self.module, "final_answer"):
             return self._call("final_answer", (str, type(None)), text, problem, self.prompt)
         try:
@@ -234,21 +174,27 @@ class Task:
             return None
 
     def votes(self, texts, problem):
-        """The votes of a problem's completions in maj@k: equal answers have equal votes, None abstains.
+        """The votes of a problem's completions in maj@k: equal answers have equal votes.
 
-        With the module's `same_answer` a vote that is the same as an earlier one becomes that one.
+        None abstains. With the module's `same_answer` a vote that is the same as an earlier one
+        becomes that one.
         """
-        votes, different = [], []
+        votes = []
+        different = []
         for text in texts:
             vote = self.final_answer(text, problem)
             if vote is not None and hasattr(self.module, "same_answer"):
-                vote = next((v for v in different if self._call("same_answer", bool, vote, v, problem)), vote)
-                different += [vote] if vote not in different else []
+                for other in different:
+                    if self._call("same_answer", bool, vote, other, problem):
+                        vote = other
+                        break
+                else:
+                    different.append(vote)
             votes.append(vote)
         return votes
 
     def subgroups(self, problem):
-        """The names of the subgroups under which evaluation reports the problem, too; without `subgroups`: none."""
+        """The names of the subgroups under which evaluation reports the problem, too."""
         return self._call("subgroups", list, problem) if hasattr(self.module, "subgroups") else []
 
     def _call(self, function, kind, *args):
@@ -260,8 +206,10 @@ class Task:
             fault = f"{function} raised {type(error).__name__}: {first_line(error)}"
             raise UserError(f"{in_file(error, self.file)}: {fault}.") from error
         if not isinstance(result, kind):
-            kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-            raise UserError(f"{self.file}: {function} must return {kinds}, not {type(result).__name__}.")
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            needed = " or ".join(kind.__name__ for kind in kinds)
+            got = type(result).__name__
+            raise UserError(f"{self.file}: {function} must return {needed}, not {got}.")
         return result
 
     def _map(self, function, texts, problems):
@@ -273,17 +221,23 @@ class Task:
 
 
 def load_problems(task, data, eval_data, eval_problems, seed, train=True):
-    """(training problems, at most `eval_problems` evaluation problems); one of each is tried on the whole contract.
+    """(training problems, at most `eval_problems` evaluation problems).
+
+    One of each is tried on the whole contract.
 
     Args:
-        data: None for the task's generator, "hub", or a file's path; without `eval_data` a part of it is held out.
+        data: None for the task's generator, "hub", or a file's path; without `eval_data` a part of
+            it is held out.
         eval_data: None, or a file of which every row is an evaluation problem.
         train: False leaves the training problems out, as an empty list.
     Raises:
         UserError: one sentence: what is wrong with the file, its row, or the task.
     """
     training = task.load_problems("train", data, seed) if train else []
-    test = task.load_problems("all", eval_data, seed) if eval_data else task.load_problems("test", data, seed)
+    if eval_data:
+        test = task.load_problems("all", eval_data, seed)
+    else:
+        test = task.load_problems("test", data, seed)
     for problem in (*training[:1], test[0]):
         task.prompt_ids(problem)
         task.subgroups(problem)
@@ -295,7 +249,7 @@ def load_problems(task, data, eval_data, eval_problems, seed, train=True):
 
 
 def drop_long_prompts(problems, task, max_tokens, context=None):
-    """(the problems whose prompt leaves room for a completion, tokens of the longest sequence that can occur).
+    """(the problems whose prompt leaves room for a completion, tokens of the longest sequence).
 
     Args:
         max_tokens: of a completion.
@@ -310,7 +264,6 @@ def drop_long_prompts(problems, task, max_tokens, context=None):
 
     fitting = [problem for problem in problems if fits(problem)]
     if problems and not fitting:
-        raise UserError(
-            f"No prompt leaves room for --max_tokens {max_tokens} in the model's context of {context} tokens."
-        )
+        fault = f"No prompt leaves room for --max_tokens {max_tokens}"
+        raise UserError(f"{fault} in the model's context of {context} tokens.")
     return fitting, room + max_tokens

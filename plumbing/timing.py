@@ -34,7 +34,7 @@ def timed(name):
 
 
 def take_seconds():
-    """{"time/rollout": ..., "time/step": ...} since the step began; the next part begins another."""
+    """{"time/rollout": ..., "time/step": ...} since the step began; the next part begins one."""
     global started
     taken = {f"time/{name}": value for name, value in seconds.items()}
     if started is not None:
@@ -63,7 +63,7 @@ INSTEAD = {
 
 
 def out_of_memory(error):
-    """Whether an error says so: Python's, torch's on a GPU or a CPU, or that of vLLM's allocator."""
+    """Whether an error says so: Python's, torch's on a GPU or a CPU, or vLLM's."""
     words = ("out of memory", "allocate memory", "MemoryError")
     kinds = (MemoryError, torch.OutOfMemoryError)
     return isinstance(error, kinds) or any(part in str(error) for part in words)

@@ -1,15 +1,17 @@
 """The record of single tokens: what the sampler, the update and the advantage say about each.
 
-`out/NAME/tokens/step_000012.npz` has these arrays, for the completions of `episodes/step_000012.jsonl` one after the
-other (F tokens in all, N completions, m groups, Q tokens of prompts):
+`out/NAME/tokens/step_000012.npz` has these arrays, for the completions of
+`episodes/step_000012.jsonl` one after the other (F tokens in all, N completions, m groups, Q tokens
+of prompts):
 
     token_ids    (F,)  uint16 or uint32      lengths         (N,)  tokens of each completion
     log_probs    (F,)  of the sampler        trained         (N,)  whether it was part of the update
     entropy      (F,)  nats                  prompt_ids      (Q,)  one prompt for each group
     change       (F,)  nats                  prompt_lengths  (m,)
-    advantages   (F,)  only with vineppo: otherwise a completion's tokens share the one in its row of the jsonl
+    advantages   (F,)  only with vineppo: otherwise a completion's tokens share that of its row
 
-`change` is a token's log-prob after the step's update minus before. Floats are float16; NaN means not computed.
+`change` is a token's log-prob after the step's update minus before. Floats are float16; NaN means
+not computed.
 `out/NAME/vocabulary.json` has the bytes of every token, so that a report needs no tokenizer.
 """
 
@@ -17,7 +19,6 @@ import re
 
 import numpy as np
 import torch
-from transformers.convert_slow_tokenizer import bytes_to_unicode  # byte-level BPE's letters
 
 LARGEST = 100e6  # parameters of a model whose tokens are recorded unless the settings say otherwise
 
@@ -88,6 +89,8 @@ def vocabulary(tokenizer):
     A token's bytes stand there as a text of the characters U+0000 to U+00FF: a character may be
     split over tokens.
     """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # slow to import
+
     backend = getattr(tokenizer, "backend_tokenizer", None)
     byte_level = "ByteLevel" in repr(getattr(backend, "decoder", None))
     byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}

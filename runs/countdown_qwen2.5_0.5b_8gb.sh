@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Qwen2.5-0.5B (base) on Countdown-Tasks-3to4 with low-rank adapters. One GPU with 8 GB or more that knows bfloat16
-# (Ampere or newer). Not run yet: we had no GPU.
+# Qwen2.5-0.5B (base) on Countdown-Tasks-3to4 with low-rank adapters. One GPU with 8 GB or more that
+# knows bfloat16 (Ampere or newer). Not run yet: we had no GPU.
 #
-# Settings: those of countdown_qwen2.5_0.5b.sh with fewer episodes a step, and a learning rate ten times as high, since
-# adapters are trained. Nothing was reported for it elsewhere.
+# Settings: those of countdown_qwen2.5_0.5b.sh with fewer episodes a step, and a learning rate ten
+# times as high, since adapters are trained. Nothing was reported for it elsewhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(
@@ -17,4 +17,4 @@ options=(
   --gradient_checkpointing --micro_batch_tokens 2048
   --vllm_gpu_memory_utilization 0.4
 )
-python nano_r1.py --task countdown "${options[@]}" "$@"
+python variants.py --task countdown "${options[@]}" "$@"

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Qwen2.5-1.5B (base) on Countdown-Tasks-3to4. One GPU with 48 GB or more. Not run yet: we had no GPU.
+# Qwen2.5-1.5B (base) on Countdown-Tasks-3to4. One GPU with 48 GB or more. Not run yet: we had no
+# GPU.
 #
-# Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang), as for the 0.5B model.
-# Reported there, on a 4090 with 48 GB: pass@1 0.35 after 200 steps, near 0.4 at step 700, 0.35 again at step 1,000.
+# Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang), as for the 0.5B
+# model. Reported there, on a 4090 with 48 GB: pass@1 0.35 after 200 steps, near 0.4 at step 700,
+# 0.35 again at step 1,000.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(
@@ -13,7 +15,7 @@ options=(
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-6 --lr_scheduler_type constant
   --steps 1000 --eval_every 50 --save_every 100
-  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 53 GiB
+  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 without it: about 53 GiB
   --vllm_gpu_memory_utilization 0.3
 )
-python nano_r1.py --task countdown "${options[@]}" "$@"
+python variants.py --task countdown "${options[@]}" "$@"

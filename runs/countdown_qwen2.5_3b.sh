@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Qwen2.5-3B (base) on Countdown-Tasks-3to4. One GPU with 80 GB. Not run yet: we had no GPU.
 #
-# Settings: the defaults of nano-aha-moment: 64 episodes a step, 4 completions of a prompt, KL coefficient 0.001,
-# lr 1e-6, 1,024 tokens, temperature 1, at most 1,000 steps. Reported by its authors: pass@1 about 0.60.
+# Settings: the defaults of nano-aha-moment: 64 episodes a step, 4 completions of a prompt, KL
+# coefficient 0.001, lr 1e-6, 1,024 tokens, temperature 1, at most 1,000 steps. Reported by its
+# authors: pass@1 about 0.60.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(
@@ -13,7 +14,7 @@ options=(
   --kl_coef 0.001 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-6 --lr_scheduler_type constant
   --steps 1000 --eval_every 50 --save_every 100
-  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 tokens without checkpointing need about 98 GiB
+  --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 without it: about 98 GiB
   --vllm_gpu_memory_utilization 0.2
 )
-python nano_r1.py --task countdown "${options[@]}" "$@"
+python variants.py --task countdown "${options[@]}" "$@"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The embedded model on the built-in word problems, with the default settings: 2 CPU cores, no network.
+# The embedded model on the built-in word problems, with the default settings: 2 CPU cores, no
+# network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python nano_r1.py --task gsm8k "$@"

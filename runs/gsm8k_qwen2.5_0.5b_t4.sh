@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Qwen2.5-0.5B (base) on GSM8K with low-rank adapters, on a T4 as Colab has it. One GPU with 16 GB or more. Not run yet:
-# we had no GPU.
+# Qwen2.5-0.5B (base) on GSM8K with low-rank adapters, on a T4 as Colab has it. One GPU with 16 GB
+# or more. Not run yet: we had no GPU.
 #
-# A T4 has no bfloat16: weights in float32. Sampling by our own loop, because vLLM's kernels for this card are little
-# tested. Slow: a first look at the real thing, not a result.
-# Reported elsewhere for this model with adapters on a T4, after supervised fine-tuning: 0.31 before, 0.38 after 200 steps.
+# A T4 has no bfloat16: weights in float32. Sampling by our own loop, because vLLM's kernels for
+# this card are little tested. Slow: a first look at the real thing, not a result. Reported
+# elsewhere for this model with adapters on a T4, after supervised fine-tuning: 0.31 before, 0.38
+# after 200 steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(
@@ -17,4 +18,4 @@ options=(
   --steps 200 --eval_every 50 --save_every 20 --eval_problems 200
   --gradient_checkpointing --micro_batch_tokens 2048
 )
-python nano_r1.py --task gsm8k "${options[@]}" "$@"
+python variants.py --task gsm8k "${options[@]}" "$@"

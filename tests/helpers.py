@@ -21,15 +21,20 @@ import nano_r1 as r1
 import variants
 from plumbing.evaluation import combine
 from plumbing.models import gathered
-from plumbing.processes import derive_seed
 from plumbing.sampler import Completion
 from plumbing.tasks import Reward
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TWO_PROCESSES = [*TORCHRUN, "--standalone", "--nproc_per_node", "2"]
-SMALL = {"prompts_per_step": 4, "group_size": 4, "max_tokens": 60, "eval_problems": 16}
-SMALL |= {"save_every": 2, "record_tokens_every": 1}
+SMALL = {
+    "prompts_per_step": 4,
+    "group_size": 4,
+    "max_tokens": 60,
+    "eval_problems": 16,
+    "save_every": 2,
+    "record_tokens_every": 1,
+}
 
 
 def flags(**settings):
@@ -143,10 +148,19 @@ def config(**changes):
 def tiny_model():
     """13,000 random weights, the same at each call."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32}
-    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True}
-    sizes |= {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
-    return Qwen2ForCausalLM(Qwen2Config(**sizes))
+    config = Qwen2Config(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=32,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return Qwen2ForCausalLM(config)
 
 
 def episode(prompt_ids, token_ids, advantage=0.0, reward=1.0, finish_reason="stop", **per_token):
@@ -163,13 +177,10 @@ def make_episodes(count=12, seed=0):
     """Episodes of a random policy, every fourth of advantage 0."""
     g = torch.Generator().manual_seed(seed)
     draw = lambda n: torch.randint(1, 50, (n,), generator=g).tolist()
-    episodes = []
-    for i in range(count):
-        length = 1 + int(torch.randint(3, 20, (1,), generator=g))
-        tokens = draw(length)
-        advantage = 0.0 if i % 4 == 0 else float(torch.randn(1, generator=g))
-        episodes.append(episode(draw(3 + i % 3), tokens, advantage, float(i % 3)))
-    return episodes
+    lengths = torch.randint(4, 21, (count,), generator=g).tolist()
+    advantages = torch.randn(count, generator=g) * (torch.arange(count) % 4 > 0)
+    rows = enumerate(zip(lengths, advantages.tolist()))
+    return [episode(draw(3 + i % 3), draw(n), a, float(i % 3)) for i, (n, a) in rows]
 
 
 def updated(c, episodes, model=None, update=r1.update):
@@ -177,8 +188,8 @@ def updated(c, episodes, model=None, update=r1.update):
     engine = r1.make_engine(model or tiny_model(), c)
     measured = combine(update(engine, episodes, c, c.learning_rate))
     with gathered(engine.module):
-        named = engine.module.named_parameters()
-        return {name: p.detach().float().clone() for name, p in named}, measured
+        weights = engine.module.named_parameters()
+        return {name: p.detach().float().clone() for name, p in weights}, measured
 
 
 def assert_same(weights, others, tolerance=2e-5):
@@ -202,47 +213,25 @@ def formula(c, completions, count):
 
     Of each: `advantage`, and of its tokens `policy`, `old`, `ref`, `sampler` (log-probs), `entropy`.
     """
-    tokens = sum(len(o.policy) for o in completions)
-    low, high = 1 - c.cliprange, 1 + (c.cliprange_high or c.cliprange)
     total = 0.0
     for o in completions:
         n, a = len(o.policy), o.advantage
         log_ratio = o.policy - o.old
         ratio = (log_ratio.mean().expand(n) if c.loss_type == "gspo" else log_ratio).exp()
-        if c.loss_type in ("no_baseline", "reinforce_with_baseline"):
-            loss = -a * o.policy
-        elif c.loss_type == "grpo_no_clip":
-            loss = -a * ratio
-        else:  # beyond the bound that lies in the advantage's direction it is constant
-            frozen = ratio > high if a > 0 else ratio < low
-            loss = -a * torch.where(frozen, high if a > 0 else low, ratio)
-        if c.tis_cap:
-            loss = loss * torch.tensor([min(w, c.tis_cap) for w in (o.old - o.sampler).exp()])
+        # Beyond the bound that lies in the advantage's direction the loss is constant.
+        bound = 1 + (c.cliprange_high or c.cliprange) if a > 0 else 1 - c.cliprange
+        factor = torch.where((ratio - bound) * a > 0, bound, ratio)
+        others = {"no_baseline": o.policy, "reinforce_with_baseline": o.policy}
+        loss = -a * (others | {"grpo_no_clip": ratio}).get(c.loss_type, factor)
+        weight = (o.old - o.sampler).exp()
+        loss = loss * torch.where(weight > c.tis_cap, c.tis_cap, weight) if c.tis_cap else loss
         d = o.ref - o.policy
         kl = {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[c.kl_estimator]
+        divisors = {
+            "seq-mean-token-mean": n * count,
+            "seq-mean-token-sum-norm": count * c.max_tokens,
+        }
+        tokens = sum(len(other.policy) for other in completions)
         loss = (loss + c.kl_coef * kl - c.entropy_coef * o.entropy).sum()
-        modes = {"seq-mean-token-mean": n * count, "token-mean": tokens}
-        modes["seq-mean-token-sum-norm"] = count * c.max_tokens
-        total = total + loss / modes[c.loss_agg_mode]
+        total = total + loss / divisors.get(c.loss_agg_mode, tokens)
     return total
-
-
-# Samplers
-
-
-def sample(sampler, prompts, n, max_tokens=40, seed=1, temperature=1.0):
-    """n completions of each prompt, each prompt with a seed of its own."""
-    seeds = [derive_seed(seed, place) for place in range(len(prompts))]
-    return sampler.generate(prompts, n, temperature, [max_tokens] * len(prompts), seeds)
-
-
-def mismatch(model, prompts, groups, temperature=1.0):
-    """Largest difference between the sampler's and the trainer's log-prob of a token."""
-    episodes = []
-    for prompt, group in zip(prompts, groups):
-        for c in group:
-            episodes.append(episode(prompt, c.token_ids, sampler_log_probs=c.logprobs))
-    batch = r1.collate(episodes, "cpu")
-    with torch.no_grad():
-        log_probs, _ = r1.get_response_log_probs(model, batch, temperature)
-    return (log_probs - batch["sampler_log_probs"]).abs().max().item()

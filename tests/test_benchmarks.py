@@ -1,14 +1,14 @@
-"""What the benchmarks rest on: flags that exist, two loops with one gradient, verdicts that are not wishful."""
+"""What the benchmarks rest on: flags that exist, two loops with one gradient, honest verdicts."""
 
-import json
 import os
+import random
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import ROOT, config, make_episodes, tiny_model
+from helpers import ROOT, script_commands, tiny_model
 
 import countdown_rewards
 import nano_r1 as r1
@@ -27,64 +27,57 @@ import runs
 
 @pytest.mark.parametrize("name", ablations.QUESTIONS)
 def test_every_variant_of_an_ablation_is_a_setting_of_its_own(name):
-    question = ablations.QUESTIONS[name]
-    flags = [f"{ablations.SETTINGS} {variant}" for variant in question.variants.values()]
-    configs = [runs.config_of(text) for text in flags]
+    variants = ablations.QUESTIONS[name].variants.values()
+    configs = [runs.config_of(f"{ablations.SETTINGS} {variant}") for variant in variants]
     assert all(a != b for i, a in enumerate(configs) for b in configs[:i])
-    paths = {ablations.run_path("out", variant, 0) for variant in question.variants.values()}
-    assert len(paths) == len(configs)
+    assert len({ablations.run_path("out", variant, 0) for variant in variants}) == len(configs)
+
+
+@pytest.mark.parametrize("script", sorted(Path(ROOT, "runs").glob("*.sh")))
+def test_the_flags_of_every_script_in_runs_exist(script, tmp_path):
+    files = {"SFT": "rows.jsonl", "MATH_TEST": "test.jsonl"}
+    for lesson, *flags in script_commands(str(script), folder=tmp_path, **files):
+        if lesson != "nano_sft.py":
+            runs.config_of(" ".join(flags))
+            assert runs.script_of(" ".join(flags)) == lesson
 
 
 def test_an_effect_is_called_one_only_if_every_seed_shows_it():
     assert ablations.compared([0.5, 0.6], [0.3, 0.4]) == "higher"
     assert ablations.compared([0.3, 0.4], [0.5, 0.6]) == "lower"
-    assert ablations.compared([0.3, 0.6], [0.5, 0.4]) == ablations.compared([0.9], [0.5]) == "within the noise"
-
-
-def test_a_question_is_answered_with_the_seeds_that_all_its_variants_have(tmp_path):
-    for flags, seeds in (("", (0, 1, 2)), ("--scale_rewards none", (0, 1, 2)), ("--scale_rewards batch", (0, 2))):
-        for seed in seeds:
-            path = tmp_path / os.path.basename(ablations.run_path("", flags, seed))
-            path.mkdir()
-            rows = [{"step": 0, "eval/pass@1": 0.1}]
-            rows += [{"step": step, "reward/answer": 0.2 + seed / 10} for step in range(1, 7)]
-            rows[-1]["eval/pass@1"] = 0.5 + seed / 10
-            (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            (path / "cost.json").write_text('{"seconds": 60, "date": "2026-01-01", "commit": "abc"}')
-    args = SimpleNamespace(only=["std", "lora"], seeds=[0, 1, 2], out=str(tmp_path), write=str(tmp_path / "docs"))
-    std, lora = ablations.report(args).split("## ")[1:]
-    assert "2 seeds. The base model: 0.100." in std and std.count("| 0.600 (0.500 to 0.700) |") == 3
-    assert "No seed is complete." in lora and os.listdir(tmp_path / "docs" / "ablations") == ["std.png"]
+    assert ablations.compared([0.3, 0.6], [0.5, 0.4]) == "not resolved"
+    assert ablations.compared([0.9], [0.5]) == "not resolved"
 
 
 def test_the_naive_loop_has_the_gradient_of_ours():
     init_distributed()
-    episodes, c = make_episodes(), config(**update.SETTINGS)
-    rows = [(e.prompt_ids, e.completion.token_ids, e.completion.logprobs, e.advantage) for e in episodes]
-    processed, norm = update.naive(tiny_model(), rows, c)
-    ours_processed, ours_norm = update.ours(r1.make_engine(tiny_model(), c), episodes, c)
-    assert norm == pytest.approx(ours_norm, rel=1e-4)
-    assert processed > ours_processed > 0 and norm > 0
+    config = r1.Config(**update.SETTINGS, learning_rate=1e-2)
+    numbers = random.Random(0)
+    rows = []
+    for i in range(12):
+        ids = [numbers.randrange(1, 50) for _ in range(8 + i)]
+        rows.append((ids[:3], ids[3:], [-3.9] * (5 + i), numbers.gauss(0, 1) * (i % 4 > 0)))
+    processed, norm = update.naive(tiny_model(), rows, config)
+    engine = r1.make_engine(tiny_model(), config)
+    fewer, ours = update.ours(engine, update.episodes_of(rows), config)
+    assert norm == pytest.approx(ours, rel=1e-4) and norm > 0
+    assert processed > fewer > 0
 
 
 def test_trl_gets_as_many_completions_a_step_and_the_objective_of_ours():
-    args = SimpleNamespace(model="models/nano-base", prompts_per_step=6, group_size=4, max_tokens=50, trl_rows=8)
+    sizes = {"prompts_per_step": 6, "group_size": 4, "max_tokens": 50, "trl_rows": 8}
+    args = SimpleNamespace(model="models/nano-base", **sizes)
     settings, ours = against_trl.trl_settings(args), runs.config_of(against_trl.our_flags(args))
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 24
-    assert (settings["num_generations"], settings["max_completion_length"]) == (ours.group_size, ours.max_tokens)
-    assert (settings["beta"], settings["learning_rate"]) == (r1.Config().kl_coef, ours.learning_rate)
-
-
-def test_settings_of_several_runs_are_parsed_at_once():
-    texts = [f"--steps {steps} --max_tokens 200" for steps in range(1, 40)]
-    with ThreadPoolExecutor(4) as pool:
-        assert [c.steps for c in pool.map(runs.config_of, texts)] == list(range(1, 40))
+    assert settings["num_generations"] == ours.group_size
+    assert settings["beta"] == r1.Config().kl_coef == ours.kl_coef
 
 
 def test_pass_at_k_of_base_and_trained_and_what_only_one_solves():
     curve = elicitation.pass_curve([0, 1, 4], 4)
     assert curve.tolist() == [[0, 0, 0, 0], [0.25, 0.5, 0.75, 1], [1, 1, 1, 1]]
-    assert elicitation.crossing([0.3, 0.1, 0.0, -0.1]) == 3 and elicitation.crossing([0.1, 0.1]) is None
+    assert elicitation.crossing([0.3, 0.1, 0.0, -0.1]) == 3
+    assert elicitation.crossing([0.1, 0.1]) is None
     assert elicitation.only_one_solves([0, 0, 3, 1], [2, 0, 0, 1]) == (1, 1)
 
 
@@ -92,34 +85,28 @@ def test_the_interval_of_a_difference_is_that_of_the_mean_over_problems():
     right = np.array([[1.0, 0.0]] * 90 + [[0.0, 0.0]] * 210)  # two columns, as of two k
     mean, low, high = elicitation.mean_interval(right)
     half = 1.96 * np.sqrt(0.3 * 0.7 / 300)
-    assert mean.tolist() == [0.3, 0.0] and [low[0], high[0]] == pytest.approx([0.3 - half, 0.3 + half], abs=0.005)
-    assert low[1] == high[1] == 0
+    assert [low[0], high[0]] == pytest.approx([0.3 - half, 0.3 + half], abs=0.005)
+    assert mean.tolist() == [0.3, 0.0] and low[1] == high[1] == 0
 
 
 def completion(thinking, finish_reason="stop"):
     """An episode of the problem 4, 6, 2 -> 8."""
-    text = SimpleNamespace(finish_reason=finish_reason)
-    return SimpleNamespace(text=f"{thinking}</think>", problem={"target": 8}, completion=text, length=10)
+    end = SimpleNamespace(finish_reason=finish_reason)
+    problem = {"target": 8}
+    return SimpleNamespace(text=f"{thinking}</think>", problem=problem, completion=end, length=10)
 
 
 def test_what_completions_do_is_counted_in_their_text():
-    solved, gives_up = completion("4+6=10,10/2=5 no\n4+6=10,10-2=8 yes"), completion("4*6=24,24-2=21 no")
+    solved = completion("4+6=10,10/2=5 no\n4+6=10,10-2=8 yes")
+    gives_up = completion("4*6=24,24-2=21 no")
     in_vain = completion("4+6=10,10+2=12 no\n" * 4)
-    seen = elicitation.behaviour([solved, gives_up, in_vain, completion("6-4=2,2*2=4 no\n" * 2, "length")])
-    assert seen["attempts"] == 9 / 4 and seen["length"] == 10 and seen["cut off"] == 1 / 4
-    assert seen["gives up"] == seen["in vain"] == 1 / 4
-    assert seen["repeats"] == 4 / 9 and seen["repeats 4 to 6"] == 1.0 and seen["with * or /"] == 4 / 9
-    assert seen["right -"] == 3 / 4 and seen["right +"] == 1.0
+    cut_off = completion("6-4=2,2*2=4 no\n" * 2, "length")
+    seen = elicitation.behaviour([solved, gives_up, in_vain, cut_off])
+    expected = {"attempts": 9 / 4, "length": 10, "cut off": 1 / 4, "gives up": 1 / 4}
+    expected |= {"in vain": 1 / 4, "repeats": 4 / 9, "repeats 4 to 6": 1.0, "with * or /": 4 / 9}
+    expected |= {"right +": 1.0, "right -": 3 / 4}
+    assert {name: seen[name] for name in expected} == expected
     assert set(seen) == set(elicitation.BEHAVIOUR)
-
-
-def test_problems_are_sorted_by_how_often_the_base_solves_them():
-    table = elicitation.rarity_table([0, 0, 1, 50, 100], [[0, 50, 10, 80, 100], [0, 100, 30, 90, 100]], 100)
-    assert [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]] == [
-        ["0 of 100 tries", "2", "0.375 (0.250 to 0.500)", "1"],
-        ["up to 1% of its tries", "1", "0.200 (0.100 to 0.300)", "0"],
-        ["25% to 100% of its tries", "2", "0.925 (0.900 to 0.950)", "0"],
-    ]
 
 
 # search.py

@@ -37,51 +37,54 @@ def evaluated(tmp_path_factory):
 
 
 def test_the_table_has_greedy_and_sampled_side_by_side(evaluated):
-    table = evaluated[0][evaluated[0].index("greedy") :]
-    lines = {line[:28].strip(): line[28:].split() for line in table.splitlines()[1:-1]}
-    assert {"pass@1", "pass@4", "maj@4", "strict: right, well-formed", "lenient: right anywhere"} <= set(lines)
-    assert {"well-formed", "well-formed, not right", "neither"} <= set(lines)
-    assert {"mean length (tokens)", "cut off", "3_numbers: pass@1", "needs_muldiv: pass@1"} <= set(lines)
-    assert len(lines["pass@1"]) == 6 and len(lines["pass@4"]) == 3  # a value and two ends of an interval each
+    lines = {line[:28].strip(): line[28:].split() for line in evaluated[0].splitlines()}
+    assert {"strict: right, well-formed", "well-formed", "maj@4", "cut off"} <= set(lines)
+    assert {"3_numbers: pass@1", "needs_muldiv: pass@1"} <= set(lines)
+    assert len(lines["pass@1"]) == 6 and len(lines["pass@4"]) == 3  # a value, an interval's ends
 
 
 def test_every_completion_is_written_with_its_verdict(evaluated):
-    assert len(episodes(evaluated[1], "greedy")) == 24 and len(episodes(evaluated[1], "sampled")) == 4 * 24
+    assert (
+        len(episodes(evaluated[1], "greedy")) == 24
+        and len(episodes(evaluated[1], "sampled")) == 4 * 24
+    )
     for row in episodes(evaluated[1], "sampled"):
         again = countdown.reward(row["completion"], row["problem"])
-        assert (row["reward"], row["answer_reward"], row["why"]) == (again.total, again.answer, again.why)
+        assert (row["reward"], row["answer_reward"], row["why"]) == (
+            again.total,
+            again.answer,
+            again.why,
+        )
 
 
 def test_the_numbers_are_those_of_the_written_completions(evaluated):
     rows, metrics = episodes(evaluated[1], "sampled"), results(evaluated[1])["sampled"]
     right = [row["answer_reward"] for row in rows]
     assert metrics["eval/pass@1"] == pytest.approx(sum(right) / 96)
-    assert metrics["eval/pass@4"] == pytest.approx(sum(max(right[i : i + 4]) for i in range(0, 96, 4)) / 24)
+    assert metrics["eval/pass@4"] == pytest.approx(
+        sum(max(right[i : i + 4]) for i in range(0, 96, 4)) / 24
+    )
     in_form = [row["answer_reward"] * (row["format_reward"] == 1) for row in rows]
     assert metrics["eval/strict"] == pytest.approx(sum(in_form) / 96)
     assert metrics["eval/mean_length"] == pytest.approx(sum(row["length"] for row in rows) / 96)
-
-
-def test_strict_is_at_most_pass_at_1_and_that_at_most_lenient(evaluated):
     for metrics in results(evaluated[1]).values():
         assert metrics["eval/strict"] <= metrics["eval/pass@1"] <= metrics["eval/lenient"]
-        assert metrics["eval/format"] == pytest.approx(metrics["eval/strict"] + metrics["eval/format_only"])
 
 
 def test_two_processes_evaluate_to_the_same_numbers(evaluated):
     out = evaluated[1].parent
     done = run(*flags(eval_only=True, out=out, name="two", **SMALL), launcher=TWO_PROCESSES)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert results(evaluated[1]) == {name: pytest.approx(metrics) for name, metrics in results(out / "two").items()}
-
-
-def test_word_problems_are_evaluated_with_their_own_subgroups(tmp_path):
-    metrics = results(evaluate(tmp_path, "g", task="gsm8k")[0])["greedy"]
-    assert 0 < metrics["eval/2_steps/problems"] + metrics.get("eval/3_steps/problems", 0) <= 24
+    assert results(evaluated[1]) == {
+        name: pytest.approx(metrics) for name, metrics in results(out / "two").items()
+    }
 
 
 def test_competition_problems_of_a_file_are_evaluated_by_level_with_the_three_categories(tmp_path):
-    rows = [{"problem": f"What is {n} plus {n}?", "answer": str(2 * n), "level": n % 2 + 1} for n in range(20)]
+    rows = [
+        {"problem": f"What is {n} plus {n}?", "answer": str(2 * n), "level": n % 2 + 1}
+        for n in range(20)
+    ]
     data = tmp_path / "math.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     metrics = results(evaluate(tmp_path, "m", task="math", eval_data=str(data))[0])["sampled"]
@@ -94,11 +97,9 @@ def test_a_model_without_chat_template_and_pad_token_trains_and_is_evaluated(tmp
     model = tmp_path / "bare"
     shutil.copytree("models/nano-base", model)
     (model / "chat_template.jinja").unlink(missing_ok=True)
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (model / name).exists():
-            settings = json.loads((model / name).read_text())
-            settings.pop("chat_template", None), settings.pop("pad_token", None)
-            (model / name).write_text(json.dumps(settings))
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    bare = {k: v for k, v in settings.items() if k not in ("chat_template", "pad_token")}
+    (model / "tokenizer_config.json").write_text(json.dumps(bare))
     assert load_tokenizer(str(model)).chat_template is None
     _, printed = main(model=str(model), out=str(tmp_path), name="a", **ONE_STEP, eval_problems=4)
     assert "  | Assistant: <think>" in printed and "after 1 steps" in printed
@@ -116,29 +117,34 @@ def word_problems(path, extra=()):
 def test_prompts_that_do_not_fit_are_left_out_counted_and_reported(tmp_path):
     long = {"question": "How many coins are there? " * 2000, "answer": "1+1=<<1+1=2>>2\n#### 2"}
     data = word_problems(tmp_path / "d.jsonl", [long, long])
-    settings = {"task": "gsm8k", "data": str(data), "out": str(tmp_path), "name": "a", "eval_problems": 24}
+    settings = {
+        "task": "gsm8k",
+        "data": str(data),
+        "out": str(tmp_path),
+        "name": "a",
+        "eval_problems": 24,
+    }
     assert "2 left out, their prompts are too long" in main(**settings, **ONE_STEP)[1]
 
 
 @pytest.mark.parametrize(
-    "row, says",
+    "row, named",
     [
-        ({"question": "How many?", "answer": "two"}, "row 41: expected an answer that ends in #### and a number"),
-        ({"question": "", "answer": "#### 2"}, "row 41: expected text as question"),
-        ({"question": "x" * 10_000_000, "answer": "#### 2"}, "row 41: expected at most 100,000 characters as question"),
+        ({"question": "How many?", "answer": "two"}, "####"),
+        ({"question": "", "answer": "#### 2"}, "question"),
+        ({"question": "x" * 10_000_000, "answer": "#### 2"}, "100,000"),
     ],
     ids=["no number", "no question", "ten million characters"],
 )
-def test_a_bad_row_is_named_and_nothing_is_written(tmp_path, row, says):
+def test_a_bad_row_is_named_and_nothing_is_written(tmp_path, row, named):
     data = word_problems(tmp_path / "d.jsonl", [row])
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=f"{data}, row 41: .*{named}"):
         main(task="gsm8k", data=str(data), out=str(tmp_path / "out"))
-    assert f"{data}, {says}" in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_evaluation_needs_no_training_problems(tmp_path):
     data = word_problems(tmp_path / "d.jsonl")
-    path, printed = evaluate(tmp_path, "e", task="gsm8k", eval_data=str(data))
-    assert "gsm8k: 0 problems to train on, 24 to evaluate on" in printed
-    assert not (path / "metrics.jsonl").exists()
+    path, _ = evaluate(tmp_path, "e", task="gsm8k", eval_data=str(data))
+    assert results(path)["greedy"]["eval/problems"] == 24 and not (path / "metrics.jsonl").exists()
+    assert any(name.startswith("eval/2_steps/") for name in results(path)["greedy"])

@@ -1,111 +1,145 @@
-"""Mistakes that can be known without torch: one sentence at once on the command line, the same from `main`."""
+"""Mistakes that can be known without torch: one sentence at once, the same from `main`; how a run ends."""
 
-import dataclasses
-import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
-from helpers import ROOT, cpu_seconds_of_children, run
+import torch
+from helpers import ROOT, config, cpu_seconds_of_children, run
 
 from nano_r1 import Config
 from plumbing.models import load_model
 from plumbing.settings import UserError
-from plumbing.start import check_start
+from plumbing.start import check_start, run_safely, run_script, starting_vllm
+from plumbing.timing import timed
 
-CHESS = "No task 'chess': there is no chess_rewards.py. Tasks here: countdown, gsm8k, math."
-NO_MODEL = "The model {tmp} could not be read: that directory has no weights in safetensors"
+# Flags, and what the sentence names.
 MISTAKES = {
-    "value": (["--learning_rate", "inf"], "--learning_rate inf: it must be above 0, and finite."),
-    "path as a name": (
-        ["--name", "../../x"],
-        "--name ../../x: a name, not a path; --out says where run directories go.",
-    ),
-    "flag without effect": (
-        ["--lora_target_modules", "q_proj"],
-        "--lora_target_modules without --lora_rank has no effect: give a rank, e.g. --lora_rank 16.",
-    ),
-    "task": (["--task", "chess"], CHESS),
-    "prompt": (["--prompt", "haiku"], "--prompt haiku is not one of the task's prompts: short, chat, plain, "),
-    "data": (["--data", "none.jsonl"], "No such data file: none.jsonl."),
-    "evaluation data": (["--eval_data", "none.jsonl"], "No such data file: none.jsonl."),
-    "no such model": (["--model", "./none"], "The model ./none could not be read: there is no such directory."),
-    "no model there": (["--model", "{tmp}"], NO_MODEL + "."),
-    "a run as a model": (["--model", "{tmp}/run"], "; take --model {tmp}/run/model."),
-    "context": (
-        ["--max_tokens", "100000"],
-        "No prompt leaves room for --max_tokens 100000 in the model's context of 1024 tokens.",
-    ),
-    "existing name": (["--out", "{tmp}", "--name", "run"], "{tmp}/run exists: --resume {tmp}/run resumes it, another "),
-    "out is a file": (["--out", "{tmp}/file"], "--out {tmp}/file could not be written: Not a directory."),
-    "out below a file": (["--out", "{tmp}/file/x"], "--out {tmp}/file/x could not be written: Not a directory."),
-    "out is not writable": (["--out", "/sys/x"], "--out /sys/x could not be written: Operation not permitted."),
-    "resume": (["--resume", "{tmp}"], "--resume {tmp}: no readable config.json there ("),
+    "value": ("--learning_rate inf", "--learning_rate inf"),
+    "path as a name": ("--name ../../x", "--name"),
+    "flag without effect": ("--lora_target_modules q_proj", "--lora_rank"),
+    "task": ("--task chess", "chess_rewards.py"),
+    "prompt": ("--prompt haiku", "--prompt haiku"),
+    "data": ("--data none.jsonl", "none.jsonl"),
+    "evaluation data": ("--eval_data none.jsonl", "none.jsonl"),
+    "no such model": ("--model ./none", "--model ./none"),
+    "a run as a model": ("--model {tmp}/run", "--model {tmp}/run/model"),
+    "vLLM": ("--rollout vllm", "pip install vllm"),
+    "existing name": ("--out {tmp} --name run", "--resume {tmp}/run"),
+    "resume": ("--resume {tmp}", "--resume {tmp}"),
 }
 
 
 @pytest.fixture
 def place(tmp_path):
-    """A directory with a file, and with what a run leaves of itself."""
-    (tmp_path / "file").touch()
+    """A directory with what a run leaves of itself."""
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text("{}")
     return tmp_path
 
 
-def snapshot(path):
-    return sorted((str(file), file.stat().st_size) for file in path.rglob("*"))
-
-
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2_within_two_seconds(name, place):
-    args, says = MISTAKES[name]
-    before, files = cpu_seconds_of_children(), snapshot(place)
-    done = run(*(arg.format(tmp=place) for arg in args))
+    flags, named = (text.format(tmp=place) for text in MISTAKES[name])
+    before, files = cpu_seconds_of_children(), sorted(place.rglob("*"))
+    done = run(*flags.split())
     assert cpu_seconds_of_children() - before < 2.0
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("nano_r1.py: ") and len(done.stderr.splitlines()) == 1
-    assert says.format(tmp=place) in done.stderr
-    assert snapshot(place) == files
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("nano_r1.py: ") and named in done.stderr
+    assert sorted(place.rglob("*")) == files
 
 
 def test_help_into_a_pipe_that_closes_early_ends_quietly():
     command = f"{sys.executable} nano_r1.py --help | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: nano_r1.py")
+    options = {"cwd": ROOT, "capture_output": True, "text": True}
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], **options)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["task", "data", "no model there", "context", "existing name", "out is a file"])
+@pytest.mark.parametrize("name", ["task", "data", "no such model", "vLLM", "existing name"])
 def test_a_config_made_in_a_notebook_is_told_the_same(name, place):
-    args, says = MISTAKES[name]
-    values = [arg.format(tmp=place) for arg in args]
-    settings = {flag.removeprefix("--"): value for flag, value in zip(values[::2], values[1::2])}
-    settings |= {"max_tokens": int(settings["max_tokens"])} if "max_tokens" in settings else {}
+    flags, named = (text.format(tmp=place).split() for text in MISTAKES[name])
     with pytest.raises(UserError) as caught:
-        check_start(Config(**settings))
-    assert says.format(tmp=place) in str(caught.value)
+        check_start(Config(**{k.removeprefix("--"): v for k, v in zip(flags[::2], flags[1::2])}))
+    assert " ".join(named) in str(caught.value)
 
 
 def test_wandb_that_is_not_installed_is_one_sentence(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="--wandb offline needs a package: pip install wandb."):
+    with pytest.raises(UserError, match="--wandb offline"):
         check_start(Config(wandb="offline"))
 
 
-def test_a_resumed_run_may_have_the_directory_that_it_made(place):
-    config = Config(out=str(place), name="run")
-    (place / "run" / "config.json").write_text(json.dumps(dataclasses.asdict(config)))
-    check_start(dataclasses.replace(config, resume=str(place / "run")))
-
-
 @pytest.mark.parametrize("harm", ["cut short", "empty"])
-def test_weights_that_are_cut_short_are_one_sentence(harm, tmp_path):
+def test_weights_that_cannot_be_read_is_one_sentence(harm, tmp_path):
     for name in ("config.json", "model.safetensors"):
         with open(os.path.join(ROOT, "models/nano-base", name), "rb") as file:
             content = file.read()
-        keep = {"cut short": len(content) // 2, "empty": 0}[harm] if name == "model.safetensors" else None
-        (tmp_path / name).write_bytes(content[:keep])
-    with pytest.raises(UserError, match=f"The model {tmp_path} could not be read") as caught:
+        cut = {"cut short": len(content) // 2, "empty": 0}.get(harm)
+        (tmp_path / name).write_bytes(content[: cut if name == "model.safetensors" else None])
+    with pytest.raises(UserError, match=str(tmp_path)) as caught:
         load_model(str(tmp_path), "float32")
     assert "\n" not in str(caught.value)
+
+
+# Out of memory, and vLLM's start
+
+NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
+ASLEEP = RuntimeError("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:119")
+ENDS = [  # what happened, in which part, what the sentence names
+    (NO_MEMORY, "update", "--micro_batch_tokens (now 77)"),
+    (ASLEEP, "sync", "--vllm_gpu_memory_utilization (now 0.3)"),  # vLLM's wake_up
+    (MemoryError(), "rollout", "--max_tokens"),
+    (NO_MEMORY, "reward", "--prompts_per_step"),
+    (NO_MEMORY, None, "--lora_rank 16"),
+]
+
+
+@pytest.mark.parametrize("error, part, named", ENDS)
+def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(error, part, named):
+    @run_safely
+    def main(config):
+        if part is None:
+            raise type(error)(*error.args)
+        with timed("evaluation" if part == "reward" else part), timed(part):
+            raise type(error)(*error.args)
+
+    with pytest.raises(UserError) as caught:
+        main(config(micro_batch_tokens=77))
+    assert named in str(caught.value) and f"in the {part or 'start'}" in str(caught.value)
+
+
+def test_another_error_stays_what_it_is():
+    @run_safely
+    def main(config):
+        with timed("update"):
+            torch.empty(2) @ torch.empty(3, 3)
+
+    with pytest.raises(RuntimeError, match="shape"):
+        main(config())
+
+
+@pytest.mark.parametrize(
+    "error, named",
+    [
+        (ValueError("Free memory\nis less than desired"), "--vllm_gpu_memory_utilization 0.3"),
+        (ValueError("max_model_len is too\nlarge"), "max_model_len is too large"),
+        (ImportError("libcudart.so.12"), "libcudart.so.12"),
+    ],
+)
+def test_what_vllm_says_at_its_start_is_one_line(error, named):
+    with pytest.raises(UserError) as caught, starting_vllm(config()):
+        raise error
+    assert named in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("end, code", [(UserError("x"), 2), (KeyboardInterrupt(), 130)])
+def test_a_script_ends_with_the_code_of_its_end(end, code, capsys):
+    def main(_):
+        raise end
+
+    with pytest.raises(SystemExit) as caught:
+        run_script(main, types.SimpleNamespace(plan=0))
+    assert caught.value.code == code and capsys.readouterr().err

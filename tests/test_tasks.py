@@ -1,9 +1,10 @@
-"""`plumbing.tasks`: how a task is loaded, what a task's author is told, and the task of docs/own_task.md."""
+"""How a task is loaded, what a task's author is told, files of problems, the page's example."""
 
-import importlib
+import gzip
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -12,11 +13,19 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import pytest
 
-from plumbing import tasks
+from plumbing import data, tasks
 from plumbing.settings import UserError
-from plumbing.tasks import Prompt, Reward, drop_long_prompts, encode_prompt, load_problems, load_task
+from plumbing.tasks import (
+    Prompt,
+    Reward,
+    drop_long_prompts,
+    encode_prompt,
+    load_problems,
+    load_task,
+)
 
 HOUSE = Path(__file__).parents[1]
 PAGE = (HOUSE / "docs" / "own_task.md").read_text()
@@ -42,7 +51,10 @@ TOKENIZER = Tokenizer()
 GUESS = """
 from plumbing.tasks import Prompt, Reward, render
 
-PROMPTS = {"short": Prompt("Guess {number}.", stop=("!", "?")), "plain": Prompt("{number}", chat=False)}
+PROMPTS = {
+    "short": Prompt("Guess {number}.", stop=("!", "?")),
+    "plain": Prompt("{number}", chat=False),
+}
 
 
 def load_problems(split, source=None, seed=0):
@@ -63,7 +75,7 @@ def reward(completion, problem, style="short"):
 
 @pytest.fixture
 def write_task(tmp_path, monkeypatch):
-    """Write a module `guess_rewards` and put its folder on Python's path; the names of other tasks work, too."""
+    """Write a module `guess_rewards`, or of another name, into a folder on Python's path."""
     monkeypatch.syspath_prepend(tmp_path)
     written = []
 
@@ -80,31 +92,24 @@ def load(name="guess", prompt="short"):
     return load_task(name, prompt, TOKENIZER)
 
 
-def sentence(call, *args, **kwargs):
-    """The message of the UserError that the call raises: one sentence in one line."""
-    with pytest.raises(UserError) as caught:
+def sentence(call, *args, error=UserError, **kwargs):
+    """The message of the error that the call raises: one sentence in one line."""
+    with pytest.raises(error) as caught:
         call(*args, **kwargs)
     message = str(caught.value)
-    assert message.endswith(".") and "\n" not in message and len(message) < 400
+    assert "\n" not in message and len(message) < 400
     return message
 
 
 # Finding a task
 
 
-def test_a_task_that_is_not_there_is_a_sentence_with_those_that_are():
-    message = sentence(load, "chess")
-    assert message == "No task 'chess': there is no chess_rewards.py. Tasks here: countdown, gsm8k, math."
-
-
-@pytest.mark.parametrize("name", ["../countdown", "countdown_rewards.py", "plumbing.tasks", "/tmp/x", "", "a b"])
-def test_a_path_is_not_the_name_of_a_task(name):
-    assert sentence(load, name).startswith(f"--task takes the name of a task, not {name!r}. Tasks here: countdown")
-
-
-@pytest.mark.parametrize("name", ["countdown", "gsm8k", "math"])
-def test_the_tasks_of_this_repository_load(name):
-    assert load(name).name == name
+@pytest.mark.parametrize(
+    "name", ["chess", "../countdown", "countdown_rewards.py", "plumbing.tasks", "/tmp/x", "", "a b"]
+)
+def test_a_task_that_is_not_there_is_a_sentence_with_those_that_are(name):
+    message = sentence(load, name)
+    assert repr(name) in message and message.endswith("Tasks here: countdown, gsm8k, math.")
 
 
 def test_a_task_is_found_whatever_the_working_directory(tmp_path):
@@ -116,123 +121,95 @@ def test_a_task_is_found_whatever_the_working_directory(tmp_path):
         os.chdir({str(tmp_path)!r})
         print(load_task("gsm8k", "short", None).name)
     """
-    done = subprocess.run([sys.executable, "-I", "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    command = [sys.executable, "-I", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "gsm8k\n", done.stderr
 
 
 def test_a_module_that_is_imported_already_is_kept(monkeypatch):
-    module = SimpleNamespace(PROMPTS={"short": Prompt("?")}, load_problems=1, format_prompt=1, reward=1)
+    prompts = {"short": Prompt("?")}
+    module = SimpleNamespace(PROMPTS=prompts, load_problems=1, format_prompt=1, reward=1)
     monkeypatch.setitem(sys.modules, "draft_rewards", module)
     assert load("draft").module is module
-
-
-def test_a_task_that_needs_a_package_which_is_not_there_names_it(write_task):
-    write_task("import a_package_that_is_not_there")
-    assert sentence(load) == "guess_rewards.py needs the package a_package_that_is_not_there: see requirements.txt."
 
 
 # What breaks the contract
 
 
-def broken(write_task, old, new):
-    """The sentence about the task in which one text is another, and the number of the line on which that one stands."""
+LIST = '[{"number": number} for number in range(9 if split == "train" else 4)]'
+RESULT = 'Reward(float(right), 0.0, float(right), "a guess")'
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("def reward(", "def score(", "lacks reward"),
+        ("def load_problems(", "def problems(", "lacks load_problems"),
+        ("    right = str", "    right == = str", "SyntaxError"),
+        ("import Prompt", "import Prompts, Prompt", "ImportError"),
+        ("from plumbing.tasks", "from not_there", "needs the package not_there"),
+        ("\n\n\ndef load_p", '\nPROMPTS = "?"\n\n\ndef load_p', "PROMPTS must be a dict"),
+        (
+            "\n\n\ndef load_p",
+            '\nPROMPTS = {"short": "?"}\n\n\ndef load_p',
+            "PROMPTS must be a dict",
+        ),
+        ("\n\n\ndef load_p", "\nPROMPTS = {}\n\n\ndef load_p", "PROMPTS must be a dict"),
+        ('"short": Prompt', '"long": Prompt', "--prompt short"),
+        ('("!", "?")', '"!"', "`stop`"),
+        ("Guess {number}.", "Guess {nummer}.", "nummer"),
+        ("Guess {number}.", "Guess \\\\boxed{}.", "a brace that is meant is written twice"),
+        (
+            "return render(PROMPTS[style], problem, tokenizer)",
+            "return 3",
+            "format_prompt must return",
+        ),
+        (RESULT, "{'reward': 1.0}", "reward must return Reward, not dict"),
+        (RESULT, "None", "reward must return Reward, not NoneType"),
+        (RESULT, "Reward(1.0, 0.0, 0.5, '')", "an answer of 0 or 1"),
+        (RESULT, "Reward(float('nan'), 0.0, 1.0, '')", "finite"),
+        (RESULT, "Reward('1', 0, 1, '')", "finite"),
+        ("str(problem", "int(completion) == int(problem", "reward raised ValueError"),
+        (
+            'reward(completion, problem, style="short")',
+            "reward(completion)",
+            "reward raised TypeError",
+        ),
+        (LIST, "[]", "load_problems"),
+        (LIST, "[1, 2]", "load_problems"),
+        (LIST, "iter([{'number': 1}])", "load_problems must return list"),
+        (
+            "\n\n\ndef load_p",
+            "\nsubgroups = lambda p: 'easy'\n\n\ndef load_p",
+            "subgroups must return",
+        ),
+        (
+            "\n\n\ndef load_p",
+            "\nlenient = lambda c, p: None\n\n\ndef load_p",
+            "lenient must return",
+        ),
+        (
+            "\n\n\ndef load_p",
+            "\nfinal_answer = lambda *_: 7\n\n\ndef load_p",
+            "final_answer must return",
+        ),
+        (
+            "\n\n\ndef load_p",
+            "\nfinal_answer = lambda c, *_: c\nsame_answer = lambda *_: None\n\n\ndef load_p",
+            "same_answer must return bool",
+        ),
+    ],
+)
+def test_a_breach_of_the_contract_is_a_sentence_that_names_file_and_fault(
+    write_task, old, new, says
+):
     assert old in GUESS
     text = GUESS.replace(old, new)
     write_task(text)
-    return sentence(lambda: load_problems(load(), None, None, 4, 0)), 1 + text[: text.index(new)].count("\n")
-
-
-@pytest.mark.parametrize("old, new", [("def reward(", "def score("), ("def load_problems(", "def problems(")])
-def test_a_function_that_is_missing_is_named(write_task, old, new):
-    name = old.removeprefix("def ").removesuffix("(")
-    expected = f"guess_rewards.py lacks {name}: docs/own_task.md says what a task defines."
-    assert broken(write_task, old, new)[0] == expected
-
-
-def test_a_syntax_error_is_named_with_its_line(write_task):
-    message, line = broken(write_task, "    right = str", "    right == = str")
-    assert message == f"guess_rewards.py, line {line}: SyntaxError: invalid syntax (guess_rewards.py, line {line})."
-
-
-def test_an_import_that_fails_is_named_with_its_line(write_task):
-    message, line = broken(write_task, "import Prompt", "import Prompts, Prompt")
-    assert message.startswith(f"guess_rewards.py, line {line}: ImportError: cannot import name 'Prompts'")
-
-
-@pytest.mark.parametrize("prompts", ['"?"', "{}", '{"short": "?"}', "[]"])
-def test_prompts_that_are_no_dict_of_prompts_are_refused(write_task, prompts):
-    message, _ = broken(write_task, "\n\n\ndef load_problems", f"\nPROMPTS = {prompts}\n\n\ndef load_problems")
-    assert message.startswith("guess_rewards.py: PROMPTS must be a dict of prompts by name")
-
-
-def test_an_unknown_prompt_is_refused_with_the_known_ones(write_task):
-    write_task()
-    assert sentence(load, "guess", "chat") == "--prompt chat is not one of the task's prompts: short, plain."
-
-
-def test_a_single_stop_text_in_place_of_a_tuple_is_refused(write_task):
-    assert "must be a tuple of texts" in broken(write_task, '("!", "?")', '"!"')[0]
-
-
-def test_a_placeholder_that_no_column_fills_is_named_with_the_columns(write_task):
-    message, _ = broken(write_task, "Guess {number}.", "Guess {nummer}.")
-    assert "format_prompt raised ValueError: the prompt's text cannot be filled in (KeyError: 'nummer')" in message
-    assert "the problem has number" in message and message.startswith("guess_rewards.py, line ")
-
-
-def test_a_single_brace_in_a_prompt_is_a_sentence(write_task):
-    assert "a brace that is meant is written twice" in broken(write_task, "Guess {number}.", "Guess \\\\boxed{}.")[0]
-
-
-@pytest.mark.parametrize("result", ["None", "[{'role': 'user', 'content': '?'}]", "3"])
-def test_a_prompt_that_is_no_text_is_refused(write_task, result):
-    message, _ = broken(write_task, "return render(PROMPTS[style], problem, tokenizer)", f"return {result}")
-    assert message.startswith("guess_rewards.py: format_prompt must return str, not ")
-
-
-@pytest.mark.parametrize("result, kind", [("{'reward': 1.0}", "dict"), ("1.0", "float"), ("None", "NoneType")])
-def test_a_reward_that_is_no_reward_is_refused(write_task, result, kind):
-    message, _ = broken(write_task, 'Reward(float(right), 0.0, float(right), "a guess")', result)
-    assert message == f"guess_rewards.py: reward must return Reward, not {kind}."
-
-
-@pytest.mark.parametrize(
-    "result", ["Reward(1.0, 0.0, 0.5, '')", "Reward(float('nan'), 0.0, 1.0, '')", "Reward('1', 0, 1, '')"]
-)
-def test_a_reward_with_half_an_answer_or_without_a_finite_total_is_refused(write_task, result):
-    message, _ = broken(write_task, 'Reward(float(right), 0.0, float(right), "a guess")', result)
-    assert "reward must give finite numbers and an answer of 0 or 1: Reward(" in message
-
-
-def test_a_reward_that_raises_is_named_with_its_line(write_task):
-    message, line = broken(write_task, "str(problem", "int(completion) == int(problem")
-    assert message.startswith(f"guess_rewards.py, line {line}: reward raised ValueError: invalid literal for int()")
-
-
-def test_a_function_that_takes_other_arguments_is_named(write_task):
-    message, _ = broken(write_task, 'def reward(completion, problem, style="short")', "def reward(completion)")
-    assert message.startswith("guess_rewards.py: reward raised TypeError: reward() takes 1 positional argument")
-
-
-@pytest.mark.parametrize("result", ["[]", "[1, 2]", "None", "iter([{'number': 1}])"])
-def test_problems_that_are_no_list_of_dicts_are_refused(write_task, result):
-    message, _ = broken(write_task, '[{"number": number} for number in range(9 if split == "train" else 4)]', result)
-    assert message.startswith("guess_rewards.py: load_problems")
-
-
-@pytest.mark.parametrize(
-    "definition, says",
-    [
-        ("subgroups = lambda problem: 'easy'", "subgroups must return list, not str"),
-        ("lenient = lambda completion, problem: None", "lenient must return int or float, not NoneType"),
-        ("final_answer = lambda completion, problem, style: 7", "final_answer must return str or NoneType, not int"),
-        ("same_answer = lambda vote, other, problem: None", "same_answer must return bool, not NoneType"),
-    ],
-)
-def test_an_optional_function_with_another_result_is_refused(write_task, definition, says):
-    votes = "" if "final_answer" in definition else "final_answer = lambda completion, problem, style: completion\n"
-    write_task(f"{GUESS}\n\n{votes}{definition}\n")
-    assert sentence(lambda: load_problems(load(), None, None, 4, 0)) == f"guess_rewards.py: {says}."
+    message = sentence(lambda: load_problems(load(), None, None, 4, 0))
+    assert says in message and ("guess_rewards.py" in message or "--prompt" in message)
+    if says in ("SyntaxError", "ImportError", "reward raised ValueError"):
+        assert f"line {1 + text[: text.index(new)].count(chr(10))}" in message
 
 
 # The task as the loop uses it
@@ -247,7 +224,7 @@ def test_the_prompt_is_the_style_s_as_text_and_as_token_ids(write_task):
 def test_a_prompt_gets_the_token_of_its_beginning_once():
     tokenizer = Tokenizer()
     tokenizer.bos_token = "^"
-    assert encode_prompt("ab", tokenizer) == [0, 97, 98] and encode_prompt("^ab", tokenizer) == [94, 97, 98]
+    assert [encode_prompt(text, tokenizer) for text in ("ab", "^ab")] == [[0, 97, 98], [94, 97, 98]]
     assert encode_prompt("ab", TOKENIZER) == [97, 98]
 
 
@@ -255,94 +232,369 @@ def test_a_completion_ends_with_its_first_stop_text_and_without_special_tokens(w
     write_task()
     assert load().stop_texts == ("!", "?") and load(prompt="plain").stop_texts == ()
     tokens = [*map(ord, "is it 3? yes! no"), 0]
-    assert load().text(tokens) == "is it 3?" and load(prompt="plain").text(tokens) == "is it 3? yes! no"
+    assert load().text(tokens) == "is it 3?"
+    assert load(prompt="plain").text(tokens) == "is it 3? yes! no"
+    assert load("countdown", "steps").stop_texts == ("</answer>",)
 
 
-def test_rewards_are_those_of_one_completion_at_a_time_in_order(write_task):
-    write_task()
-    texts, problems = ["3", "4", "4"], [{"number": 3}, {"number": 3}, {"number": 4}]
-    assert [reward.answer for reward in load().rewards(texts, problems)] == [1.0, 0.0, 1.0]
-    assert load().rewards(texts, problems) == [load().reward(t, p) for t, p in zip(texts, problems)]
-
-
-def test_rewards_wait_side_by_side_in_as_many_threads_as_the_module_says(write_task):
+def test_rewards_wait_side_by_side_in_as_many_threads_as_the_module_says_and_keep_their_order(
+    write_task,
+):
     slow = "    time.sleep(0.2 if completion == '3' else 0)\n    right = str"
     write_task("import time\n\nREWARD_THREADS = 8\n" + GUESS.replace("    right = str", slow))
     threads, start = threading.active_count(), time.monotonic()
-    rewards = load().rewards([*["3"] * 8, "4"], [{"number": n} for n in [3] * 8 + [3]])
+    rewards = load().rewards([*["3"] * 8, "4"], [{"number": 3}] * 9)
     assert [reward.answer for reward in rewards] == [1.0] * 8 + [0.0]
     assert time.monotonic() - start < 0.8 and threading.active_count() == threads
+    assert "reward raised KeyError" in sentence(load().rewards, ["3"] * 2, [{"number": 3}, {}])
 
 
-def test_a_reward_that_raises_in_a_thread_is_a_sentence(write_task):
-    write_task("REWARD_THREADS = 2\n" + GUESS)
-    assert "reward raised KeyError" in sentence(load().rewards, ["3"] * 3, [{"number": 3}, {}, {"number": 3}])
-
-
-def test_a_task_without_optional_functions_gets_the_strict_answer_no_subgroups_and_the_block_as_vote(write_task):
+def test_a_task_without_optional_functions_gets_the_strict_answer_and_the_block_as_vote(write_task):
     write_task()
     task, problem = load(), {"number": 3}
+    assert task.rewards(["3", "4"], [problem] * 2) == [task.reward(t, problem) for t in "34"]
     assert task.lenient("it is 3", problem) == 1.0 and task.lenients(["4"], [problem]) == [0.0]
     assert task.subgroups(problem) == []
     assert task.votes(["<answer> 3 </answer>\n", "3"], problem) == ["3", None]
 
 
-def test_the_optional_functions_of_a_module_are_used():
+def test_the_optional_functions_of_a_module_are_used_and_the_prompt_it_was_loaded_with():
     task = load("countdown")
     assert task.subgroups(COUNTDOWN) == ["4_numbers", "plus_minus"]
     assert task.lenient("so 36-19-7+55 = 65", COUNTDOWN) == 1.0
     assert task.final_answer("</think><answer>36-19-7+55</answer>", COUNTDOWN) == "65"
-
-
-def test_the_reward_follows_the_prompt_that_the_task_was_loaded_with():
     text = "<reasoning>yes</reasoning><answer>36-19-7+55</answer>"
-    assert load("countdown", "reasoning").reward(text, COUNTDOWN) == Reward(3.0, 1.0, 1.0, "correct")
-    assert load("countdown").reward(text, COUNTDOWN).format == 0.0
-
-
-# The problems of a run
-
-
-def test_the_problems_are_those_of_the_module_and_evaluation_takes_the_first(write_task):
-    write_task()
-    train, test = load_problems(load(), None, None, 3, 0)
-    assert train == [{"number": n} for n in range(9)] and test == [{"number": n} for n in range(3)]
-
-
-def test_an_evaluation_needs_no_training_problems(write_task):
-    write_task()
-    assert load_problems(load(), None, None, 3, 0, train=False)[0] == []
-
-
-def test_an_evaluation_file_is_used_whole(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({**COUNTDOWN, "target": 60 + n}) + "\n" for n in range(5)))
-    assert len(load_problems(load("countdown"), None, str(path), 512, 0)[1]) == 5
-
-
-def test_what_is_wrong_with_a_source_is_said_in_the_module_s_own_sentence(write_task):
-    write_task()
-    assert sentence(load_problems, load(), "nowhere", None, 3, 0) == "No such data file: nowhere."
+    rewarded = load("countdown", "reasoning").reward(text, COUNTDOWN)
+    assert rewarded == Reward(3.0, 1.0, 1.0, "correct")
 
 
 def test_prompts_that_leave_no_room_are_dropped_and_the_longest_sequence_is_known(write_task):
     write_task()
-    task, problems = load(prompt="plain"), [{"number": 3}, {"number": "3" * 40}, {"number": 4}]
-    assert drop_long_prompts(problems, task, 20, context=50) == ([{"number": 3}, {"number": 4}], 50)
-    assert drop_long_prompts(problems, task, 20) == (problems, tasks.MAX_PROMPT + 20)
-    assert drop_long_prompts(problems, task, 20, context=10**6) == (problems, tasks.MAX_PROMPT + 20)
+    task = load(prompt="plain")
+    problems = [{"number": 3}, {"number": "3" * 40}, {"number": 4}]
+    kept = [{"number": 3}, {"number": 4}]
+    assert drop_long_prompts(problems, task, 20, context=50) == (kept, 50)
+    for context in (None, 10**6):
+        longest = tasks.MAX_PROMPT + 20
+        assert drop_long_prompts(problems, task, 20, context=context) == (problems, longest)
+    fits = [{"number": "3" * 10}]  # 17 characters with <think>
+    assert drop_long_prompts(fits, task, 20, context=37)[0] == fits
+    assert "--max_tokens 20" in sentence(drop_long_prompts, fits, task, 20, context=36)
+    assert drop_long_prompts([], task, 20, context=50) == ([], 50)
 
 
-def test_a_prompt_that_just_fits_is_kept(write_task):
+# The prompts of the tasks here
+
+MATH = {"problem": "Find $x$ in $\\{1, 2\\}$ with $x^{2} = {4}$.", "answer": "2"}
+GSM8K = {"question": "Is {answer} in {0} or {}?", "answer": "#### 2"}
+EXAMPLES = {"countdown": COUNTDOWN, "gsm8k": GSM8K, "math": MATH}
+
+
+def apply_chat_template(messages, tokenize, add_generation_prompt):
+    assert [m["role"] for m in messages] == ["user"] and not tokenize and add_generation_prompt
+    return f"[user]{messages[0]['content']}[assistant]"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_prompt_holds_the_problem_and_ends_with_what_it_opens(name):
+    problem = EXAMPLES[name]
+    needed = problem.get("question") or problem.get("problem") or "[19, 36, 55, 7]"
+    template = SimpleNamespace(chat_template="...", apply_chat_template=apply_chat_template)
+    for style, prompt in load(name).module.PROMPTS.items():
+        for tokenizer in (TOKENIZER, SimpleNamespace(), template):
+            text = load_task(name, style, tokenizer).prompt_text(problem)
+            start = "[user]" if tokenizer is template else "User: "
+            assert needed in text and text.endswith(prompt.opening)
+            assert text.startswith(start) == prompt.chat
+
+
+# Problems from files and from the hub
+
+N = range(1, 41)
+ROWS = {
+    "countdown": [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in N],
+    "gsm8k": [{"question": f"How much is {n}+{n}?", "answer": f"{n}+{n}\n#### {2 * n}"} for n in N],
+    "math": [
+        {
+            "problem": f"{n}/7?",
+            "answer": f"\\frac{{{n}}}{{7}}",
+            "level": n % 5,
+            "subject": "Algebra",
+        }
+        for n in N
+    ],
+}
+
+
+@pytest.fixture
+def lookups(tmp_path, monkeypatch):
+    """No network: each host that somebody looks up is refused and recorded."""
+    hosts = []
+
+    def refuse(host, *_, **__):
+        hosts.append(host)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return hosts
+
+
+@pytest.fixture
+def write(tmp_path, lookups):
+    """Write rows (or bytes) to a file of the given name; returns its path."""
+
+    def write_file(name, rows):
+        path = tmp_path / name
+        kind = path.name.lower().split(".", 1)[1]
+        if isinstance(rows, bytes):
+            path.write_bytes(rows)
+        elif "json" in kind:
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            text = json.dumps(rows) if kind.startswith("json.") or kind == "json" else text
+            path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
+        elif kind == "arrow":
+            datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+            next((tmp_path / "saved").glob("*.arrow")).rename(path)
+        else:
+            getattr(datasets.Dataset.from_list(rows), f"to_{kind}")(path)
+        return str(path)
+
+    return write_file
+
+
+KINDS = ["jsonl", "json", "jsonl.gz", "json.gz", "JSONL"]
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [(name, kind) for name in ROWS for kind in (*KINDS, "parquet")]
+    + [("countdown", "csv"), ("gsm8k", "csv"), ("math", "csv"), ("countdown", "arrow")],
+)
+def test_all_rows_of_a_file_are_loaded_in_order_and_nothing_is_looked_up(
+    write, lookups, name, kind
+):
+    rows = [{**row, "comment": "x"} for row in ROWS[name]]
+    path = write(f"rows.{kind}", rows)
+    assert load(name).load_problems("all", path, 0) == ROWS[name] and lookups == []
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_file_is_split_by_the_seed_without_overlap_loss_or_a_second_reading(
+    write, name, monkeypatch
+):
+    task, path = load(name), write("rows.jsonl", ROWS[name])
+    train, test = (task.load_problems(split, path, 5) for split in ("train", "test"))
+    assert (len(train), len(test)) == (36, 4)
+    assert sorted(map(str, train + test)) == sorted(map(str, ROWS[name]))
+    monkeypatch.setattr(data, "load_rows", None)
+    assert test == task.load_problems("test", path, 5) != task.load_problems("test", path, 6)
+
+
+@pytest.mark.parametrize(
+    "name, same",
+    [
+        ("countdown", lambda row: {**row, "nums": row["nums"][::-1]}),
+        ("gsm8k", lambda row: {**row, "question": row["question"].upper() + " "}),
+        ("math", lambda row: {**row, "problem": " " + row["problem"], "answer": "7"}),
+    ],
+)
+def test_what_is_held_out_is_not_trained_on_where_the_file_repeats_it(write, name, same):
+    task = load(name)
+    path = write("rows.jsonl", ROWS[name] + [same(row) for row in ROWS[name][:20]])
+    key = task.module.problem_key
+    for seed in range(3):
+        train, test = (task.load_problems(split, path, seed) for split in ("train", "test"))
+        assert {key(p) for p in train}.isdisjoint(map(key, test)) and len(train) + len(test) > 50
+
+
+@pytest.mark.parametrize("split, asked", [("train", "train"), ("test", "test"), ("all", "test")])
+@pytest.mark.parametrize("name, path", [("gsm8k", "openai/gsm8k"), ("math", "hiyouga/math12k")])
+def test_the_hubs_own_splits_are_used_whole_and_in_order(
+    lookups, monkeypatch, name, path, split, asked
+):
+    calls = []
+
+    def load_dataset(**kwargs):
+        calls.append((kwargs["path"], kwargs["split"]))
+        return datasets.Dataset.from_list(ROWS[name])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    data.all_problems.cache_clear()
+    assert load(name).load_problems(split, "hub", 0) == ROWS[name]
+    assert calls == [(path, asked)]
+
+
+BIG = 10**25 + 1
+
+
+@pytest.mark.parametrize(
+    "name, row, problem",
+    [
+        ("countdown", {"nums": [1.0, 2.0], "target": "3"}, {"nums": [1, 2], "target": 3}),
+        ("countdown", {"numbers": [1, 2], "target": BIG}, {"nums": [1, 2], "target": BIG}),
+        *(
+            ("countdown", {"nums": nums, "target": 37}, {"nums": [30, 100, 93], "target": 37})
+            for nums in (
+                "30,100,93",
+                "[30 100 93]",
+                "(30, 100, 93)",
+                "30 100 93",
+                '["30", "100.0", 93]',
+            )
+        ),
+        ("gsm8k", {"question": "1+1?", "answer": 2}, {"question": "1+1?", "answer": "2"}),
+        ("gsm8k", {"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "2"}),
+        *(
+            ("math", {"problem": "1+1?", "answer": answer}, {"problem": "1+1?", "answer": "2"})
+            for answer in (2, "2", ["2"], [2], "\\boxed{2}", "$\\boxed{2}$.")
+        ),
+        *(
+            ("math", {"problem": "1+1?", "solution": solution}, {"problem": "1+1?", "answer": "2"})
+            for solution in (
+                "\\boxed{1}, no, $\\boxed{2}$.",
+                "So it is $\\boxed 2$.",
+                "\\fbox{2}",
+                ["\\boxed{2}"],
+            )
+        ),
+        (
+            "math",
+            {
+                "problem": "a?",
+                "level": "Level 2",
+                "type": "Algebra",
+                "solution": "\\boxed{\\frac{1}{2}}",
+            },
+            {"problem": "a?", "answer": "\\frac{1}{2}", "level": "Level 2", "subject": "Algebra"},
+        ),
+        # verl's nested columns
+        (
+            "gsm8k",
+            {
+                "prompt": [{"role": "user", "content": "1+1? Think."}],
+                "reward_model": {"style": "rule", "ground_truth": "2"},
+                "extra_info": {"question": "1+1?", "split": "train"},
+            },
+            {"question": "1+1?", "answer": "2"},
+        ),
+        (
+            "math",
+            {
+                "prompt": [{"role": "user", "content": "1+1?"}],
+                "reward_model": {"ground_truth": "2"},
+            },
+            {"problem": "1+1?", "answer": "2"},
+        ),
+        (
+            "countdown",
+            {"prompt": "?", "reward_model": {"ground_truth": {"target": 3, "numbers": [1, 2]}}},
+            {"nums": [1, 2], "target": 3},
+        ),
+    ],
+)
+def test_the_forms_in_which_others_write_a_row_are_read(write, name, row, problem):
+    assert load(name).load_problems("all", write("rows.jsonl", [row]), 0) == [problem]
+
+
+C, G, M = ROWS["countdown"][0], ROWS["gsm8k"][0], ROWS["math"][0]
+LONG = "1" * 100_001
+
+
+@pytest.mark.parametrize(
+    "name, good, bad",
+    [
+        *(
+            ("countdown", C, {**C, "nums": nums})
+            for nums in ([1.5, 2], [], None, [1, None], [-1, 2])
+        ),
+        *(
+            ("countdown", C, {**C, "nums": nums})
+            for nums in ("[1, 2", "7", "{}", "[[1], 2]", '["a"]')
+        ),
+        *(
+            ("countdown", C, {**C, "nums": nums})
+            for nums in ([True, 2], "[1e999]", "", ",", list(range(400)))
+        ),
+        *(
+            ("countdown", C, {**C, "target": target})
+            for target in (3.5, None, True, "x", float("nan"))
+        ),
+        *(("gsm8k", G, {**G, "question": text}) for text in ("", " \n", None, 7, ["a"], LONG)),
+        *(
+            ("gsm8k", G, {**G, "answer": text})
+            for text in (None, "many", "#### 3 or 4\n", "57\n####")
+        ),
+        *(("math", M, {**M, "problem": text}) for text in ("", None, LONG)),
+        *(
+            ("math", M, {**M, "answer": text})
+            for text in ("  ", ["1", "2"], LONG, "2}", "}{", "\\boxed{}")
+        ),
+        *(
+            ("math", M, {"problem": "b?", "solution": text})
+            for text in ("It is 2.", "\\boxed{2", None)
+        ),
+    ],
+)
+def test_a_bad_row_is_named(write, name, good, bad):
+    path = write("rows.jsonl", [good, bad, good])
+    assert sentence(load(name).load_problems, "train", path, 0).startswith(
+        f"{path}, row 2: expected "
+    )
+
+
+DEEP = b'{"nums": ' + b"[" * 100_000 + b"]" * 100_000 + b', "target": 1}\n'
+
+
+@pytest.mark.parametrize(
+    "file, content, says",
+    [
+        ("rows.txt", b"1", ".jsonl, .json, .csv, .parquet"),
+        *((f"rows.{kind}", b"", "is empty") for kind in ("jsonl", "json", "csv", "parquet")),
+        *(
+            (f"rows.{kind}", b'{"nums": [1, 2', "could not be read")
+            for kind in ("jsonl", "json", "parquet")
+        ),
+        ("rows.csv", b"nums,target\n", "has no rows"),
+        ("rows.json", b"[]", "has no rows"),
+        ("rows.jsonl.gz", gzip.compress(b""), "has no rows"),
+        ("rows.jsonl.gz", b"no gzip", "could not be read"),
+        ("rows.jsonl", b"[1, 2]\n", "could not be read"),
+        ("rows.jsonl", b'{"nums": [1], "target": 1}\n\n{"nums": [1\n', "line 3"),
+        ("rows.jsonl", DEEP, "brackets within brackets"),
+        ("rows.json", DEEP, "brackets within brackets"),
+        ("rows.jsonl", b'{"nums": [1], "target": ' + b"9" * 5000 + b"}", "could not be read"),
+        ("rows.jsonl", b'{"nums": "caf\xe9", "target": 1}\n', "could not be read"),
+        ("rows.csv", b"nums,target\ncaf\xe9,2\n", "could not be read"),
+        ("rows.jsonl", b'{"nums": [1], "result": 1}\n', "target missing"),
+        ("rows.csv", b"nums,target\n[1 2],3\n", "at least 2 different problems"),
+        ("rows.jsonl", b'{"nums": [1, 2], "target": 3}\n' * 3, "at least 2 different problems"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_a_sentence_with_its_name(write, file, content, says):
+    path = write(file, content)
+    message = sentence(load("countdown").load_problems, "train", path, 0)
+    assert path in message and says in message
+
+
+def test_a_source_that_is_not_there_is_a_sentence(tmp_path, write_task):
+    task = load("countdown")
+    for source in (str(tmp_path / "none.jsonl"), str(tmp_path)):
+        assert source in sentence(task.load_problems, "train", source, 0)
+    assert "--data hub" in sentence(load("math").load_problems, "train", None, 0)
     write_task()
-    problem = {"number": "3" * 10}  # 17 characters with <think>
-    assert drop_long_prompts([problem], load(prompt="plain"), 20, context=37)[0] == [problem]
-    assert "No prompt leaves room" in sentence(drop_long_prompts, [problem], load(prompt="plain"), 20, context=36)
+    assert sentence(load_problems, load(), "nowhere", None, 3, 0) == "No such data file: nowhere."
 
 
-def test_without_problems_there_is_nothing_to_drop(write_task):
+def test_evaluation_takes_the_first_problems_or_a_file_of_its_own_and_needs_no_training(
+    write, write_task
+):
     write_task()
-    assert drop_long_prompts([], load(), 20, context=50) == ([], 50)
+    train, test = load_problems(load(), None, None, 3, 0)
+    assert train == [{"number": n} for n in range(9)] and test == [{"number": n} for n in range(3)]
+    assert load_problems(load(), None, None, 3, 0, train=False)[0] == []
+    path = write("rows.jsonl", ROWS["countdown"][:5])
+    assert load_problems(load("countdown"), None, path, 512, 0)[1] == ROWS["countdown"][:5]
 
 
 # The task of docs/own_task.md
@@ -354,68 +606,37 @@ def coins(write_task):
     return load("coins")
 
 
-def test_the_page_s_task_has_at_most_sixty_lines():
-    assert len(COINS.splitlines()) <= 60
-
-
-def test_the_page_s_task_keeps_the_contract_and_holds_problems_out(coins):
+def test_the_page_s_task_holds_problems_out_and_reads_a_file(coins, tmp_path):
     train, test = load_problems(coins, None, None, 512, 0)
-    assert len(train) == 3050 and len(test) == 256 and not [problem for problem in test if problem in train]
-
-
-def test_the_worked_example_of_the_page_earns_two(coins):
-    problem, text = re.search(r"    (\{.*?\})\n\n(.*?</answer>)", COINS, re.DOTALL).groups()
-    assert coins.reward(textwrap.dedent(text), json.loads(problem)) == (2.0, 1.0, 1.0, "correct")
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("31+58=89</think><answer>89</answer>", (1.0, 1.0, 0.0, "'89', not 27")),
-        ("</think><answer>many</answer>", (0.5, 0.5, 0.0, "'many', not 27")),
-        ("<answer>27</answer>", (1.0, 0.0, 1.0, "correct")),
-        ("it is 27", (0.0, 0.0, 0.0, "no answer block after the thinking")),
-    ],
-)
-def test_the_page_s_task_pays_what_it_says(coins, text, expected):
-    assert coins.reward(text, {"ava": 31, "ben": 58}) == expected
-
-
-def test_the_page_s_task_reads_a_file(coins, tmp_path):
+    assert len(train) == 3050 and len(test) == 256
+    assert not [problem for problem in test if problem in train]
     path = tmp_path / "rows.jsonl"
     path.write_text('{"ava": 1, "ben": "2"}\n{"ava": 3, "ben": 4.0}\n')
     train, test = load_problems(coins, str(path), None, 512, 0)
     assert sorted(problem["ava"] for problem in train + test) == [1, 3]
 
 
-def test_the_page_names_every_part_of_the_contract():
-    parts = set(tasks.REQUIRED) | {"subgroups", "lenient", "final_answer", "same_answer", "REWARD_THREADS"}
-    assert parts <= set(re.findall(r"^\| `(\w+)", PAGE, re.MULTILINE))
+@pytest.mark.parametrize(
+    "text, parts, why",
+    [
+        ("58-31=27</think><answer>27</answer>", (2.0, 1.0, 1.0), "correct"),
+        ("31+58=89</think><answer>89</answer>", (1.0, 1.0, 0.0), "'89', not 27"),
+        ("</think><answer>many</answer>", (0.5, 0.5, 0.0), "'many', not 27"),
+        ("<answer>27</answer>", (1.0, 0.0, 1.0), "correct; format: no </think>"),
+        ("it is 27", (0.0, 0.0, 0.0), "no answer block after the thinking"),
+    ],
+)
+def test_the_page_s_task_pays_what_it_says(coins, text, parts, why):
+    result = coins.reward(text, {"ava": 31, "ben": 58})
+    assert result[:3] == parts and result.why.startswith(why)
 
 
 def test_the_page_s_task_trains(write_task, tmp_path):
     write_task(COINS, "coins")
-    sizes = "--steps 1 --prompts_per_step 2 --group_size 2 --max_tokens 40 --eval_problems 4".split()
-    command = [sys.executable, "nano_r1.py", "--task", "coins", "--out", str(tmp_path), "--name", "a", *sizes]
+    sizes = (
+        "--steps 1 --prompts_per_step 2 --group_size 2 --max_tokens 40 --eval_problems 4".split()
+    )
+    command = [sys.executable, "nano_r1.py", "--task", "coins", "--out", str(tmp_path), *sizes]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr
-    assert "coins: 3050 problems to train on, 4 to evaluate on" in done.stdout
-
-
-# The size of what a reader is to copy
-
-
-@pytest.mark.parametrize("name", ["countdown", "gsm8k", "math"])
-def test_a_task_module_has_at_most_300_lines_and_needs_no_other_task(name):
-    text = (HOUSE / f"{name}_rewards.py").read_text()
-    assert len(text.splitlines()) <= 300
-    assert not re.search(r"^\s*(from|import) (nano_|\w+_rewards)", text, re.MULTILINE)
-
-
-@pytest.mark.parametrize("name", ["tasks", "data", "arithmetic"])
-def test_what_the_tasks_share_is_under_350_lines_and_imports_no_script(name):
-    module = importlib.import_module(f"plumbing.{name}")
-    text = Path(module.__file__).read_text()
-    assert len(text.splitlines()) < 350 and len(module.__doc__.splitlines()) == 3
-    assert not re.search(r"^\s*(from|import) (nano_|\w+_rewards)", text, re.MULTILINE)

@@ -1,44 +1,63 @@
 """The record of single tokens: it says what sampler and update did, whatever the settings."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import main, rows_of, train
+from helpers import rows_of, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from plumbing.arithmetic import written_sums
-from plumbing.settings import UserError
+import variants
+from nano_r1 import Config
 from plumbing.token_record import load_tokens, tokens_every, vocabulary
 
-SHORT = {"prompts_per_step": 4, "group_size": 4, "max_tokens": 40, "eval_problems": 9, "learning_rate": 1e-3}
-HARD = {"epochs": 2, "minibatches": 2, "max_num_gen_batches": 3, "kl_coef": 0.0, "group_size": 2, "zero_stage": 3}
+SHORT = {
+    "prompts_per_step": 4,
+    "group_size": 4,
+    "max_tokens": 40,
+    "eval_problems": 9,
+    "learning_rate": 1e-3,
+}
+HARD = {"epochs": 2, "minibatches": 2, "max_num_gen_batches": 3, "kl_coef": 0.0, "group_size": 2}
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A run of two steps with a checkpoint after each."""
-    return train(tmp_path_factory.mktemp("tokens"), "plain", **SHORT, steps=2, warmup_steps=0, save_every=1)[0]
+    return train(
+        tmp_path_factory.mktemp("tokens"), "plain", **SHORT, steps=2, warmup_steps=0, save_every=1
+    )[0]
 
 
 @pytest.fixture(scope="module")
 def hard(tmp_path_factory):
     """The same with several optimizer steps on a batch, dynamic sampling, and completions that are not scored."""
-    settings = {**SHORT, **HARD, "steps": 2, "warmup_steps": 0, "save_every": 1}
-    return train(tmp_path_factory.mktemp("tokens"), "hard", **settings)[0]
+    settings = {**SHORT, **HARD, "zero_stage": 3, "steps": 2, "warmup_steps": 0, "save_every": 1}
+    settings |= {
+        "out": str(tmp_path_factory.mktemp("tokens")),
+        "name": "hard",
+        "record_tokens_every": 1,
+    }
+    return Path(variants.main(variants.Config(**settings)))
 
 
 def log_probs_and_entropies(path, step, prompt, ids):
     """Of a completion's tokens under a checkpoint, one row at a time, without anything of the lesson: (T,) each."""
-    model = AutoModelForCausalLM.from_pretrained(path / "checkpoints" / f"step_{step:06d}" / "policy")
+    model = AutoModelForCausalLM.from_pretrained(
+        path / "checkpoints" / f"step_{step:06d}" / "policy"
+    )
     results = []
     for p, c in zip(prompt, ids):
         with torch.no_grad():
             logits = model(torch.tensor([p + c])).logits[0, len(p) - 1 : -1].double()
         log_p = torch.log_softmax(logits, dim=-1)
         results.append(
-            (log_p.gather(-1, torch.tensor(c)[:, None])[:, 0].numpy(), -(log_p.exp() * log_p).sum(-1).numpy())
+            (
+                log_p.gather(-1, torch.tensor(c)[:, None])[:, 0].numpy(),
+                -(log_p.exp() * log_p).sum(-1).numpy(),
+            )
         )
     return results
 
@@ -46,8 +65,12 @@ def log_probs_and_entropies(path, step, prompt, ids):
 def completions(path, step, group_size):
     """(arrays, prompts, token ids, slices of the arrays) of a step's completions."""
     arrays = load_tokens(path / "tokens" / f"step_{step:06d}.npz")
-    cut = lambda values, lengths: [part.tolist() for part in np.split(values, np.cumsum(lengths)[:-1])]
-    prompts = [p for p in cut(arrays["prompt_ids"], arrays["prompt_lengths"]) for _ in range(group_size)]
+    cut = lambda values, lengths: [
+        part.tolist() for part in np.split(values, np.cumsum(lengths)[:-1])
+    ]
+    prompts = [
+        p for p in cut(arrays["prompt_ids"], arrays["prompt_lengths"]) for _ in range(group_size)
+    ]
     ends = np.cumsum(arrays["lengths"])
     parts = [slice(end - length, end) for end, length in zip(ends, arrays["lengths"])]
     return arrays, prompts, cut(arrays["token_ids"], arrays["lengths"]), parts
@@ -62,7 +85,11 @@ def test_a_change_is_the_log_prob_after_the_update_minus_before(name, request):
     largest, known = 0.0, 0
     for part, trained, (old, entropy), (new, _) in zip(parts, arrays["trained"], before, after):
         assert arrays["log_probs"][part] == pytest.approx(old, rel=1e-3, abs=1e-3)
-        assert trained == np.isfinite(arrays["change"][part]).all() == np.isfinite(arrays["change"][part]).any()
+        assert (
+            trained
+            == np.isfinite(arrays["change"][part]).all()
+            == np.isfinite(arrays["change"][part]).any()
+        )
         if trained:
             assert arrays["change"][part] == pytest.approx(new - old, rel=2e-3, abs=1e-3)  # float16
             largest = max(largest, np.abs(new - old).max())
@@ -84,7 +111,9 @@ def test_tokens_are_the_text_and_vocabulary_bytes_are_its_bytes(plain):
     known = json.loads((plain / "vocabulary.json").read_text())
     arrays, _, ids, _ = completions(plain, 1, 4)
     for row, tokens in zip(rows_of(plain / "episodes" / "step_000001.jsonl"), ids):
-        raw = b"".join(known["tokens"][i].encode("latin-1") for i in tokens if i not in known["special"])
+        raw = b"".join(
+            known["tokens"][i].encode("latin-1") for i in tokens if i not in known["special"]
+        )
         assert raw.decode() == row["completion"]
     assert arrays["token_ids"].dtype == np.uint16
 
@@ -92,7 +121,7 @@ def test_tokens_are_the_text_and_vocabulary_bytes_are_its_bytes(plain):
 @pytest.mark.parametrize("text", ["naïve 🙂 ∑", "\u202eright to left", "a\n\tb", "</script>"])
 def test_any_text_is_the_bytes_of_its_tokens(text):
     tokenizer = AutoTokenizer.from_pretrained("models/nano-base")
-    known = json.loads(vocabulary(tokenizer))["tokens"]
+    known = vocabulary(tokenizer)["tokens"]
     ids = tokenizer.encode(text, add_special_tokens=False)
     assert b"".join(known[i].encode("latin-1") for i in ids).decode() == text
 
@@ -105,18 +134,10 @@ def test_the_first_eight_held_out_problems_are_kept_at_every_evaluation(plain):
 
 
 def test_large_models_are_recorded_only_if_asked_for(tmp_path):
-    class Policy:
-        def parameters(self):
-            return [torch.empty(self.size, device="meta")]
-
-    from nano_r1 import Config
-
-    policy = Policy()
-    for policy.size, every in ((1_000_000, 4), (500_000_000, 0)):
+    for size, every in ((1_000, 4), (500_000, 0)):
+        policy = torch.nn.Linear(size, 1000, device="meta")
         assert tokens_every(Config(), policy) == every
         assert tokens_every(Config(record_tokens_every=3), policy) == 3
-    with pytest.raises(UserError, match="--record_tokens_every -1: it must be not negative"):
-        Config(record_tokens_every=-1)
 
 
 def test_recording_tokens_changes_nothing_in_training(plain, tmp_path):
@@ -128,24 +149,26 @@ def test_recording_tokens_changes_nothing_in_training(plain, tmp_path):
 
 
 def test_with_vineppo_each_token_has_its_own_advantage_and_other_steps_are_not_recorded(tmp_path):
-    settings = {"credit": "vineppo", "vine_samples": 1, "vine_segments": 2, "steps": 2, "record_tokens_every": 2}
-    path, _ = main(out=str(tmp_path), name="v", **{**SHORT, **settings}, eval_every=0, save_every=0, report=False)
+    settings = {
+        **SHORT,
+        "vine_samples": 1,
+        "vine_segments": 2,
+        "steps": 2,
+        "record_tokens_every": 2,
+    }
+    settings |= {
+        "eval_every": 0,
+        "save_every": 0,
+        "report": False,
+        "out": str(tmp_path),
+        "name": "v",
+    }
+    path = Path(variants.main(variants.Config(credit="vineppo", **settings)))
     assert [file.name for file in (path / "tokens").iterdir()] == ["step_000001.npz"]
     assert not (path / "report.html").exists()
     arrays, _, ids, parts = completions(path, 1, 4)
-    assert arrays["advantages"].shape == arrays["log_probs"].shape and np.isfinite(arrays["advantages"]).all()
+    assert (
+        arrays["advantages"].shape == arrays["log_probs"].shape
+        and np.isfinite(arrays["advantages"]).all()
+    )
     assert any(len(set(arrays["advantages"][part].tolist())) > 1 for part in parts)
-
-
-@pytest.mark.parametrize(
-    ["text", "sums"],
-    [
-        ("36-19=17-7=10+55=66 yes", [("36-19=17", True), ("17-7=10", True), ("10+55=66", False)]),
-        ("92-4=88,90-88=3", [("92-4=88", True), ("90-88=3", False)]),
-        ("1+2+3=6, (1+2)*3=9, - 3 + 4 = 8", []),  # the ends of longer expressions, a bullet
-        ("7/2=3.5, 1.5+2=3.5, 1,000+500=1,500", []),  # no whole numbers
-        ("6/4=3/2, 6/3=4/2, 8/0=1", [("6/4=3", True), ("6/3=4", True), ("8/0=1", False)]),
-    ],
-)
-def test_written_sums_are_right_or_wrong_or_not_judged(text, sums):
-    assert [(text[s.start : s.end], s.correct) for s in written_sums(text)] == sums

@@ -1,33 +1,42 @@
 # %% [markdown]
 # # The embedded base model, from scratch
 #
-#     python models/nano-base/make_base.py --exclude FILE                  # all seven stages; resumable
-#     python models/nano-base/make_base.py --start_from DIR --exclude FILE # DIR has stages 1 and 2: the rest
+#     python models/nano-base/make_base.py --exclude FILE                   # all stages; resumable
+#     python models/nano-base/make_base.py --start_from DIR --exclude FILE  # DIR has stages 1, 2
 #
-# Reinforcement learning makes likely what a model already does now and then; the base decides what can be learned. On a
-# hard task a pretrained model mostly answers at once, without a check, in the wrong form; it can do better, and seldom
-# does. This base is made to be like that, with a Qwen2 architecture of 1.2 million parameters:
+# Reinforcement learning makes likely what a model already does now and then; the base decides what
+# can be learned. On a hard task a pretrained model may answer at once, without a check, in the
+# wrong form, though it can do better. This base is made to be like that, with a Qwen2 architecture
+# of 1.2 million parameters:
 #
-#  1. Scratch work: correct chains of arithmetic, short bouts at Countdown problems. It learns + - * / .
+#  1. Scratch work: correct chains of arithmetic, short bouts at Countdown problems. It learns + - *
+#     / .
 #  2. Varied attempts in the form of the tasks, by authors who differ in patience alone.
-#  3. Practice: two tokens in three are scratch work without any prompt, in which the search of the systematic authors
+#  3. Practice: two tokens in three are scratch work without any prompt, in which the search of the
+#     systematic authors
 #     below is practised; the rest are completions by the population of stage 3.
-#  4. More practice: nine tokens in ten, with many a pair of numbers whose one operation has to be aimed.
-#  5. The final population: most authors are hasty, few are good; a little practice beside it. So the skill is known,
+#  4. More practice: nine tokens in ten, with many a pair of numbers whose one operation has to be
+#     aimed.
+#  5. The final population: most authors are hasty, few are good; a little practice beside it. So
+#     the skill is known,
 #     but rarely shown when asked.
-#  6. The same population, and practice in which a line of arithmetic has to be written as one expression, as an
+#  6. The same population, and practice in which a line of arithmetic has to be written as one
+#     expression, as an
 #     answer does it.
-#  7. The same population, and searches that have begun, to be gone on with to their end: however seldom a completion
+#  7. The same population, and searches that have begun, to be gone on with to their end: however
+#     seldom a completion
 #     begins to search, the search itself is known.
 #
-# What is honest about it: every sum that is written down is right, and every yes or no is true. No solution is planted:
-# a completion succeeds only where its author's search happens to meet the target.
+# Every sum that is written down is right, and every yes or no is true. No solution is inserted, but
+# an oracle raises their number in stages 1 and 2, and the systematic authors of stages 3 to 7 solve
+# most problems: a completion succeeds where its author's search meets the target.
 #
-# Foresight, exactly. In stages 1 and 2 an oracle helps: with the shares of PRACTICE and FORESIGHT a step is chosen at
-# random among those from which the target can still be reached (with 2, 3, 4 numbers left: 70, 50, 30% in the bouts of
-# stage 1; 50, 30, 15% in stage 2), else among all legal ones. From stage 3 on there is no oracle: nobody knows
-# whether the target can still be reached. Some authors aim the last operation, which is to compare the results of the
-# at most four legal ones with the target (10% of the hasty, 30% of the wavering, half of the persistent, all of the
+# Foresight, exactly. In stages 1 and 2 an oracle helps: with the shares of PRACTICE and FORESIGHT a
+# step is chosen at random among those from which the target can still be reached (with 2, 3, 4
+# numbers left: 70, 50, 30% in the bouts of stage 1; 50, 30, 15% in stage 2), else among all legal
+# ones. From stage 3 on there is no oracle: nobody knows whether the target can still be reached.
+# Some authors aim the last operation, which is to compare the results of the at most four legal
+# ones with the target (10% of the hasty, 30% of the wavering, half of the persistent, all of the
 # systematic).
 
 # %%
@@ -46,16 +55,17 @@ from typing import NamedTuple
 
 import torch
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))  # the repository's root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))  # the repository's root
+from plumbing.script import run_script
+
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
-from nano_r1 import make_engine, pad_prompts_and_outputs
+from nano_r1 import Episode, make_engine
 from nano_sft import train_step
-from plumbing.batching import split_by_tokens
 from plumbing.checkpoints import newest_checkpoint, restore_optimizer, save_checkpoint, save_policy
 from plumbing.models import load_model, load_policy
 from plumbing.processes import derive_seed, init_distributed
-from plumbing.script import run_script
+from plumbing.sampler import Completion
 
 # %% [markdown]
 # ## 1. The populations of stages 3 to 7: who writes, and how often
@@ -63,15 +73,19 @@ from plumbing.script import run_script
 # An author is drawn for each completion, and stays the same to its end.
 #
 # - hasty: one attempt, no check; it is the answer, whatever its value
-# - wavering: checks each attempt; after a failure mostly gives up, and answers with the failed attempt
+# - wavering: checks each attempt; after a failure mostly gives up, and answers with the failed
+#   attempt
 # - persistent: checks, and tries again nine times in ten, with whatever operations habit suggests
-# - systematic: checks, goes through the attempts in an order, and takes each last operation with the target in view
+# - systematic: checks, goes through the attempts in an order, and takes each last operation with
+#   the target in view
 #
-# The first two are four fifths of all authors, and end in bad form more often than not. The population of stages 3
-# and 4 was a first try, from which the lower temperatures still got more than 0.30; stages 5 to 7 correct its shares.
+# The first two are four fifths of all authors, and end in bad form more often than not. The
+# population of stages 3 and 4 was a first try, from which the lower temperatures still got more
+# than 0.30; stages 5 to 7 correct its shares.
 
 # %%
-# The forms of an answer. Only the first is what the reward asks for; improper is `expression=target` in the answer tag.
+# The forms of an answer. Only the first is what the reward asks for; improper is
+# `expression=target` in the answer tag.
 FORMS = ("good", "improper", "no answer tag", "no </think>", "no answer")
 
 
@@ -81,7 +95,7 @@ class Author(NamedTuple):
     share: float  # of all Countdown completions of the stage
     patience: float  # probability of another attempt after a failure
     checks: bool  # writes yes or no behind each attempt
-    aims: float  # share of these authors who choose the last operation of an attempt nearest to the target
+    aims: float  # share who choose the last operation of an attempt nearest to the target
     systematic: bool  # goes through the attempts in an order, so that none comes twice
     forms: tuple  # weights of FORMS
     habit: dict  # weights of the operators among the legal ones, for those who are not systematic
@@ -104,10 +118,11 @@ AUTHORS = {
 MAX_ATTEMPTS = 18
 MAX_VALUE = 999  # the largest number the tokenizer has one token for
 WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 to 7
-CAREFUL = 0.2  # share of authors who solve a word problem the right way throughout; the others are careless:
+CAREFUL = 0.2  # share of authors who solve a word problem the right way; the others are careless:
 SLOPPY = 0.15  # how often a careless author stops a step too soon
 STORY_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
-# What careless authors do with 12 of the 20 stories, by a phrase of the story: the first way that stays in 1 to 999.
+# What careless authors do with 12 of the 20 stories, by a phrase of the story: the first way that
+# stays in 1 to 999.
 TEMPTING = {
     "times as many on Tuesday": ["a*k"],
     "half as many in May": ["a/2"],
@@ -129,7 +144,8 @@ TEMPTING = {
 # They differ in patience, and are all served by the oracle of `within_reach`.
 
 # %%
-# How often a step is chosen among those from which the target can still be reached, by how many numbers are left.
+# How often a step is chosen among those from which the target can still be reached, by how many
+# numbers are left.
 FORESIGHT = {2: 0.5, 3: 0.3, 4: 0.15}
 PRACTICE = {2: 0.7, 3: 0.5, 4: 0.3}  # the same in the scratch work of stage 1
 PATIENCE = (0.3, 0.6, 0.95)  # an author's probability of trying again after a failure
@@ -138,16 +154,23 @@ PATIENCE = (0.3, 0.6, 0.95)  # an author's probability of trying again after a f
 def next_steps(value, rest):
     """Every legal step that combines the running value with one of the numbers not used yet.
 
-    Returns (operator, text, new value, numbers left, form of the expression) for each: `-19=17` goes on from the
-    running value; `,90-42=48` puts the other number first.
+    Returns (operator, text, new value, numbers left, form of the expression) for each: `-19=17`
+    goes on from the running value; `,90-42=48` puts the other number first.
     """
     steps = []
     for i, n in enumerate(rest):
         left = rest[:i] + rest[i + 1 :]
-        for operator, result in (("+", value + n), ("-", value - n), ("*", value * n), ("/", exact_quotient(value, n))):
+        for operator, result in (
+            ("+", value + n),
+            ("-", value - n),
+            ("*", value * n),
+            ("/", exact_quotient(value, n)),
+        ):
             steps.append((operator, f"{operator}{n}={result}", result, left, f"{{}}{operator}{n}"))
         for operator, result in (("-", n - value), ("/", exact_quotient(n, value))):
-            steps.append((operator, f",{n}{operator}{value}={result}", result, left, f"{n}{operator}{{}}"))
+            steps.append(
+                (operator, f",{n}{operator}{value}={result}", result, left, f"{n}{operator}{{}}")
+            )
     return [step for step in steps if 0 < step[2] <= MAX_VALUE]
 
 
@@ -160,13 +183,16 @@ def within_reach(value, rest, target):
     """Can these steps still lead to the target?"""
     if not rest:
         return value == target
-    return any(within_reach(result, left, target) for _, _, result, left, _ in next_steps(value, rest))
+    return any(
+        within_reach(result, left, target) for _, _, result, left, _ in next_steps(value, rest)
+    )
 
 
 def write_attempt(nums, target, rng, foresight=FORESIGHT):
-    """One attempt: a number, and then another, and another, until all are used; the arithmetic is always right.
+    """One attempt: a number, and then another, until all are used; the arithmetic is always right.
 
-    `target` None: no goal. Returns (text, value, expression), e.g. ("36-19=17-7=10+55=65", 65, "((36-19)-7)+55").
+    `target` None: no goal. Returns (text, value, expression), e.g. ("36-19=17-7=10+55=65", 65,
+    "((36-19)-7)+55").
     """
     start = rng.randrange(len(nums))
     value, rest = nums[start], (*nums[:start], *nums[start + 1 :])
@@ -184,7 +210,9 @@ def write_attempt(nums, target, rng, foresight=FORESIGHT):
 
 
 def write_response(nums, target, rng):
-    """What an author writes after `<think>`: attempts until one succeeds or patience runs out, then an answer."""
+    """What an author writes after `<think>`: attempts until one succeeds or patience ends, then
+    an answer.
+    """
     patience = rng.choice(PATIENCE)
     lines, tried = [], set()
     while True:
@@ -203,14 +231,21 @@ def write_response(nums, target, rng):
     return finish(lines, expression, f"{expression}={target}", rng)
 
 
-SLIPS = (0.0, 0.3, 0.5)  # an author's probability of taking the wrong operation in a step of a word problem
+SLIPS = (
+    0.0,
+    0.3,
+    0.5,
+)  # an author's probability of taking the wrong operation in a step of a word problem
 
 
 def write_solution(problem, rng):
-    """The same for a word problem of gsm8k_rewards.py: the steps of its worked answer, some of them ill chosen."""
+    """The same for a word problem: the steps of its worked answer, some of them ill chosen."""
     slip, lines, results = rng.choice(SLIPS), [], {}
     for a, operator, b, result in re.findall(r"<<(\d+)(.)(\d+)=(\d+)>>", problem["answer"]):
-        a, b = results.get(a, int(a)), results.get(b, int(b))  # what this author found before, right or wrong
+        a, b = (
+            results.get(a, int(a)),
+            results.get(b, int(b)),
+        )  # what this author found before, right or wrong
         values = {"+": a + b, "-": a - b, "*": a * b, "/": exact_quotient(a, b)}
         values = {o: value for o, value in values.items() if 0 < value <= MAX_VALUE}
         if not values:
@@ -225,7 +260,7 @@ def write_solution(problem, rng):
 
 
 def finish(lines, answer, improper, rng, forms=(6, 1, 1, 1, 1)):
-    """Thinking and answer; `forms` are the weights of FORMS, of which only the first is what the reward asks for."""
+    """Thinking and answer; `forms`: weights of FORMS, of which only the first is asked for."""
     thinking = "\n" + "\n".join(lines) + "\n"
     return {
         "good": f"{thinking}</think>\n<answer>{answer}</answer>",
@@ -237,7 +272,7 @@ def finish(lines, answer, improper, rng, forms=(6, 1, 1, 1, 1)):
 
 
 def write_scratch_work(problems, rng, length):
-    """Dense arithmetic: chains without a goal, and short bouts at a problem in which checking matters.
+    """Dense arithmetic: chains without a goal, and short bouts in which checking matters.
 
     [19, 36, 55, 7] 65
     55-36=19+19=38*7=266 no
@@ -269,17 +304,20 @@ def write_scratch_work(problems, rng, length):
 # %% [markdown]
 # ## 3. The authors of stages 3 to 7
 #
-# No choice below asks whether the target can still be reached. Those who aim look at one thing: which of the legal last
-# operations has the result that is nearest to the target.
+# No choice below asks whether the target can still be reached. Those who aim look at one thing:
+# which of the legal last operations has the result that is nearest to the target.
 
 
 # %%
 def operations(value, n):
-    """The legal steps from `value` with the next number `n`: {operator: (text, result, form of the expression)}.
+    """The legal steps from `value` with `n`: {operator: (text, result, form of the expression)}.
 
     The larger number of a difference or of a quotient comes first: 17 and 55 give `,55-17=38`.
     """
-    steps = {"+": (f"+{n}={value + n}", value + n, f"{{}}+{n}"), "*": (f"*{n}={value * n}", value * n, f"{{}}*{n}")}
+    steps = {
+        "+": (f"+{n}={value + n}", value + n, f"{{}}+{n}"),
+        "*": (f"*{n}={value * n}", value * n, f"{{}}*{n}"),
+    }
     if value > n:
         steps["-"] = (f"-{n}={value - n}", value - n, f"{{}}-{n}")
     else:
@@ -292,7 +330,9 @@ def operations(value, n):
 
 
 def write_line(numbers, choose):
-    """One attempt that takes `numbers` in this order; `choose(place, value, n, legal)` picks each operator, or None.
+    """One attempt that takes `numbers` in this order.
+
+    `choose(place, value, n, legal)` picks each operator, or None.
 
     Returns (text, value, expression), or None where `choose` found no operator.
     """
@@ -326,11 +366,12 @@ def habitual_attempt(nums, target, aims, habit, rng):
 
 
 def systematic_attempts(numbers, target):
-    """All attempts of a systematic author who has put the 3 or 4 numbers in this order, without a repeat.
+    """All attempts of a systematic author with the 3 or 4 numbers in this order, none twice.
 
-    First every pattern of - and + over the numbers as they stand. Then pair after pair, each joined by -, +, *, /.
-    With 4 numbers the third one comes after - or + by an exact quotient, else by a product that fits (whichever of the
-    two numbers allows it), else by -; after * or / by - and then by +. The last operation is always aimed.
+    First every pattern of - and + over the numbers as they stand. Then pair after pair, each joined
+    by -, +, *, /. With 4 numbers the third one comes after - or + by an exact quotient, else by a
+    product that fits (whichever of the two numbers allows it), else by -; after * or / by - and
+    then by +. The last operation is always aimed.
     """
     places, seen = range(len(numbers)), set()
 
@@ -341,7 +382,9 @@ def systematic_attempts(numbers, target):
             return
         seen.add(key)
         last = len(operators)
-        choose = lambda place, value, n, legal: operators[place] if place < last else nearest(legal, target)
+        choose = lambda place, value, n, legal: (
+            operators[place] if place < last else nearest(legal, target)
+        )
         line = write_line([numbers[place] for place in order], choose)
         if line:
             yield line
@@ -361,7 +404,9 @@ def systematic_attempts(numbers, target):
                 thirds = [(others[0], "-"), (others[0], "+")]
             else:
                 value = pair[first][1]
-                fitting = [(k, o) for o in "/*" for k in others if o in operations(value, numbers[k])]
+                fitting = [
+                    (k, o) for o in "/*" for k in others if o in operations(value, numbers[k])
+                ]
                 thirds = (fitting or [(others[0], "-")])[:1]
             for third, second in thirds:
                 yield from attempt((i, j, third), (first, second))
@@ -374,9 +419,11 @@ def write_population_response(nums, target, rng, authors=AUTHORS):
 
 
 def write_as(author, nums, target, rng):
-    """What an author of this type writes: attempts until one succeeds or patience ends, then an answer."""
+    """What an author of this type writes: attempts until success or out of patience, an answer."""
     aims, lines, tried = rng.random() < author.aims, [], set()
-    planned = systematic_attempts(rng.sample(nums, len(nums)), target) if author.systematic else None
+    planned = (
+        systematic_attempts(rng.sample(nums, len(nums)), target) if author.systematic else None
+    )
     while True:
         if planned:
             following = next(planned, None)
@@ -398,8 +445,11 @@ def write_as(author, nums, target, rng):
 
 
 def write_pair(rng):
-    """Two numbers and a target, mostly what one of the operations makes of them; the author aims."""
-    a, n = rng.randint(1, MAX_VALUE) if rng.random() < 0.5 else rng.randint(1, 99), rng.randint(1, 99)
+    """Two numbers and a target, mostly what one of the operations makes of them; with aim."""
+    a, n = (
+        rng.randint(1, MAX_VALUE) if rng.random() < 0.5 else rng.randint(1, 99),
+        rng.randint(1, 99),
+    )
     if rng.random() < 0.3:  # quotients are rare among random numbers
         n = rng.randint(2, 40)
         a = n * rng.randint(1, MAX_VALUE // n)
@@ -419,12 +469,14 @@ def write_expression(problems, rng):
     </think>
     <answer>41-(88/22)</answer>
     """
-    line, _, expression = habitual_attempt(rng.choice(problems)["nums"], None, False, FOR_EXPRESSIONS, rng)
+    line, _, expression = habitual_attempt(
+        rng.choice(problems)["nums"], None, False, FOR_EXPRESSIONS, rng
+    )
     return f"\n{line}\n</think>\n<answer>{expression}</answer>"
 
 
 def write_practice(problems, rng, length, pairs=0.0, expressions=0.0):
-    """Scratch work of stages 3 to 7, without a prompt: systematic search, exact quotients, shares of the two above.
+    """Scratch work of stages 3 to 7, without a prompt: systematic search, quotients, the two above.
 
     [19, 36, 55, 7] 65
     36-19=17-7=10+55=65 yes
@@ -446,7 +498,9 @@ def write_practice(problems, rng, length, pairs=0.0, expressions=0.0):
         problem = rng.choice(problems)
         nums, target = rng.sample(problem["nums"], len(problem["nums"])), problem["target"]
         text += f"\n{nums} {target}"
-        lines = itertools.islice(systematic_attempts(rng.sample(nums, len(nums)), target), MAX_ATTEMPTS)
+        lines = itertools.islice(
+            systematic_attempts(rng.sample(nums, len(nums)), target), MAX_ATTEMPTS
+        )
         for line, value, _ in lines:
             text += f"\n{line} {'yes' if value == target else 'no'}"
             if value == target:
@@ -455,21 +509,23 @@ def write_practice(problems, rng, length, pairs=0.0, expressions=0.0):
 
 
 def write_search(problems, tokenizer, rng):
-    """A search of a systematic author that does not end in its first two lines: (prompt with these lines, the rest).
+    """A systematic author's search of more than two lines: (prompt with these two, the rest).
 
     Only the rest is learned: how to go on, not how to begin.
     """
     while True:
         problem = rng.choice(problems)
         nums = rng.sample(problem["nums"], len(problem["nums"]))
-        _, first, second, *rest = write_as(AUTHORS["systematic"], nums, problem["target"], rng).split("\n")
+        _, first, second, *rest = write_as(
+            AUTHORS["systematic"], nums, problem["target"], rng
+        ).split("\n")
         if second.endswith("no") and "=" in rest[0]:
             prompt = countdown.format_prompt({**problem, "nums": nums}, tokenizer)
             return f"{prompt}\n{first}\n{second}\n", "\n".join(rest)
 
 
 # %% [markdown]
-# Word problems: careful authors solve them; careless ones take the tempting way where a story has one.
+# Word problems: careful authors solve them; careless ones take the tempting way where there is one.
 
 
 # %%
@@ -491,12 +547,14 @@ def story_pattern(story):
 
 @functools.lru_cache(None)
 def story_patterns():
-    tempting = lambda story: next((ways for phrase, ways in TEMPTING.items() if phrase in story), ())
+    tempting = lambda story: next(
+        (ways for phrase, ways in TEMPTING.items() if phrase in story), ()
+    )
     return [(story_pattern(story), steps, tempting(story)) for story, steps in gsm8k.STORIES]
 
 
 def ways_of(question):
-    """(the steps that solve a word problem, the tempting ones or None), each a list of (a, operator, b, result)."""
+    """(right steps of a word problem, tempting ones or None): lists of (a, operator, b, result)."""
     for pattern, steps, tempting in story_patterns():
         if match := pattern.fullmatch(question):
             numbers = {name: int(n) for name, n in match.groupdict().items()}
@@ -528,19 +586,24 @@ CHAT_TEMPLATE = (
 
 
 def make_tokenizer():
-    """A byte-level BPE that gives every number from 0 to 999 one token, as Llama 3's does, and any text some tokens."""
+    """A byte-level BPE in which every number from 0 to 999 is one token, and any text some."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     words = Regex(r" ?\p{L}+|[\s\S]")  # a word, or any other character
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(words, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     plain = argparse.Namespace(chat_template=None)
     prompt = countdown.format_prompt({"nums": [1, 2], "target": 3}, plain)
-    stories = [gsm8k.format_prompt(problem, plain) for problem in gsm8k.generate_problems("train", 2000, 0)]
+    stories = [
+        gsm8k.format_prompt(problem, plain) for problem in gsm8k.generate_problems("train", 2000, 0)
+    ]
     corpus = [prompt, prompt.lower(), " no yes", *stories]
     trainer = trainers.BpeTrainer(
         vocab_size=4096,  # an upper bound: merging stops when every word above is one token
@@ -549,12 +612,16 @@ def make_tokenizer():
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus * 2, trainer)
-    # transformers 5 reads the tokenizer of any qwen2 model with Qwen2's own pre-tokenization, which splits numbers into
-    # digits. Added tokens are matched before that, so whoever loads the file gets the same tokens as we do here.
+    # transformers 5 reads the tokenizer of any qwen2 model with Qwen2's own pre-tokenization, which
+    # splits numbers into digits. Added tokens are matched before that, so whoever loads the file
+    # gets the same tokens as we do here.
     added = ["<think>", "</think>", "<answer>", "</answer>", *map(str, range(1000))]
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added])
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>", model_max_length=1024
+        tokenizer_object=tokenizer,
+        eos_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
+        model_max_length=1024,
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
@@ -563,8 +630,8 @@ def make_tokenizer():
 def make_model(config, tokenizer):
     """A small Qwen2. The embeddings of the numbers start as waves: cos and sin of 2 pi n / period.
 
-    Trained models come to represent numbers this way (arXiv:2406.03445); starting there, the arithmetic of stage 1 is
-    learned several times faster.
+    Trained models come to represent numbers this way (arXiv:2406.03445); starting there, the
+    arithmetic of stage 1 is learned several times faster.
     """
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -586,7 +653,11 @@ def make_model(config, tokenizer):
     )
     numbers = torch.arange(MAX_VALUE + 1.0)
     periods = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
-    waves = [wave(2 * math.pi * numbers / period) for period in periods for wave in (torch.cos, torch.sin)]
+    waves = [
+        wave(2 * math.pi * numbers / period)
+        for period in periods
+        for wave in (torch.cos, torch.sin)
+    ]
     ids = tokenizer.convert_tokens_to_ids([str(n) for n in range(MAX_VALUE + 1)])
     with torch.no_grad():
         model.get_input_embeddings().weight[ids, : len(waves)] = 0.3 * torch.stack(waves, dim=1)
@@ -602,12 +673,14 @@ def make_model(config, tokenizer):
 class BaseConfig:
     """Settings of make_base.py; the defaults make models/nano-base."""
 
-    out: str = "models/nano-base"  # where the model goes; OUT.work holds checkpoints until it is done
+    # where the model goes; OUT.work holds checkpoints until it is done
+    out: str = "models/nano-base"
     start_from: str | None = None  # a model in which stages 1 and 2 are done already: only the rest
-    exclude: str | None = None  # a file of Countdown problems (nums, target) that must not occur in the training data
+    # a file of Countdown problems (nums, target) that must not occur in the training data
+    exclude: str | None = None
     pretrain_steps: int = 5000  # steps of stage 1, of 32 sequences of 128 tokens
     attempt_steps: int = 4500  # steps of stage 2, of batch_size completions
-    practice_steps: int = 1200  # steps of stage 3, of batch_size completions and sequences of practice
+    practice_steps: int = 1200  # steps of stage 3, of batch_size completions and of practice
     aim_steps: int = 800  # steps of stage 4, of the same
     final_steps: int = 300  # steps of stage 5, of the same
     expression_steps: int = 500  # steps of stage 6, of the same
@@ -622,7 +695,8 @@ class BaseConfig:
     search_practice: int = 8  # the same for stage 7
     searches: int = 16  # searches to go on with per step of stage 7
     aim_pairs: float = 0.27  # share of pairs among the scratch work of stage 4
-    expressions: float = 0.4  # share of lines to be written as an expression among the scratch work of stage 6
+    # share of lines to be written as an expression among the scratch work of stage 6
+    expressions: float = 0.4
     search_expressions: float = 0.15  # the same for stage 7
     practice_tokens: int = 224  # tokens of each sequence
     search_tokens: int = 384  # the same for stage 7: a search through all attempts
@@ -635,8 +709,15 @@ class BaseConfig:
     seed: int = 0  # every random choice derives from it
     micro_batch_tokens: int = 4096  # tokens, padding included, per forward pass
     save_every: int = 200  # checkpoint every so many steps
-    # what the functions of plumbing/ ask for; without a type: no setting
-    keep_checkpoints, lora_rank, offload, gradient_checkpointing, device, plan = 1, 0, False, False, "auto", 0
+    # what the functions of the lesson and of plumbing/ ask for; without a type: no setting
+    keep_checkpoints = 1
+    lora_rank = 0
+    offload = False
+    gradient_checkpointing = False
+    device = "auto"
+    plan = 0
+    temperature = 1.0
+    kl_coef = 0.0
     max_grad_norm: float = 1.0  # gradients are scaled down to this norm
     weight_decay: float = 0.0  # AdamW's
     zero_stage: int = 2  # DeepSpeed ZeRO stage
@@ -644,69 +725,110 @@ class BaseConfig:
 
 
 def early_rows(config, tokenizer, problems, word_problems, step):
-    """One step's training rows of stages 1 and 2 as (prompt ids, response ids); seed and step alone decide them."""
+    """Training rows of one step of stages 1 and 2, (prompt ids, response ids); by seed and step."""
     rng = random.Random(derive_seed(config.seed, step, "rows"))
     if step <= config.pretrain_steps:
         texts = (tokenizer.encode(write_scratch_work(problems, rng, 220)) for _ in range(32))
         return [(ids[:1], ids[1:129]) for ids in texts]
     count = config.batch_size
-    return completions(count, tokenizer, problems, word_problems, rng, write_response, write_solution)
+    return completions(
+        count, tokenizer, problems, word_problems, rng, write_response, write_solution
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LateStage:
-    """What the training rows of one of the stages 3 to 7 are made of, and how it learns from them."""
+    """What the training rows of one of the stages 3 to 7 are made of, and how it learns."""
 
     name: str
     seed_label: str
     authors: dict  # of the completions
     completions: int  # per step
     practice: int  # sequences without a prompt per step
-    pairs: float  # share of pairs to be aimed in the practice
-    expressions: float  # share of lines to be written as an expression in the practice
+    pairs: float = 0.0  # share of pairs to be aimed in the practice
+    expressions: float = 0.0  # share of lines to be written as an expression in the practice
+    searches: int = 0  # searches to go on with, behind a prompt, per step
     steps: int
     learning_rate: float  # peak
     tokens: int  # of each sequence of practice
-    searches: int = 0  # searches to go on with, behind a prompt, per step
 
 
 def late_stages(config):
     return (
         LateStage(
-            "stage 3", "population", EARLY_AUTHORS, config.batch_size, config.practice, 0.0, 0.0,
-            config.practice_steps, config.practice_learning_rate, config.practice_tokens,
+            name="stage 3",
+            seed_label="population",
+            authors=EARLY_AUTHORS,
+            completions=config.batch_size,
+            practice=config.practice,
+            steps=config.practice_steps,
+            learning_rate=config.practice_learning_rate,
+            tokens=config.practice_tokens,
         ),
         LateStage(
-            "stage 4", "drill", EARLY_AUTHORS, config.aim_batch_size, config.aim_practice, config.aim_pairs, 0.0,
-            config.aim_steps, config.practice_learning_rate, config.practice_tokens,
+            name="stage 4",
+            seed_label="drill",
+            authors=EARLY_AUTHORS,
+            completions=config.aim_batch_size,
+            practice=config.aim_practice,
+            pairs=config.aim_pairs,
+            steps=config.aim_steps,
+            learning_rate=config.practice_learning_rate,
+            tokens=config.practice_tokens,
         ),
         LateStage(
-            "stage 5", "stage 5", AUTHORS, config.batch_size, config.final_practice, 0.0, 0.0,
-            config.final_steps, config.final_learning_rate, config.practice_tokens,
+            name="stage 5",
+            seed_label="stage 5",
+            authors=AUTHORS,
+            completions=config.batch_size,
+            practice=config.final_practice,
+            steps=config.final_steps,
+            learning_rate=config.final_learning_rate,
+            tokens=config.practice_tokens,
         ),
         LateStage(
-            "stage 6", "expressions", AUTHORS, config.batch_size, config.expression_practice, 0.0, config.expressions,
-            config.expression_steps, config.practice_learning_rate, config.practice_tokens,
+            name="stage 6",
+            seed_label="expressions",
+            authors=AUTHORS,
+            completions=config.batch_size,
+            practice=config.expression_practice,
+            expressions=config.expressions,
+            steps=config.expression_steps,
+            learning_rate=config.practice_learning_rate,
+            tokens=config.practice_tokens,
         ),
         LateStage(
-            "stage 7", "searches", AUTHORS, config.search_batch_size, config.search_practice, 0.0,
-            config.search_expressions, config.search_steps, config.practice_learning_rate, config.search_tokens,
-            config.searches,
+            name="stage 7",
+            seed_label="searches",
+            authors=AUTHORS,
+            completions=config.search_batch_size,
+            practice=config.search_practice,
+            expressions=config.search_expressions,
+            searches=config.searches,
+            steps=config.search_steps,
+            learning_rate=config.practice_learning_rate,
+            tokens=config.search_tokens,
         ),
-    )  # fmt: skip
+    )
 
 
 def late_rows(config, tokenizer, problems, word_problems, stage, step):
     """The same for a `LateStage`: completions of its population, and sequences of practice."""
     rng = random.Random(derive_seed(config.seed, step, stage.seed_label))
     write = functools.partial(write_population_response, authors=stage.authors)
-    rows = completions(stage.completions, tokenizer, problems, word_problems, rng, write, write_population_solution)
+    rows = completions(
+        stage.completions, tokenizer, problems, word_problems, rng, write, write_population_solution
+    )
     for _ in range(stage.practice):
-        ids = tokenizer.encode(write_practice(problems, rng, 3 * stage.tokens, stage.pairs, stage.expressions))
+        ids = tokenizer.encode(
+            write_practice(problems, rng, 3 * stage.tokens, stage.pairs, stage.expressions)
+        )
         rows.append((ids[:1], ids[1 : stage.tokens + 1]))
     for _ in range(stage.searches):
         prompt, response = write_search(problems, tokenizer, rng)
-        rows.append((tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id]))
+        rows.append(
+            (tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id])
+        )
     return rows
 
 
@@ -721,7 +843,9 @@ def completions(count, tokenizer, problems, word_problems, rng, write_attempts, 
             nums = rng.sample(problem["nums"], len(problem["nums"]))
             prompt = countdown.format_prompt({**problem, "nums": nums}, tokenizer)
             response = write_attempts(nums, problem["target"], rng)
-        rows.append((tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id]))
+        rows.append(
+            (tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id])
+        )
     return rows
 
 
@@ -729,23 +853,41 @@ def make_base(config):
     """Train the base model in one process, or go on with it, and save it."""
     init_distributed()
     tokenizer = make_tokenizer()
-    problems = countdown.generate_problems("train", config.problems, derive_seed(config.seed, "sft problems"))
-    word_problems = gsm8k.generate_problems("train", config.problems, derive_seed(config.seed, "sft word problems"))
+    problems = countdown.generate_problems(
+        "train", config.problems, derive_seed(config.seed, "sft problems")
+    )
+    word_problems = gsm8k.generate_problems(
+        "train", config.problems, derive_seed(config.seed, "sft word problems")
+    )
     if config.exclude:
-        excluded = {countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)}
+        excluded = {
+            countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)
+        }
         before = len(problems)
         problems = [p for p in problems if countdown.problem_key(p) not in excluded]
-        print(f"{before - len(problems)} of {before} problems left out because {config.exclude} has them")
+        print(
+            f"{before - len(problems)} of {before} problems left out because {config.exclude} "
+            "has them"
+        )
     work = f"{os.path.normpath(config.out)}.work"
     known = (config, tokenizer, problems, word_problems)
     run = functools.partial(run_steps, config, tokenizer, work)
     second = config.start_from or os.path.join(work, "after-stage-2")
     if not os.path.exists(second):
         model, rows = lambda: make_model(config, tokenizer), functools.partial(early_rows, *known)
-        run("stages 1 and 2", model, config.pretrain_steps + config.attempt_steps, config.learning_rate, rows, second)
+        run(
+            "stages 1 and 2",
+            model,
+            config.pretrain_steps + config.attempt_steps,
+            config.learning_rate,
+            rows,
+            second,
+        )
     before = second
     for stage in late_stages(config):
-        after = config.out if stage.name == "stage 7" else os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
+        after = os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
+        if stage.name == "stage 7":
+            after = config.out
         if after == config.out or not os.path.exists(after):
             model = functools.partial(load_model, before, config.dtype)
             rows = functools.partial(late_rows, *known, stage)
@@ -754,25 +896,31 @@ def make_base(config):
     shutil.rmtree(work)
 
 
+def as_episode(prompt_ids, response_ids):
+    """A training row as nano_sft.py has it: all tokens of the response have advantage 1."""
+    e = Episode({}, prompt_ids, Completion(response_ids, [], "stop"), "")
+    e.per_token["advantages"] = [1.0] * e.length
+    return e
+
+
 def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, out):
-    """AdamW with a cosine schedule over `steps` steps; `work` holds checkpoints, `out` gets the result."""
+    """AdamW with a cosine schedule; `work` holds checkpoints, `out` gets the result."""
     work = os.path.join(work, name.replace(" ", "-"))
     device = init_distributed()
     checkpoint, start = newest_checkpoint(work, config)
     model = load_policy(config, checkpoint, device) if checkpoint else new_model().to(device)
-    print(f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens")
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"{name}: {parameters:,} parameters, {len(tokenizer)} tokens")
     engine = make_engine(model, config)
     restore_optimizer(engine, checkpoint)
-    started, losses = time.time(), []
+    started = time.time()
+    losses = []
     for step in range(start + 1, steps + 1):
         # 100 steps of warm-up, then a cosine down to a fiftieth of the peak
-        lr = peak * min(1, step / 100) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
-        for group in engine.optimizer.param_groups:
-            group["lr"] = lr
-        rows = rows_of(step)
-        batches = split_by_tokens(rows, lambda row: len(row[0]) + len(row[1]), config.micro_batch_tokens)
-        tensors = [pad_prompts_and_outputs(*zip(*batch), tokenizer.pad_token_id) for batch in batches]
-        losses.append(train_step(engine, tensors)["loss"])
+        cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps))
+        lr = peak * min(1, step / 100) * cosine
+        episodes = [as_episode(prompt, response) for prompt, response in rows_of(step)]
+        losses.append(train_step(engine, episodes, config, lr)["loss"])
         if step % 20 == 0:
             left = (time.time() - started) / (step - start) * (steps - step) / 60
             loss = sum(losses[-20:]) / len(losses[-20:])
@@ -786,5 +934,7 @@ def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, ou
 if __name__ == "__main__":
     import tyro
 
-    settings = tyro.cli(BaseConfig, description="Make models/nano-base from scratch.", use_underscores=True)
-    run_script(make_base, settings, after_interrupt="The same command continues from the last checkpoint.")
+    description = "Make models/nano-base from scratch."
+    settings = tyro.cli(BaseConfig, description=description, use_underscores=True)
+    again = "The same command continues from the last checkpoint."
+    run_script(make_base, settings, after_interrupt=again)

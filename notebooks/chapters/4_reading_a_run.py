@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 4. Reading a run
 #
-# A run tells in its record whether it learns and, if not, why. First the record of a run that went well, then those of
-# three that did not, for you to diagnose. Nothing is trained here: the records are of real runs, kept beside this
-# notebook; the commands that made them are shown once you have found out what they are.
+# A run tells in its record whether it learns and, if not, why. First the record of a run that went
+# well, then those of three that did not, for you to diagnose. Nothing is trained here: the records
+# are of real runs, kept beside this notebook; the commands that made them are shown once you have
+# found out what they are.
 #
 # Each part asks for a **prediction**. Write it down before you run the cell below it.
 
@@ -11,7 +12,8 @@
 import os
 import sys
 
-REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"  # cloned where this notebook stands alone, as on Colab
+# Cloned where this notebook stands alone, as on Colab.
+REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"
 home = os.getcwd()
 while home != "/" and not os.path.exists(f"{home}/nano_r1.py"):
     home = os.path.dirname(home)
@@ -26,11 +28,11 @@ prepare()
 # %% [markdown]
 # ## A run that went well
 #
-# `metrics.jsonl` has one object a step; `docs/metrics.md` explains every name. Word problems, the embedded model, 24
-# steps of 16 questions with 8 completions each.
+# `metrics.jsonl` has one object a step; `docs/metrics.md` explains every name. Word problems, the
+# embedded model, 24 steps of 16 questions with 8 completions each.
 #
-# **Predict:** which of these rise, which fall: reward, entropy, length, the share of groups without signal, the norm of
-# the gradient?
+# **Predict:** which of these rise, which fall: reward, entropy, length, the share of groups without
+# signal, the norm of the gradient?
 
 # %%
 import hashlib
@@ -42,7 +44,13 @@ import pandas as pd
 from plumbing.record import quoted
 
 RECORDS = f"{home}/notebooks/chapters/records"
-SHOWN = ["reward", "reward/answer", "reward/format", "completions/mean_length", "completions/clipped_ratio"]
+SHOWN = [
+    "reward",
+    "reward/answer",
+    "reward/format",
+    "completions/mean_length",
+    "completions/clipped_ratio",
+]
 SHOWN += ["frac_reward_zero_std", "entropy", "grad_norm", "kl"]
 
 
@@ -52,33 +60,39 @@ def metrics(run):
 
 
 def show(run):
-    metrics(run)[SHOWN].plot(subplots=True, layout=(3, 3), figsize=(12, 6), title=f"run {run}", sharex=True)
+    metrics(run)[SHOWN].plot(
+        subplots=True, layout=(3, 3), figsize=(12, 6), title=f"run {run}", sharex=True
+    )
     plt.show()
 
 
 show("good")
-metrics("good")[["eval/pass@1", "eval/pass@1_low", "eval/pass@1_high", "eval/format"]].dropna().round(3)
+metrics("good")[
+    ["eval/pass@1", "eval/pass@1_low", "eval/pass@1_high", "eval/format"]
+].dropna().round(3)
 
 # %% [markdown]
 # - **reward** rises; format first, since it is quickly learned, then the right answers.
 # - **entropy** falls: the policy settles. To 0 it must not fall: nothing new would be tried.
-# - **groups without signal** become more: solved questions teach nothing. Near 1 at the *start* it means that the task
-#   is too hard, or that the prompt does not fit.
+# - **groups without signal** become more: solved questions teach nothing. Near 1 at the *start* it
+#   means that the task is too hard, or that the prompt does not fit.
 # - **length** follows what pays; here it hardly changes. **Cut off** stays near 0.
-# - **kl** grows slowly, the **gradient** stays of one order of magnitude. The loss is not shown: its value says nothing
-#   (chapter 2).
+# - **kl** grows slowly, the **gradient** stays of one order of magnitude. The loss is not shown:
+#   its value says nothing (chapter 2).
 #
 # **Predict:** of 16 groups in the last step, how many could still teach something?
 
 # %%
 last = metrics("good").iloc[-1]
-print(f"{last['frac_reward_zero_std']:.0%} of the groups have no signal; reward/answer is {last['reward/answer']:.2f}")
+print(f"{last['frac_reward_zero_std']:.0%} of the groups have no signal")
+print(f"reward/answer is {last['reward/answer']:.2f}")
 
 # %% [markdown]
 # ## Three patients
 #
-# The same model, the same program. Look at the curves, then at a few completions of the first and of the last step,
-# with what they were paid: most failures are read in the completions, not in the curves.
+# The same model, the same program. Look at the curves, then at a few completions of the first and
+# of the last step, with what they were paid: most failures are read in the completions, not in the
+# curves.
 
 # %%
 show("a")
@@ -92,10 +106,12 @@ def completions(run, count=2):
     with open(f"{RECORDS}/{run}/episodes.jsonl") as file:
         rows = [json.loads(line) for line in file]
     for step in sorted({row["step"] for row in rows}):
-        print(f"\n==== run {run}, step {step}: {[row for row in rows if row['step'] == step][0]['problem']}")
-        for row in [row for row in rows if row["step"] == step][:count]:
-            paid = f"reward {row['reward']}, right {row['answer_reward']}, ended by {row['finish_reason']}"
-            print(f"{paid}, {row['length']} tokens\n{quoted(row['completion'].strip())}")
+        group = [row for row in rows if row["step"] == step]
+        print(f"\n==== run {run}, step {step}: {group[0]['problem']}")
+        for row in group[:count]:
+            paid = f"reward {row['reward']}, right {row['answer_reward']}"
+            print(f"{paid}, ended by {row['finish_reason']}, {row['length']} tokens")
+            print(quoted(row["completion"].strip()))
 
 
 completions("a")
@@ -109,8 +125,8 @@ completions("c")
 # %% [markdown]
 # ## Exercise
 #
-# Your diagnosis for each run: the number of the sentence that fits best. For each, say to yourself which curve or which
-# completion proves it, and what you would change.
+# Your diagnosis for each run: the number of the sentence that fits best. For each, say to yourself
+# which curve or which completion proves it, and what you would change.
 #
 # 1. The learning rate is too high: the policy dissolves.
 # 2. The learning rate is too low: hardly anything changes.
@@ -129,11 +145,13 @@ if None in diagnosis.values():
 else:
     for run, number in diagnosis.items():
         said = hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8]
-        assert said == KEY[run], f"Run {run}: another sentence fits better. Look at the completions again."
+        assert said == KEY[run], (
+            f"Run {run}: another sentence fits better. Look at the completions again."
+        )
     print("Right. The commands:\n")
     with open(f"{RECORDS}/commands.txt") as file:
         print(file.read())
 
 # %% [markdown]
-# What to do about each of them is in `docs/metrics.md`. A run of your own has all of this in its directory, and
-# `report.html` shows every completion of it.
+# What to do about each of them is in `docs/metrics.md`. A run of your own has all of this in its
+# directory, and `report.html` shows every completion of it.

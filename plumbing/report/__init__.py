@@ -21,16 +21,17 @@ from plumbing.report.read import read_run
 from plumbing.settings import UserError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPTS = "page/dom.js vendor/uPlot.iife.min.js page/data.js page/lab.js page/curves.js page/run.js page/step.js"
-SCRIPTS += " page/tokens.js page/group.js page/problems.js page/main.js"
+SCRIPTS = "page/dom.js vendor/uPlot.iife.min.js page/data.js page/lab.js page/curves.js page/run.js"
+SCRIPTS += " page/step.js page/tokens.js page/group.js page/problems.js page/main.js"
 STYLES = "vendor/uPlot.min.css page/page.css"
 MEGABYTES = 10  # a file of more steps than fit has some of them, evenly chosen
 
 
 def write(run_dirs, output=None, steps=None, megabytes=MEGABYTES):
-    """Write the report of one run, or of two side by side. Returns its path, by default in the first run's directory.
+    """Write the report of one run, or of two side by side. Returns its path.
 
     Args:
+        output: by default report.html in the first run's directory.
         steps: whose completions are in it, as a list; None: all, or as many as fit, evenly chosen.
     Raises:
         UserError: no such run, none of these steps, no room to write.
@@ -44,7 +45,7 @@ def write(run_dirs, output=None, steps=None, megabytes=MEGABYTES):
 
 
 def show(run_dirs, steps=None, height=760, megabytes=2):
-    """The same report inside a notebook, of a directory or two; by default with a few steps only, as they fit."""
+    """The same inside a notebook, of a directory or two; by default of a few steps, as they fit."""
     run_dirs = [run_dirs] if isinstance(run_dirs, str | os.PathLike) else list(run_dirs)
     text = html.escape(page(run_dirs, steps, megabytes))
     style = f"width: 100%; height: {height}px; border: 0"
@@ -68,7 +69,7 @@ def page(run_dirs, steps=None, megabytes=MEGABYTES):
         raise UserError(f"A report is of one run or of two side by side, not of {len(run_dirs)}.")
     runs = [read_run(str(path)) for path in run_dirs]
     head, blobs = pack(runs, steps, megabytes * 1e6)
-    # Only these scripts may run, and nothing may be fetched, whatever a model has written into its completions.
+    # Only these scripts may run, and nothing may be fetched, whatever a model has written.
     script, style = ("\n".join(read(name) for name in names.split()) for names in (SCRIPTS, STYLES))
     policy = (
         f"default-src 'none'; script-src {sha256(script)}; style-src 'unsafe-inline'; img-src data:"

@@ -32,7 +32,7 @@ SHOWN = (
 def pack(runs, steps, max_bytes):
     """(the block `head`, {"run0-step12": block}), base64 texts.
 
-    Together about `max_bytes` at most, if no `steps` are named. UserError if none of those is there.
+    About `max_bytes` at most, if no `steps` are named. UserError if none of those is there.
     """
     blocks, described = {}, []
     for number, run in enumerate(runs):
@@ -165,7 +165,7 @@ def problem_text(problem):
 
 
 def wrong_sums(text):
-    """[[start, end]] of the written-out sums that are wrong, counted in UTF-16 units, as a browser does."""
+    """[[start, end]] of the written sums that are wrong, in UTF-16 units, as a browser counts."""
     units = lambda end: len(text[:end].encode("utf-16-le", "surrogatepass")) // 2
     return [[units(s.start), units(s.end)] for s in written_sums(text) if not s.correct]
 
@@ -207,7 +207,10 @@ def step_of(run, step, rows, vocabulary):
 
 
 def fixed(values):
-    """Numbers as (unit, int16): 0.001 where that holds the largest and shows three digits of a typical large one."""
+    """Numbers as (unit, int16).
+
+    The unit is 0.001 where that holds the largest and shows three digits of a typical large one.
+    """
     values = values.astype(np.float64)
     known = np.abs(values[np.isfinite(values)])
     unit = 1e-3

@@ -16,9 +16,8 @@ from plumbing.settings import ROOT, UserError
 from plumbing.token_record import load_tokens
 
 DEFAULT_TOKENS = {"tokens": [], "special": []}
-COLUMNS = set(
-    "problem completion reward format_reward answer_reward why advantage length finish_reason".split()
-)
+COLUMNS = {"problem", "completion", "reward", "format_reward", "answer_reward", "why", "advantage"}
+COLUMNS |= {"length", "finish_reason"}
 
 
 class Run:
@@ -73,7 +72,7 @@ class Run:
         return None
 
     def held_out(self):
-        """[{"problem", "rows": [{"step", ...}]}] of the problems whose completions every evaluation kept."""
+        """[{"problem", "rows": [{"step", ...}]}] of the problems that every evaluation kept."""
         problems = {}
         for step in self.numbered("held_out"):
             for row in self.read_rows(f"held_out/step_{step:06d}.jsonl", COLUMNS):
@@ -94,9 +93,10 @@ class Run:
         return list(found.items())
 
     def base_evaluations(self):
-        """Evaluations of the untrained model that lie beside the run: [(temperature, metrics)], 0 for greedy.
+        """Evaluations of the untrained model beside the run: [(temperature, metrics)], 0: greedy.
 
-        Made by `nano_r1.py --eval_only --temperature T` with the run's model, task, prompt and evaluation problems.
+        Made by `nano_r1.py --eval_only --temperature T` with the run's model, task, prompt and
+        evaluation problems.
         """
         found, beside = {}, os.path.dirname(os.path.abspath(self.path))
         same = "model task prompt data eval_data eval_problems max_tokens seed".split()
@@ -123,7 +123,7 @@ def read_run(path):
     run = Run(path)
     if not run.records and not run.steps:
         raise UserError(
-            f"{path} has neither metrics.jsonl nor episodes of steps: it is not the directory of a run."
+            f"{path} has neither metrics nor episodes: it is not the directory of a run."
         )
     return run
 

@@ -1,7 +1,7 @@
-"""Runs every notebook as a reader would, in the environment of tests/colab/run: python tests/colab/execute.py
+"""Runs every notebook as a reader would: python tests/colab/execute.py, called by tests/colab/run
 
-From the repository's root and from notebooks/: the Colab notebook twice in one kernel, a few steps instead of its
-minutes; each chapter in a kernel of its own.
+From the repository's root and from notebooks/: the Colab notebook twice in one kernel, a few steps
+instead of its minutes; each chapter in a kernel of its own.
 """
 
 import sys
@@ -17,18 +17,26 @@ SHORT = "steps, short_steps, questions, eval_problems = 3, 1, 4, 16"
 
 
 def execute(path, directory, times=1):
-    """Print how long it took; raises what a cell raises, and where a library writes on standard error."""
+    """Print the time and what libraries wrote on standard error; raises what a cell raises."""
     book, start = jupytext.read(path), time.monotonic()
     for cell in book.cells:
         if "parameters" in cell.metadata.get("tags", []):
             cell.source = SHORT
-    book.cells = [new_code_cell(cell.source) for _ in range(times) for cell in book.cells if cell.cell_type == "code"]
-    NotebookClient(book, timeout=1200, kernel_name="python3", resources={"metadata": {"path": directory}}).execute()
+    book.cells = [
+        new_code_cell(cell.source)
+        for _ in range(times)
+        for cell in book.cells
+        if cell.cell_type == "code"
+    ]
+    NotebookClient(
+        book, timeout=1200, kernel_name="python3", resources={"metadata": {"path": directory}}
+    ).execute()
     outputs = [output for cell in book.cells for output in cell.outputs]
     noise = "".join(output.text for output in outputs if output.get("name") == "stderr")
     seconds = time.monotonic() - start
     print(
-        f"{path.name} from {directory}, {times} time(s): {seconds:.0f} s{'; on standard error: ' * bool(noise)}{noise}"
+        f"{path.name} from {directory}, {times} time(s): {seconds:.0f} s"
+        f"{'; on standard error: ' * bool(noise)}{noise}"
     )
     print(book.cells[0].outputs[-1].text.strip(), flush=True)
 

@@ -1,4 +1,4 @@
-"""Countdown with a bonus of 1 for every line of working, meant to make the model show its work: chapter 4's run a."""
+"""Countdown with a bonus of 1 for every line of working, to make the model show it (chapter 4)."""
 
 import countdown_rewards as countdown
 from countdown_rewards import PROMPTS, format_prompt, lenient, load_problems, subgroups  # noqa: F401 (a task's parts)
@@ -7,4 +7,6 @@ from countdown_rewards import PROMPTS, format_prompt, lenient, load_problems, su
 def reward(completion, problem, style="short"):
     """Countdown's reward, and the bonus."""
     paid = countdown.reward(completion, problem, style)
-    return paid._replace(total=paid.total + 1.0 * sum("=" in line for line in completion.splitlines()))
+    return paid._replace(
+        total=paid.total + 1.0 * sum("=" in line for line in completion.splitlines())
+    )
