@@ -1,5 +1,6 @@
 """The sampling loop: what it returns is what the policy says; and what VinePPO makes of it."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import mismatch, sample
@@ -100,6 +101,8 @@ def test_of_any_model_the_tokens_are_those_of_a_plain_loop(family, make, prompts
         uniforms = draw_uniforms([derive_seed(1, place)], 30, 8)
         for c, numbers in zip(group, uniforms.T):
             assert c.token_ids == plain(model, starts[place], numbers, sampler.stop_ids)
+            stopped = c.token_ids[-1] in sampler.stop_ids
+            assert c.finish_reason == ("stop" if stopped else "length")
 
 
 def test_greedy_is_what_generate_gives(sampler, policy, prompts):
@@ -134,16 +137,6 @@ def test_a_seed_fixes_n_completions_of_each_prompt_whatever_its_neighbours(sampl
     sampler.MAX_ROWS = 8  # two prompts at once
     for group, other in zip(groups, sample(sampler, prompts, 4)):
         assert [c.token_ids for c in group] == [c.token_ids for c in other]
-
-
-def test_a_finished_completion_ends_with_its_stop_token(sampler, prompts, task):
-    completions = sum(sample(sampler, prompts, 16), [])
-    assert {c.finish_reason for c in completions} == {"stop", "length"}
-    for c in completions:
-        assert task.tokenizer.eos_token_id not in c.token_ids[:-1]
-        assert len(c.token_ids) == len(c.logprobs)
-        stopped = c.token_ids[-1] == task.tokenizer.eos_token_id
-        assert stopped == (c.finish_reason == "stop") and (stopped or len(c.token_ids) == 40)
 
 
 def test_each_prompt_may_have_its_own_limit_of_tokens(sampler, prompts):
@@ -198,66 +191,23 @@ def test_stop_tokens_are_the_tokenizer_s_and_the_generation_config_s(policy, tas
     assert stop_token_ids(policy, task.tokenizer) == expected
 
 
-def test_two_processes_sample_together_what_one_samples_alone(sampler, task, monkeypatch):
-    def texts():
-        problems = countdown.generate_problems("test", 5, 0)
-        episodes = r1.sample_and_reward(sampler, problems, task, r1.Config(max_tokens=40), "", 2, 1)
-        return [(e.problem["nums"], e.text, e.reward) for e in episodes]
-
-    alone = texts()
-    shares = []
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
-    for rank in (0, 1):
-        monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
-        shares.append(texts())
-    assert [len(share) for share in shares] == [6, 4]
-    assert sorted(sum(shares, [])) == sorted(alone)
-
-
-# VinePPO
-
-
-@pytest.fixture
-def vine(sampler, task):
-    """Episodes of three groups with their segments' advantages, and the settings."""
+def test_vineppo_s_advantages_are_the_differences_of_values(sampler, task):
+    """Continuations of the very tokens before a cut, within what is left of the limit."""
     sizes = {"prompts_per_step": 3, "group_size": 4, "max_tokens": 60}
     config = variants.Config(**sizes, credit="vineppo", vine_segments=3, vine_samples=2)
     problems = countdown.generate_problems("test", 3, 0)
     episodes = variants.rollout(sampler, problems, task, config, 1)
-    return episodes, config
-
-
-def others(episodes, place):
-    """The mean reward of the rest of an episode's group."""
-    group = range(place // 4 * 4, place // 4 * 4 + 4)
-    return sum(episodes[i].reward.total for i in group if i != place) / 3
-
-
-def test_the_segments_of_a_completion_sum_to_its_reward_minus_the_first_value(vine):
-    episodes, _ = vine
     for place, e in enumerate(episodes):
-        values = e.per_token["vine_advantages"]
-        assert len(values) == e.length
-        cuts = [0, e.length // 3, e.length * 2 // 3, e.length]
-        total = 0.0
-        for segment in (values[a:b] for a, b in zip(cuts, cuts[1:]) if b > a):
-            assert len(set(segment)) == 1
-            total += segment[0]
-        assert total == pytest.approx(e.reward.total - others(episodes, place))
-
-
-def test_the_value_of_a_cut_is_the_mean_reward_of_continuations(vine, sampler, task):
-    """Of its very tokens, sampled again here with the same seeds, within what is left of them."""
-    episodes, config = vine
-    e = episodes[5]
-    values = [others(episodes, 5)]
-    cuts = [e.length // 3, e.length * 2 // 3]
-    for cut in cuts:
-        prefix = e.completion.token_ids[:cut]
-        seed = derive_seed(config.seed, 1, "vine", 1, 1, cut)
-        (group,) = sampler.generate([e.prompt_ids + prefix], 2, 1.0, 60 - cut, [seed])
-        texts = [task.text(prefix + c.token_ids) for c in group]
-        values.append(sum(countdown.reward(text, e.problem).total for text in texts) / 2)
-    expected = [b - a for a, b in zip(values, [*values[1:], e.reward.total])]
-    assert [e.per_token["vine_advantages"][cut] for cut in (0, *cuts)] == pytest.approx(expected)
-    assert e.measured["vine_tokens"] > 0
+        group, member = divmod(place, 4)
+        others = [o.reward.total for o in episodes[4 * group : 4 * group + 4] if o is not e]
+        values = [sum(others) / 3]
+        cuts = [e.length // 3, e.length * 2 // 3]
+        for cut in cuts:
+            prefix = e.completion.token_ids[:cut]
+            seed = derive_seed(config.seed, 1, "vine", group, member, cut)
+            (found,) = sampler.generate([e.prompt_ids + prefix], 2, 1.0, 60 - cut, [seed])
+            texts = [task.text(prefix + c.token_ids) for c in found]
+            values.append(sum(countdown.reward(text, e.problem).total for text in texts) / 2)
+        segments = np.repeat(np.diff([*values, e.reward.total]), np.diff([0, *cuts, e.length]))
+        assert e.per_token["vine_advantages"] == pytest.approx(segments.tolist())
+        assert e.measured["vine_tokens"] > 0

@@ -137,12 +137,6 @@ def test_each_pass_over_the_rows_meets_every_row_once():
         assert sorted(sum(drawn, [])) == [*range(8)]
 
 
-def test_only_the_response_and_its_end_token_are_learned(tokenizer):
-    example = nano_sft.make_example("1+2=", "3", tokenizer)
-    assert tokenizer.decode(example.prompt_ids) == "1+2="
-    assert tokenizer.decode(example.completion.token_ids) == "3" + tokenizer.eos_token
-
-
 @pytest.fixture
 def load(tmp_path, monkeypatch, tokenizer):
     """Rows -> what is learned from them by a model that holds 50 tokens."""

@@ -362,9 +362,3 @@ def test_the_proof_of_the_sync_moves_the_weights_and_puts_them_back(stage, synce
     sampler.sync_weights = lambda policy: None
     with pytest.raises(UserError, match="--check_sync"):
         checked(sampler, engine, *rest)
-
-
-def test_a_run_with_check_sync_passes_it_at_every_step(tmp_path):
-    settings = {"steps": 2, "zero_stage": 3, "save_every": 0, "learning_rate": 1e-2}
-    path, _ = train(tmp_path, "c", check_sync=True, **settings)
-    assert len(records(path)) == 3
