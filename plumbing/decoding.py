@@ -45,3 +45,15 @@ def decode(model, token, position, mask, cache):
         hidden = hidden + attention.o_proj(out.reshape(rows, -1))
         hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
     return model.get_output_embeddings()(inner.norm(hidden))
+
+
+def forward(model, token, position, mask, cache):
+    """The same by transformers, for any model."""
+    out = model(
+        input_ids=token,
+        attention_mask=mask,
+        position_ids=position,
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return out.logits[:, -1]

@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from plumbing.decoding import can_decode, decode
+from plumbing.decoding import can_decode, decode, forward
 from plumbing.models import gathered, vocabulary_size
 
 
@@ -43,6 +43,7 @@ class TransformersSampler:
 
     def __init__(self, model, task, stop_ids, sample_token, config):
         self.model = copy.deepcopy(model) if config.zero_stage == 3 else model
+        self.next_logits = decode if can_decode(model) else forward
         self.tokenizer = task.tokenizer
         self.stop_ids = stop_ids
         self.stop_texts = task.stop_texts
@@ -75,7 +76,7 @@ class TransformersSampler:
         starts = range(0, len(limits), per_batch)
         bar = tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True)
         groups = []
-        with in_eval_mode(self.model), enough_threads(self.model):
+        with ready_to_sample(self.model):
             for start in bar:
                 part = slice(start, start + per_batch)
                 prompts = prompt_token_ids[part]
@@ -83,8 +84,7 @@ class TransformersSampler:
         return groups
 
     def _generate_batch(self, prompts, n, temperature, limits, seeds):
-        cache = new_cache(self.model)
-        logits, mask, position = self._prefill(prompts, cache)  # (P, V), (P, W), (P, 1)
+        logits, mask, position, cache = self._prefill(prompts)  # (P, V), (P, W), (P, 1)
         # From here on a row is a completion: n rows share the keys and values of one prompt.
         cache.batch_repeat_interleave(n)
         limits = torch.tensor(limits, device=logits.device)
@@ -117,7 +117,7 @@ class TransformersSampler:
                 rows, live, limits, mask, position, token = kept
             position = position + 1
             mask = torch.nn.functional.pad(mask, (0, 1), value=True)
-            logits = self._next_logits(token, position, mask, cache)  # (R, V)
+            logits = self.next_logits(self.model, token, position, mask, cache)  # (R, V)
 
         completions = []
         columns = zip(tokens.T.tolist(), logprobs.T.tolist(), lengths.tolist(), stopped.tolist())
@@ -126,7 +126,7 @@ class TransformersSampler:
             completions.append(Completion(ids[:length], scores[:length], reason))
         return [completions[i : i + n] for i in range(0, len(completions), n)]
 
-    def _prefill(self, prompts, cache):
+    def _prefill(self, prompts):
         """One forward pass over the prompts, padded on the left so that all end in one column."""
         width = max(map(len, prompts))
         padding = [width - len(p) for p in prompts]
@@ -136,6 +136,10 @@ class TransformersSampler:
         for row, k in zip(mask, padding):
             row[:k] = False
         positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self.model.config)
+        for i, layer in enumerate(cache.layers):
+            if type(layer) is DynamicLayer:  # no sliding window
+                cache.layers[i] = PreallocatedKVLayer()
         out = self.model(
             input_ids=input_ids,
             attention_mask=mask,
@@ -144,7 +148,7 @@ class TransformersSampler:
             use_cache=True,
             logits_to_keep=1,
         )
-        return out.logits[:, -1], mask, positions[:, -1:]
+        return out.logits[:, -1], mask, positions[:, -1:], cache
 
     def _draw(self, logits, temperature, uniform):
         known = logits[:, : self.vocabulary]  # without what only pads the embedding to a round size
@@ -173,18 +177,6 @@ class TransformersSampler:
         end = self.tokenizer.decode(ids[-max(map(len, self.stop_texts)) :])
         return any(stop in end for stop in self.stop_texts)
 
-    def _next_logits(self, token, position, mask, cache):
-        if can_decode(self.model):
-            return decode(self.model, token, position, mask, cache)
-        out = self.model(
-            input_ids=token,
-            attention_mask=mask,
-            position_ids=position,
-            past_key_values=cache,
-            use_cache=True,
-        )
-        return out.logits[:, -1]
-
 
 def draw_uniforms(seeds, max_tokens, n):
     """Numbers from [0, 1), (max_tokens, P * n): n columns from each prompt's seed.
@@ -199,38 +191,22 @@ def draw_uniforms(seeds, max_tokens, n):
 
 
 @contextlib.contextmanager
-def in_eval_mode(model):
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
-@contextlib.contextmanager
-def enough_threads(model, small=20_000_000):
-    """One thread for a CPU's model of at most `small` parameters.
+def ready_to_sample(model, small=20_000_000):
+    """In eval mode, and with one thread if it has at most `small` parameters on a CPU.
 
     Its decoding step is a thousand operations of some microseconds: threads that meet at the end
     of each take longer than one alone.
     """
-    before = torch.get_num_threads()
-    on_cpu = model.device.type == "cpu"
-    if on_cpu and sum(p.numel() for p in model.parameters()) <= small:
+    training = model.training
+    threads = torch.get_num_threads()
+    model.eval()
+    if model.device.type == "cpu" and sum(p.numel() for p in model.parameters()) <= small:
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-
-
-def new_cache(model):
-    cache = DynamicCache(config=model.config)
-    for i, layer in enumerate(cache.layers):
-        if type(layer) is DynamicLayer:  # no sliding window
-            cache.layers[i] = PreallocatedKVLayer()
-    return cache
+        model.train(training)
+        torch.set_num_threads(threads)
 
 
 class PreallocatedKVLayer(DynamicLayer):
@@ -247,20 +223,17 @@ class PreallocatedKVLayer(DynamicLayer):
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if self.space is None or self.space[0].shape[-2] < end:
-            self._grow(key_states, value_states, start, end + self.ROOM)
+            grown = []
+            for new, old in ((key_states, self.keys), (value_states, self.values)):
+                grown.append(new.new_empty(*new.shape[:2], end + self.ROOM, new.shape[-1]))
+                if start:
+                    grown[-1][:, :, :start] = old
+            self.space = grown
         self.space[0][:, :, start:end] = key_states
         self.space[1][:, :, start:end] = value_states
         self.keys = self.space[0][:, :, :end]
         self.values = self.space[1][:, :, :end]
         return self.keys, self.values
-
-    def _grow(self, key_states, value_states, used, size):
-        grown = []
-        for new, old in ((key_states, self.keys), (value_states, self.values)):
-            grown.append(new.new_empty(*new.shape[:2], size, new.shape[-1]))
-            if used:
-                grown[-1][:, :, :used] = old
-        self.space = grown
 
     def batch_select_indices(self, indices):
         """Keep these rows, in place: only those are copied that change their place."""

@@ -21,6 +21,7 @@ import nano_r1 as r1
 import variants
 from plumbing.evaluation import combine
 from plumbing.models import gathered
+from plumbing.processes import derive_seed
 from plumbing.sampler import Completion
 from plumbing.tasks import Reward
 
@@ -235,3 +236,21 @@ def formula(c, completions, count):
         loss = (loss + c.kl_coef * kl - c.entropy_coef * o.entropy).sum()
         total = total + loss / divisors.get(c.loss_agg_mode, tokens)
     return total
+
+
+def sample(sampler, prompts, n, max_tokens=40, seed=1, temperature=1.0):
+    """n completions of each prompt, each prompt with a seed of its own."""
+    seeds = [derive_seed(seed, place) for place in range(len(prompts))]
+    return sampler.generate(prompts, n, temperature, [max_tokens] * len(prompts), seeds)
+
+
+def mismatch(model, prompts, groups, temperature=1.0):
+    """Largest difference between the sampler's and the trainer's log-prob of a token."""
+    episodes = []
+    for prompt, group in zip(prompts, groups):
+        for c in group:
+            episodes.append(episode(prompt, c.token_ids, sampler_log_probs=c.logprobs))
+    batch = r1.collate(episodes, "cpu")
+    with torch.no_grad():
+        log_probs, _ = r1.get_response_log_probs(model, batch, temperature)
+    return (log_probs - batch["sampler_log_probs"]).abs().max().item()

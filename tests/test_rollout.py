@@ -12,7 +12,7 @@ import variants
 from plumbing.decoding import can_decode
 from plumbing.models import load_model, load_tokenizer, stop_token_ids, vocabulary_size
 from plumbing.processes import derive_seed, init_distributed
-from plumbing.sampler import TransformersSampler, draw_uniforms, enough_threads
+from plumbing.sampler import TransformersSampler, draw_uniforms, ready_to_sample
 from plumbing.tasks import load_task
 
 
@@ -176,10 +176,10 @@ def test_a_small_model_is_sampled_in_one_thread(policy):
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with pytest.raises(KeyError), enough_threads(policy):
+        with pytest.raises(KeyError), ready_to_sample(policy):
             assert torch.get_num_threads() == 1
             raise KeyError
-        with enough_threads(policy, small=1000):
+        with ready_to_sample(policy, small=1000):
             assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
