@@ -65,7 +65,7 @@ WRONG = {
     "eval_only": ["False", 1, None],
     "seed": ["0", 0.0],
     "dtype": ["float16", 32],
-    "zero_stage": [0, 4, "2", None],
+    "zero_stage": [4, "2", None],
     "task": [20, None],
     "data": [3],
     "name": ["../x", "a/b", "", "..", 3],
@@ -93,7 +93,11 @@ def test_the_command_line_says_the_same(name):
 
 @pytest.mark.parametrize(
     "settings, name",
-    [({"dtype": "bfloat16", "zero_stage": 1}, "zero_stage"), ({"group_size": 1}, "group_size")],
+    [
+        ({"dtype": "bfloat16", "zero_stage": 1}, "zero_stage"),
+        ({"offload": True, "zero_stage": 0}, "offload"),
+        ({"group_size": 1}, "group_size"),
+    ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, name):
     with pytest.raises(UserError, match=f"--{name}"):
@@ -187,3 +191,8 @@ def test_resume_with_an_unreadable_config_is_refused(content, tmp_path):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError):
         parse("--resume", tmp_path)
+
+
+def test_a_flag_of_a_relative_names_the_script_that_has_it():
+    with pytest.raises(UserError, match="variants.py"):
+        parse("--loss_type", "gspo")

@@ -557,7 +557,7 @@ DEEP = b'{"nums": ' + b"[" * 100_000 + b"]" * 100_000 + b', "target": 1}\n'
         ),
         ("rows.csv", b"nums,target\n", "has no rows"),
         ("rows.json", b"[]", "has no rows"),
-        ("rows.jsonl.gz", gzip.compress(b""), "has no rows"),
+        ("rows.jsonl.gz", gzip.compress(b"", mtime=0), "has no rows"),
         ("rows.jsonl.gz", b"no gzip", "could not be read"),
         ("rows.jsonl", b"[1, 2]\n", "could not be read"),
         ("rows.jsonl", b'{"nums": [1], "target": 1}\n\n{"nums": [1\n', "line 3"),
