@@ -124,8 +124,21 @@ def cut(path):
     os.truncate(path, os.path.getsize(path) // 2)
 
 
-HARMS = [(cut, "optimizer_000.safetensors"), (os.remove, "optimizer_000.safetensors")]
-HARMS += [(cut, "policy/model.safetensors"), (os.remove, "policy/model.safetensors")]
+def flip(path):
+    """One bit, in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+HARMS = [
+    (cut, "optimizer_000.safetensors"),
+    (flip, "optimizer_000.safetensors"),
+    (os.remove, "policy/model.safetensors"),
+    (flip, "policy/config.json"),
+    (os.remove, "policy/tokenizer.json"),
+    (os.remove, "checksums.json"),
+]
 
 
 @pytest.mark.parametrize("harm, file", HARMS)
