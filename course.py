@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from nano_r1 import score_tokens
 from plumbing.tasks import encode_prompt
 from variants import advantages as normalized_advantages
 from variants import clip_loss, mean_of_means, reinforce_loss, score_with_entropy_gradient
@@ -47,7 +46,8 @@ def compute_entropy(logits):
 
 def get_response_log_probs(model, input_ids, labels, return_token_entropy=False):
     """dict of `log_probs` (B, T) and, if asked for, `token_entropy` (B, T), at every position."""
-    log_probs, entropy = score_tokens(model(input_ids).logits, labels, temperature=1.0)
+    logits = model(input_ids).logits
+    log_probs, entropy = score_with_entropy_gradient(logits, labels, temperature=1.0)
     if not return_token_entropy:
         return {"log_probs": log_probs}
     return {"log_probs": log_probs, "token_entropy": entropy}

@@ -95,7 +95,8 @@ class Objective:
 
     advantage_eps: PositiveFloat = 1e-4  # added to the standard deviation of a group's rewards
     cliprange: PositiveFloat = 0.2  # eps of the clip
-    # beta, weight of the KL penalty that holds the policy near the reference; 0 saves that model
+    # beta, weight of the KL penalty that holds the policy near the reference; 0 saves that model,
+    # its forward pass, and the update of completions whose advantage is 0
     kl_coef: NonNegativeFloat = 0.001
 
 
@@ -165,7 +166,7 @@ from plumbing.timing import timed
 def group_advantages(rewards, config):
     """Step 4: how much better is each completion than its group? (m, n) -> (m, n).
 
-    GRPO, arXiv:2402.03300, section 4.1.2.
+    GRPO, arXiv:2402.03300, section 4.1.2. With several processes: of this one's groups.
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     std = rewards.std(dim=1, keepdim=True)  # (m, 1), with n - 1
@@ -181,18 +182,24 @@ def score_tokens(logits, labels, temperature):
     logits = logits.float() / temperature  # float32, and the distribution that was sampled from
     # log pi(y) = log softmax(logits / T)_y
     log_probs = torch.log_softmax(logits, dim=-1).gather(-1, labels[..., None]).squeeze(-1)
-    with torch.no_grad():  # the entropy is only logged
-        # H = -sum_v p_v log p_v = log Z - sum_v p_v logit_v
-        log_z = torch.logsumexp(logits, dim=-1)
-        entropy = log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
+    entropy = torch.zeros_like(log_probs)
+    if torch.is_grad_enabled():  # in the update, where it is logged
+        with torch.no_grad():
+            # H = -sum_v p_v log p_v = log Z - sum_v p_v logit_v
+            log_z = torch.logsumexp(logits, dim=-1)
+            entropy = log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
     return log_probs, entropy
 
 
 def get_response_log_probs(model, batch, temperature, score=score_tokens):
     """Log-probs and entropies of a batch's response tokens, 0 elsewhere: (B, T), (B, T).
 
-    That is `score(model(input_ids).logits, labels, temperature)`. The logits of all positions,
-    (B, T, V), would be by far the largest tensor of the step, so they are made piece by piece.
+    `score_in_chunks` gives the numbers of these two lines at the response tokens:
+
+        logits = model(input_ids).logits
+        return score(logits, labels, temperature)
+
+    without all logits, (B, T, V), in memory: they would be by far the largest tensor of the step.
     """
     score = functools.partial(score, temperature=temperature)
     return score_in_chunks(
@@ -204,8 +211,9 @@ def grpo_loss(log_probs, batch, completions, config):
     """Step 6: each completion's part of the loss, (B,), and tensors (B, T) to log.
 
     `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has, as (B, T),
-    `advantages`, `old_log_probs`, `ref_log_probs` and `response_mask`. `completions` is the
-    number N of all in the step: so the parts of all micro-batches add up to the step's loss.
+    `advantages` (A_i, repeated at each token of completion i), `old_log_probs`, `ref_log_probs`
+    and `response_mask`. `completions` is N, the number of all in the step, not only in this
+    micro-batch: so the parts of all micro-batches add up to the step's loss.
     """
     mask = batch["response_mask"]
     advantages = batch["advantages"]
@@ -233,9 +241,9 @@ def grpo_loss(log_probs, batch, completions, config):
 # ## 3. The optimizer
 #
 # DeepSpeed holds the weights, their gradients and AdamW's states, on one process or many; ZeRO
-# shards them. `engine(...)` is the forward pass, `engine.backward(loss)` adds to the gradient, any
-# number of times; `engine.step()` averages it over the processes, clips it to `max_grad_norm`,
-# takes one AdamW step and sets the gradient to zero.
+# shards them. `engine(...)` is the forward pass. `engine.backward(loss)` adds to the gradient, any
+# number of times, and DeepSpeed averages it over the processes. `engine.step()` clips it to
+# `max_grad_norm`, takes one AdamW step and sets the gradient to zero.
 
 
 # %%
@@ -263,14 +271,14 @@ def make_engine(model, config):
         # 64 micro-batches summed in bfloat16 would be wrong by 0.8%
         "data_types": {"grad_accum_dtype": "fp32"},
         "zero_optimization": zero,
-        "zero_force_ds_cpu_optimizer": False,
+        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
         "optimizer": {"type": "AdamW", "params": adamw},
     }
     return initialize_deepspeed(model, settings, config)
 
 
 def learning_rate(step, config):
-    """Linear warm-up; with "linear" times (1 - (step - 1) / steps)."""
+    """Of a step: linear warm-up, and with "linear" a decay by the factor 1 - (step - 1) / steps."""
     lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
     if config.lr_scheduler_type == "linear":
         lr *= 1 - (step - 1) / config.steps
@@ -416,7 +424,9 @@ class Episode:
     per_token: dict = field(default_factory=dict)
     # What the update measured: its part of the loss, log-probs and entropies before the step.
     measured: dict = field(default_factory=dict)
-    masked: bool = False  # no token of it counts in the update
+    # No token of it counts: it stands in on a process with too few micro-batches. (variants.py
+    # leaves completions out by it.)
+    masked: bool = False
 
     @property
     def length(self):
@@ -424,11 +434,11 @@ class Episode:
 
 
 def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. A step has one draw, of number 0."""
+    """Steps 1 to 3: a batch of rewarded episodes. (variants.py draws more than once a step.)"""
     label = f"step {step}, {draw}"
     # 1. Draw m prompts. Every random choice derives from the seed and its place in the run.
-    numbers = random.Random(derive_seed(config.seed, label, "questions"))
-    drawn = numbers.sample(problems, config.prompts_per_step)
+    rng = random.Random(derive_seed(config.seed, label, "questions"))
+    drawn = rng.sample(problems, config.prompts_per_step)
     # 2. Sample a group of n completions of each. 3. Reward them.
     return sample_and_reward(
         sampler, drawn, task, config, label, config.group_size, config.temperature
@@ -499,20 +509,25 @@ def update(engine, episodes, config, lr, loss_function=grpo_loss, score=score_to
     Another `loss_function` or `score` makes one of GRPO's relatives (variants.py).
     """
     batches = []
+    # All episodes; without a penalty those of advantage 0 have no gradient and are left out.
     for rows in micro_batches(episodes, config, with_gradient=True):
         batch = collate(rows, engine.device)  # tensors (B, T)
         # The forward pass.
         log_probs, entropy = get_response_log_probs(engine, batch, config.temperature, score)
         batch["log_probs"] = log_probs.detach()
         batch["entropy"] = entropy
-        # Only variants.py takes several steps on a batch. Here pi_old is the policy as it is now.
-        batch.setdefault("old_log_probs", batch["log_probs"])
+        # pi_old is the policy as it is now: it has sampled these, and this is the only step on
+        # them. (The sampler's own log-probs are rounded in another way. Where variants.py takes
+        # several steps, it has scored pi_old before the first.)
+        if "old_log_probs" not in batch:
+            batch["old_log_probs"] = batch["log_probs"]
         # 6. The loss. Every process has as many episodes; DeepSpeed averages over processes.
         parts, stats = loss_function(log_probs, batch, len(episodes), config)  # (B,)
         loss = parts.sum()
         # An infinite loss may have a finite gradient; NaN makes DeepSpeed skip the step.
         engine.backward(loss if loss.isfinite() else loss * torch.nan)
-        batches.append((rows, batch, parts.detach(), stats))
+        stats = {name: values.detach() for name, values in stats.items()}
+        batches.append((rows, batch, parts.detach(), stats))  # for the metrics
     # 7. One AdamW step: the gradient is clipped, applied, and set to zero.
     for group in engine.optimizer.param_groups:
         group["lr"] = lr
@@ -547,7 +562,8 @@ def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, u
     log = RunLog(config)  # the run's directory, the console, the curves
     log.start(policy, task, data)
     sampler = make_sampler(config, policy, task, data.max_length)
-    if config.eval_only:
+    temperature = config.temperature
+    if config.eval_only:  # greedy and at this temperature, as a table
         return log.evaluate_only(functools.partial(evaluate, sampler, data.eval, task, config))
     reference = load_reference(config, policy)  # a frozen copy of the base; None without penalty
     engine = make_engine(policy, config)  # the policy with its gradients and AdamW's states
@@ -557,7 +573,7 @@ def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, u
         sampler.sync_weights(policy)
     sampler = checked(sampler, engine, task, data.eval, config)  # as it is, but for --check_sync
     if start == 0:
-        metrics, episodes = evaluate(sampler, data.eval, task, config, 1, config.temperature)
+        metrics, episodes = evaluate(sampler, data.eval, task, config, n=1, temperature=temperature)
         log.save_evaluation(0, metrics, episodes)
         log.write_metrics({"step": 0} | metrics)
 
@@ -593,7 +609,7 @@ def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, u
         # 9. Log, evaluate, save.
         metrics = log.save_step(step, lr, episodes, measured)
         if log.is_due(step, "evaluation"):
-            result, shown = evaluate(sampler, data.eval, task, config, 1, config.temperature)
+            result, shown = evaluate(sampler, data.eval, task, config, n=1, temperature=temperature)
             log.save_evaluation(step, result, shown)
             metrics |= result
         log.write_metrics(metrics)

@@ -116,6 +116,7 @@ def train_step(engine, rows, config, lr):
     # DeepSpeed averages over the processes: a process's share of the tokens of all.
     tokens = all_reduce(sum(e.length for e in rows)) / dist.get_world_size()
     loss = functools.partial(sft_loss, tokens=tokens)
+    rows = [dataclasses.replace(e, measured={}) for e in rows]  # nothing is kept of a step
     return combine(update(engine, rows, config, lr, loss))
 
 

@@ -100,7 +100,7 @@ class Config(nano_r1.Config, RolloutVariants, AdvantageVariants, LossVariants, U
 
 
 def refuse_senseless_pairs(config):
-    """Raise UserError where a setting could have no effect, or none that was meant."""
+    """Raise UserError for settings that contradict each other."""
     compares = config.loss_type != "no_baseline" and config.baseline != "none"
     if compares and config.group_size < 2:
         raise UserError(
@@ -118,6 +118,11 @@ def refuse_senseless_pairs(config):
         raise UserError("--loss_type no_baseline ignores advantages: not with --credit vineppo.")
     if not compares and config.max_num_gen_batches > 1:
         raise UserError("--max_num_gen_batches wants rewards that differ: not without a baseline.")
+    if config.scale_rewards == "mean" and (not config.binary_reward or config.overlong_buffer):
+        hint = "--binary_reward, and no --overlong_buffer"
+        raise UserError(
+            f"--scale_rewards mean divides by the mean, for rewards of 0 and 1: {hint}."
+        )
     if config.cliprange_high and config.loss_type not in ("grpo_clip", "gspo"):
         raise UserError(f"--cliprange_high: --loss_type {config.loss_type} has no clip.")
     if config.kl_estimator != "k3" and not config.kl_coef:
@@ -157,14 +162,14 @@ def rollout(sampler, problems, task, config, step):
             take_verdicts(episodes)
         if config.overlong_buffer:
             penalize_overlong(episodes, config)
-        groups += [list(g) for g in batched(episodes, config.group_size)]
+        groups += batched(episodes, config.group_size)
         # DAPO's dynamic sampling, arXiv:2503.14476, section 3.2: draw again until m groups teach.
         if all_reduce(sum(map(has_signal, groups))) >= config.prompts_per_step:
             break
     groups = deal_out(groups, config)
     episodes = list(itertools.chain(*groups))
     if config.credit == "vineppo":
-        with timed("vine"):
+        with timed("vine"):  # `update` puts them in the place of main's advantages
             add_vine_advantages(sampler, episodes[: share(config)], task, config, step)
     return episodes
 
@@ -180,9 +185,9 @@ def share(config):
 
 
 def take_verdicts(episodes):
-    """r = 1 if the answer is right, else 0. With no baseline: rejection sampling (RFT).
+    """r = 1 if the answer is right, else 0: for MaxRL, and without a baseline for RFT.
 
-    Without a baseline, -r log pi learns from right completions alone, like fine-tuning on them.
+    There -r log pi learns from right completions alone, like fine-tuning on them.
     """
     for e in episodes:
         e.reward = e.reward._replace(total=e.reward.answer)
@@ -294,12 +299,12 @@ def leave_one_out(rewards):
     return (rewards.sum(dim=1, keepdim=True) - rewards) / (n - 1)  # (m, n)
 
 
-def no_baseline(rewards):
+def zero_baseline(rewards):
     """REINFORCE (Williams 1992)."""
     return torch.zeros_like(rewards)
 
 
-BASELINES = {"group_mean": group_mean, "leave_one_out": leave_one_out, "none": no_baseline}
+BASELINES = {"group_mean": group_mean, "leave_one_out": leave_one_out, "none": zero_baseline}
 
 
 def group_std(rewards):
@@ -319,7 +324,11 @@ def batch_std(rewards):
 
 
 def mean_reward(rewards):
-    """MaxRL, arXiv:2602.02710: for rewards of 0 and 1 the gradient of log(expected reward)."""
+    """MaxRL, arXiv:2602.02710, for rewards of 0 and 1.
+
+    Where every completion's tokens are summed, the gradient is that of sum_{k<n} pass@k / k, the
+    first n - 1 terms of log(pass@1); REINFORCE's is the first alone.
+    """
     return rewards.mean(dim=1, keepdim=True)  # (m, 1)
 
 
@@ -329,7 +338,7 @@ SCALES["mean"] = mean_reward
 
 def advantages(rewards, config):
     """Step 4: (m, n) -> (m, n)."""
-    if config.loss_type == "no_baseline":
+    if config.loss_type == "no_baseline":  # the course's name for REINFORCE without a baseline
         return rewards
     values = rewards - BASELINES[config.baseline](rewards)
     if config.scale_rewards != "none":  # none: Dr. GRPO, arXiv:2503.20783
@@ -355,7 +364,11 @@ def reinforce_loss(log_probs, batch, config):
 
 
 def no_clip_loss(log_probs, batch, config):
-    """Importance sampling without a clip: unbiased, and of large variance when pi has moved."""
+    """The ratio without a clip: of large variance once pi has moved.
+
+    It corrects the probability of each token, not that of the tokens before it, which would need
+    the product of their ratios.
+    """
     # L = -rho A
     return -torch.exp(log_probs - batch["old_log_probs"]) * batch["advantages"], {}
 
@@ -489,9 +502,13 @@ def update(engine, episodes, config, lr, loss_function=loss):
         nano_r1.add_log_probs(engine, episodes, "old_log_probs", config)
     score = score_with_entropy_gradient if config.entropy_coef else nano_r1.score_tokens
     for part in minibatches(episodes, config):
-        # DeepSpeed averages over the processes: a process's share of the tokens of all.
-        tokens = all_reduce(sum(e.length for e in part if not e.masked)) / dist.get_world_size()
-        bound = functools.partial(loss_function, tokens=max(1.0, tokens))
+        if loss_function is loss:  # one of your own has the lesson's arguments
+            # DeepSpeed averages over the processes: a process's share of the tokens of all.
+            tokens = all_reduce(sum(e.length for e in part if not e.masked))
+            share_of_tokens = max(1.0, tokens / dist.get_world_size())
+            bound = functools.partial(loss, tokens=share_of_tokens)
+        else:
+            bound = loss_function
         for name, tensors in nano_r1.update(engine, part, config, lr, bound, score).items():
             measured[name] += tensors
     return measured

@@ -35,8 +35,9 @@ def micro_batches(episodes, config, with_gradient=False):
 
 
 def masked(episode):
-    """A copy of which no token counts."""
-    return dataclasses.replace(episode, masked=True, measured={})
+    """A copy of which no token counts, and of which nothing is kept."""
+    per_token = dict(episode.per_token)
+    return dataclasses.replace(episode, masked=True, measured={}, per_token=per_token)
 
 
 def split_by_tokens(episodes, budget):

@@ -192,14 +192,14 @@ def check_resumable(config):
             )
 
 
-def refuse_flags_of_variants(prog, argv, known):
+def refuse_flags_of_variants(argv, known):
     """Raise UserError for a flag of one of GRPO's relatives that is given to another script."""
     with open(os.path.join(ROOT, "variants.py"), encoding="utf-8") as file:
         settings = set(re.findall(r"^    (\w+): ", file.read(), re.MULTILINE)) - set(known)
     for arg in argv:
-        name = arg.removeprefix("--").split("=")[0]
+        name = arg.removeprefix("--").split("=")[0].replace("-", "_")
         if arg.startswith("--") and name in settings:
-            raise UserError(f"--{name} is a setting of variants.py, not of {prog}.")
+            raise UserError(f"--{name} is a setting of variants.py.")
 
 
 def parse_args(config_class, prog, description, argv=None):
@@ -215,7 +215,8 @@ def parse_args(config_class, prog, description, argv=None):
     resume += [arg.removeprefix("--resume=") for arg in argv if arg.startswith("--resume=")]
     saved = dataclasses.asdict(read_config(resume[-1], config_class)) if resume else {}
     defaults = {f.name: f.default for f in dataclasses.fields(config_class)} | saved
-    refuse_flags_of_variants(prog, argv, defaults)
+    if prog == "nano_r1.py":
+        refuse_flags_of_variants(argv, defaults)
     groups = []
     for group in config_class.__mro__:
         if dataclasses.is_dataclass(group) and group.__bases__ == (object,):

@@ -45,7 +45,7 @@ def token_arrays(episodes, config):
         "entropy": flat([e.measured.get("entropy", not_computed(e)) for e in episodes], np.float16),
         "change": flat([change(e, config) for e in episodes], np.float16),
     }
-    if any(len(set(e.per_token["advantages"])) > 1 for e in episodes):  # VinePPO's
+    if getattr(config, "credit", None) == "vineppo":  # otherwise all of a completion are equal
         arrays["advantages"] = flat([e.per_token["advantages"] for e in episodes], np.float16)
     return arrays
 
