@@ -33,7 +33,7 @@ TUNING_PANELS = [
 ]
 
 
-def make_figure(records, title, panels=PANELS):
+def make_figure(records, title, panels):
     """A matplotlib figure of six panels from the objects of metrics.jsonl."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

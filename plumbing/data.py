@@ -234,7 +234,7 @@ def shown(value):
         return "a number of thousands of digits"
 
 
-def hold_out(problems, split, source, seed, key=as_text):
+def hold_out(problems, split, source, seed, key):
     """One split of a source that has none of its own: a tenth, at most HELD_OUT, for the test.
 
     A problem that is held out is not trained on where the file repeats it, either.

@@ -19,10 +19,7 @@ def health_warnings(metrics, config):
             "does not fit it; try more --group_size"
         )
     if metrics.get("bad_updates"):
-        yield (
-            "loss or gradient not finite: the weights stay as they were; bad_step_*.jsonl has "
-            "the batch"
-        )
+        yield "loss or gradient not finite: the weights stay as they were"
     if difference > 0.1:
         yield (
             f"sampler and trainer disagree by {difference:.2f} nats a token: the sampler has "

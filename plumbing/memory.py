@@ -95,8 +95,8 @@ def memory_plan(policy, config, max_length, card=None):
     return {"always": always, "rollout": rollout, "update": update}
 
 
-def available_memory(device, card=None):
-    """Bytes of the GPU, or a process's share of the machine's memory."""
+def available_memory(device, card):
+    """`card` if given, else bytes of the GPU, or a process's share of the machine's memory."""
     if card or device.type == "cuda":
         return card or torch.cuda.get_device_properties(device).total_memory
     share = int(os.environ.get("WORLD_SIZE", 1))

@@ -26,7 +26,8 @@ def load_data(task, config):
     sharing = dist.get_world_size() * getattr(config, "minibatches", 1)  # variants.py
     drawn = config.prompts_per_step
     if drawn % sharing and not config.eval_only:
-        shared = "processes x --minibatches"
+        several = hasattr(config, "minibatches")
+        shared = "processes x --minibatches" if several else "the number of processes"
         raise UserError(f"--prompts_per_step {drawn}: take a multiple of {sharing}, {shared}.")
     options = (config.data, config.eval_data, config.eval_problems, config.seed)
     every, tests = load_problems(task, *options, train=not config.eval_only)

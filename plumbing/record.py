@@ -136,17 +136,19 @@ class RunLog:
             self.save_tokens(f"tokens/{name}.npz", episodes)
         if metrics["bad_updates"]:
             self.save_episodes(f"bad_{name}", episodes, token_ids=True)
-        self.print_step(metrics)
+        self.print_step(metrics, f": the batches are in {self.path}/bad_step_*.jsonl")
         return metrics
 
-    def print_step(self, metrics):
-        """A line, and warnings. UserError after --max_bad_steps steps in a row without update."""
+    def print_step(self, metrics, batches=""):
+        """A line, and warnings. UserError after --max_bad_steps steps in a row without update.
+
+        `batches`: the end of that sentence, where it says in which files they are.
+        """
         left = console.time_left([*self.records, metrics], self.config.steps)
         self.print(console.step_line(metrics, self.config, left))
         self.bad_steps = self.bad_steps + 1 if metrics["bad_updates"] else 0
         if self.bad_steps == self.config.max_bad_steps:
-            hint = f"the batches are in {self.path}/bad_step_*.jsonl"
-            raise UserError(f"{self.bad_steps} steps in a row were not finite: {hint}.")
+            raise UserError(f"{self.bad_steps} steps in a row were not finite{batches}.")
 
     def save_episodes(self, name, episodes, token_ids=False):
         """Every process's episodes, in one file of the run's directory."""

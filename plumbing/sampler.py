@@ -65,22 +65,20 @@ class TransformersSampler:
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         """n completions of each prompt, as lists of `Completion`. Temperature 0 is greedy.
 
-        `max_tokens` is a number, or a list with one for each prompt. Each prompt has its own seed:
-        its completions depend neither on the other prompts nor on the process that samples them
-        (up to rounding of the logits, which can decide between two nearly equal tokens).
+        Each prompt has its own limit in `max_tokens`, and its own seed: its completions depend
+        neither on the other prompts nor on the process that samples them (up to rounding of the
+        logits, which can decide between two nearly equal tokens).
         """
-        limits = max_tokens
-        if not isinstance(limits, list):
-            limits = [max_tokens] * len(prompt_token_ids)
         per_batch = max(1, self.MAX_ROWS // n)  # prompts
-        starts = range(0, len(limits), per_batch)
+        starts = range(0, len(prompt_token_ids), per_batch)
         bar = tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True)
         groups = []
         with ready_to_sample(self.model):
             for start in bar:
                 part = slice(start, start + per_batch)
                 prompts = prompt_token_ids[part]
-                groups += self._generate_batch(prompts, n, temperature, limits[part], seeds[part])
+                limits = max_tokens[part]
+                groups += self._generate_batch(prompts, n, temperature, limits, seeds[part])
         return groups
 
     def _generate_batch(self, prompts, n, temperature, limits, seeds):

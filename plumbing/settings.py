@@ -175,9 +175,15 @@ def read_config(path, config_class):
     """The config of the run in directory `path`, with `resume` set to it."""
     try:
         with open(os.path.join(path, "config.json")) as file:
-            return config_class(**{**json.load(file), "resume": path})
+            saved = {**json.load(file), "resume": path}
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"--resume {path}: no readable config.json there ({error}).") from None
+    known = {field.name for field in dataclasses.fields(config_class)}
+    for name in saved:
+        if name not in known:
+            made = "it was made by another script (variants.py, nano_sft.py) or another version"
+            raise UserError(f"--resume {path}: {made}: unknown setting {name!r}.")
+    return config_class(**saved)
 
 
 def check_resumable(config):

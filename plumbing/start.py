@@ -15,10 +15,10 @@ from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
 
 
-def parse_or_exit(config_class, prog, description, argv=None):
+def parse_or_exit(config_class, prog, description):
     """Command line -> a config that can start; an error is one sentence and exit code 2."""
     try:
-        config = parse_args(config_class, prog, description, argv)
+        config = parse_args(config_class, prog, description)
         check_start(config)
         return config
     except UserError as error:

@@ -12,11 +12,9 @@ import re
 import sys
 import traceback
 
-from plumbing.data import first_line, hold_out, load_rows, read_problems  # noqa: F401 (for tasks)
+from plumbing.data import first_line
 from plumbing.forms import (  # noqa: F401 (for tasks)
-    END_MARKERS,
     MAX_ANSWER,
-    Form,
     Prompt,
     Reward,
     encode_prompt,
@@ -26,9 +24,7 @@ from plumbing.forms import (  # noqa: F401 (for tasks)
     render,
     strip_end,
 )
-from plumbing.settings import UserError
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the tasks and nano_r1.py
+from plumbing.settings import ROOT, UserError
 
 # ---- The task of a run
 
@@ -248,7 +244,7 @@ def load_problems(task, data, eval_data, eval_problems, seed, train=True):
     return training, test[:eval_problems]
 
 
-def drop_long_prompts(problems, task, max_tokens, context=None):
+def drop_long_prompts(problems, task, max_tokens, context):
     """(the problems whose prompt leaves room for a completion, tokens of the longest sequence).
 
     Args:

@@ -5,7 +5,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]  # tests/helpers.py
 
-# The models are so small that a second thread only waits for the first; also for what the tests start.
+# The models are so small that a second thread only waits for the first; also for what the tests
+# start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Two environments (.ci/run): vLLM's CPU build has its own, and there hypothesis is not needed.

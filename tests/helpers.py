@@ -84,7 +84,7 @@ def free_port():
 
 
 def train(out, name, **settings):
-    """`main` in this process, without the seconds that imports take: (directory, what it printed)."""
+    """`main` in this process, without the seconds that imports take: (directory, its output)."""
     return main(out=str(out), name=name, **{**SMALL, **settings})
 
 
@@ -212,7 +212,8 @@ def score(model, e, c):
 def formula(c, completions, count):
     """The loss of a step of `count` completions, of which these are not masked.
 
-    Of each: `advantage`, and of its tokens `policy`, `old`, `ref`, `sampler` (log-probs), `entropy`.
+    Of each: `advantage`, and of its tokens `policy`, `old`, `ref`, `sampler` (log-probs),
+    `entropy`.
     """
     total = 0.0
     for o in completions:

@@ -70,8 +70,8 @@ def test_every_author_s_arithmetic_is_right_and_every_verdict_true(name, seed):
 @pytest.mark.parametrize(
     "write",
     [
-        base.write_practice,
-        functools.partial(base.write_practice, pairs=0.5),
+        functools.partial(base.write_practice, pairs=0.0, expressions=0.0),
+        functools.partial(base.write_practice, pairs=0.5, expressions=0.0),
         base.write_scratch_work,
     ],
 )

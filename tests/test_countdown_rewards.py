@@ -24,7 +24,8 @@ from countdown_rewards import (
     reward,
     subgroups,
 )
-from plumbing.tasks import END_MARKERS, Reward
+from plumbing.forms import END_MARKERS
+from plumbing.tasks import Reward
 
 PROBLEM = {"nums": [19, 36, 55, 7], "target": 65}
 RIGHT = "((36-19)-7)+55"

@@ -1,4 +1,4 @@
-"""The memory plan: what a layer keeps and what DeepSpeed holds as measured here, and every script on its card."""
+"""The memory plan: what layers keep and DeepSpeed holds, measured; the scripts on their cards."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def shape(size, **changes):
 
 
 class Kept:
-    """Bytes of the tensors that autograd keeps for the backward pass: each once, weights not counted."""
+    """Bytes of what autograd keeps for the backward pass: each tensor once, weights not counted."""
 
     def __init__(self, model):
         self.weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
@@ -52,7 +52,10 @@ class Kept:
 
 
 def kept(size, dtype, layers, checkpointing, tokens=64):
-    """(measured bytes, model) of a forward pass of a model with so many layers of that shape, and weights of any value."""
+    """(measured bytes, model) of a forward pass of so many layers of that shape.
+
+    The weights may have any value.
+    """
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
             shape(size, num_hidden_layers=layers, vocab_size=8), dtype=getattr(torch, dtype)
@@ -76,7 +79,8 @@ def test_what_the_layers_keep_is_within_a_tenth_of_what_autograd_keeps(size, dty
     number = torch.finfo(getattr(torch, dtype)).bits // 8
     one, two = (kept(size, dtype, layers, False) for layers in (1, 2))
     assert activations(two[1], 64, number, False) == pytest.approx(two[0], rel=0.1)
-    # Recomputed: what is kept in the forward pass, and one layer in full; that is the second layer of the two above.
+    # Recomputed: what is kept in the forward pass, and one layer in full; that is the second layer
+    # of the two above.
     inputs, model = kept(size, dtype, 2, True)
     assert activations(model, 64, number, True) == pytest.approx(inputs + two[0] - one[0], rel=0.1)
 
@@ -92,7 +96,8 @@ def test_the_plan_counts_weights_gradients_and_adamw(monkeypatch):
     assert known(plan["always"]) == {"weights": 4 * count, "AdamW": 12 * count}
     # 512 completions of 100 tokens, 2 layers, keys and values of 1 head of 8; 50 logits
     assert plan["rollout"] == {"KV cache": 512 * 100 * 2 * 2 * 8 * 4, "logits": 24 * 512 * 50}
-    # 100 tokens: 2 layers of two norms of 12 x 16, 8 x 24 of attention, 16 x 32 of the MLP, and the last norm
+    # 100 tokens: 2 layers of two norms of 12 x 16, 8 x 24 of attention, 16 x 32 of the MLP, and
+    # the last norm
     layers = 100 * (2 * (2 * 12 * 16 + 8 * 24 + 16 * 32) + 12 * 16)
     assert plan["update"] == {
         "gradients": 4 * count,
@@ -132,7 +137,10 @@ def test_a_plan_that_exceeds_the_card_says_what_to_change():
 
 
 def allocated(function, folder):
-    """(what `function` returns, bytes given out by torch's allocator after it, most during it), since the first call."""
+    """(what `function` returns, bytes given out by torch's allocator after it, most during it).
+
+    Bytes since the first call.
+    """
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:
@@ -146,7 +154,10 @@ def allocated(function, folder):
 
 
 def test_an_update_in_bfloat16_takes_the_memory_that_the_plan_says(monkeypatch, tmp_path):
-    """Micro-batches summed in float32; beside 4.8 million weights the activations of a few tokens do not matter."""
+    """Micro-batches summed in float32.
+
+    Beside 4.8 million weights the activations of a few tokens do not matter.
+    """
     init_distributed()
     monkeypatch.setattr("plumbing.models.BUCKET", 1000)
     c = config(dtype="bfloat16", micro_batch_tokens=4)
@@ -182,7 +193,7 @@ def test_an_update_in_bfloat16_takes_the_memory_that_the_plan_says(monkeypatch, 
 
 @pytest.fixture(autouse=True)
 def shapes_of_the_hub(monkeypatch, tmp_path):
-    """Qwen/Qwen2.5-1.5B and its like, without a network: directories with their config.json alone."""
+    """Qwen/Qwen2.5-1.5B and its like without a network: directories with config.json alone."""
     find = models.find
 
     def found(path):
@@ -209,7 +220,7 @@ def card_of(script):
 
 
 def plans_of(script, folder, *arguments):
-    """Of each command that a script gives to python: the config, the plan's text, and whether it fits."""
+    """Of each command that a script gives to python: config, the plan's text, whether it fits."""
     for lesson, *flags in script_commands(
         f"runs/{script}", *arguments, folder=folder, SFT="rows", MATH_TEST="problems"
     ):
@@ -227,7 +238,7 @@ def test_a_script_fits_on_the_card_that_it_names(script, tmp_path):
 
 
 def test_without_checkpointing_the_scripts_for_48_gb_would_not_fit(tmp_path):
-    """The plan is no rubber stamp: this is what the scripts said before it was made from measurements."""
+    """No rubber stamp: this is what the scripts said before the plan was made from measurements."""
     c, *_ = next(plans_of("countdown_qwen2.5_1.5b.sh", tmp_path))
     changes = {"gradient_checkpointing": False, "micro_batch_tokens": 8192, "plan": 48}
     said, fits = plan_for_card(dataclasses.replace(c, **changes))

@@ -1,4 +1,4 @@
-"""The small functions of the lesson: scores, the draw of a token, episodes, micro-batches, seeds."""
+"""Small functions of the lesson: scores, the draw of a token, episodes, micro-batches, seeds."""
 
 import itertools
 import math

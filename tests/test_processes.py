@@ -1,4 +1,7 @@
-"""Several processes, as users start them: torchrun, the deepspeed launcher; a process that dies. Two nodes: test_run.py."""
+"""Several processes, as users start them: torchrun, the deepspeed launcher; a process that dies.
+
+Two nodes: test_run.py.
+"""
 
 import contextlib
 import os
@@ -80,14 +83,21 @@ def main(config):
     processes.broadcast("a collective just before the end")
     raise UserError("the sentence")
 
-atexit.register(lambda: print("at the end:", *(open(name).read() for name in glob.glob("/proc/self/task/*/comm"))))
+def print_threads():
+    names = glob.glob("/proc/self/task/*/comm")
+    print("at the end:", *(open(name).read() for name in names))
+
+atexit.register(print_threads)
 run_script(main, types.SimpleNamespace(plan=None))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the threads are read from /proc")
 def test_a_mistake_leaves_no_thread_of_gloo_that_the_interpreter_would_abort_for():
-    """`terminate called without an active exception` and -6 instead of 2, once in hundreds of times on a busy machine."""
+    """`terminate called without an active exception` and -6 instead of 2.
+
+    Once in hundreds of times on a busy machine.
+    """
     done = subprocess.run([sys.executable, "-c", MISTAKE], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and "the sentence" in done.stderr
     assert "at the end:" in done.stdout and "gloo" not in done.stdout
@@ -122,9 +132,7 @@ def test_a_mistake_of_one_process_ends_both_with_its_sentence(tmp_path):
     )
 
 
-def test_two_processes_save_when_asked_to_leave_and_go_on_and_when_one_dies_all_exit_soon_and_say_why(
-    tmp_path,
-):
+def test_two_processes_save_when_asked_to_leave_and_go_on_and_when_one_dies_both_say_why(tmp_path):
     process = start(
         *flags(out=tmp_path, name="s", **{**SMALL, "steps": 500, "save_every": 0}),
         launcher=TWO_PROCESSES,

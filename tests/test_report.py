@@ -1,4 +1,7 @@
-"""The report in a real browser: opened from a file with no network, it says what the record says, whatever a model wrote."""
+"""The report in a real browser: opened from a file with no network, it says what the record says.
+
+Whatever a model wrote.
+"""
 
 import html
 import json
@@ -43,7 +46,10 @@ VOCABULARY = {"tokens": ["<|end|>", "1+1", "=3", "\n", "\xf0\x9f", "\x99", "\x82
 
 
 def make_run(path, completions, group_size=2, steps=(1,), tokens=(), settings=(), metrics=()):
-    """A run's directory with these texts as the completions of each step, of which some have tokens: [ids, ...]."""
+    """A run's directory with these texts as the completions of each step.
+
+    Some have tokens: [ids, ...].
+    """
     (path / "episodes").mkdir(parents=True)
     config = {
         "model": "m",
@@ -61,11 +67,20 @@ def make_run(path, completions, group_size=2, steps=(1,), tokens=(), settings=()
     config |= {"scale_rewards": "group", "advantage_eps": 1e-4, "kl_coef": 0.0, **dict(settings)}
     (path / "config.json").write_text(json.dumps(config))
     rows = [
-        {"problem": {"question": text[:50]}, "completion": text, "reward": float(i % 2), "format_reward": 1.0, "answer_reward": float(i % 2),
-         "why": text[:80], "advantage": (-1) ** (i + 1) * 0.7, "length": len(tokens[i]) if tokens else 5, "prompt_length": 1,
-         "finish_reason": "stop"}
+        {
+            "problem": {"question": text[:50]},
+            "completion": text,
+            "reward": float(i % 2),
+            "format_reward": 1.0,
+            "answer_reward": float(i % 2),
+            "why": text[:80],
+            "advantage": (-1) ** (i + 1) * 0.7,
+            "length": len(tokens[i]) if tokens else 5,
+            "prompt_length": 1,
+            "finish_reason": "stop",
+        }
         for i, text in enumerate(completions)
-    ]  # fmt: skip
+    ]
     for step in steps:
         (path / "episodes" / f"step_{step:06d}.jsonl").write_text(
             "".join(json.dumps(row) + "\n" for row in rows)
@@ -231,7 +246,10 @@ def chromium():
 
 @pytest.fixture
 def opened(chromium):
-    """open(file, hash, ...) -> a page that is drawn; at the end nothing may have failed, nor been asked of a network."""
+    """open(file, hash, ...) -> a page that is drawn.
+
+    At the end nothing may have failed, nor been asked of a network.
+    """
     contexts, troubles = [], []
 
     def open_page(file, place="", width=1200, **options):
@@ -379,7 +397,10 @@ def test_all_tokens_of_a_step_are_unpacked_as_they_were_recorded(run, opened):
     tokens["entropy"][1] = np.nan
     np.savez(file, **tokens)
     page = opened(report.write([str(run)], str(run / "again.html")))
-    read = "loadStep(report.runs[0], 3).then(s => [[...s.tokens].map(t => s.run.tokenIds[t]), [...s.logProb], [...s.entropy], [...s.change]])"
+    read = (
+        "loadStep(report.runs[0], 3).then(s => [[...s.tokens].map(t => s.run.tokenIds[t]), "
+        "[...s.logProb], [...s.entropy], [...s.change]])"
+    )
     for values, name in zip(page.evaluate(read), ("token_ids", "log_probs", "entropy", "change")):
         assert values == pytest.approx(tokens[name].astype(float), abs=5.1e-4, nan_ok=True), name
     tokens["entropy"][1] = before
@@ -419,9 +440,21 @@ PRESETS = {
     "GRPO, biased std": ("group_mean", "group_biased"),
     "Dr. GRPO": ("group_mean", "none"),
     "RLOO": ("leave_one_out", "none"),
+    "MaxRL": ("group_mean", "mean"),
     "batch std": ("group_mean", "batch"),
     "no baseline": ("none", "none"),
 }
+
+# Of a run's settings, the name under which the lab shows its own formula.
+OWN_FORMULAS = [
+    ({"task": "countdown"}, "GRPO"),  # nano_r1.py has no such settings
+    ({"baseline": "group_mean", "scale_rewards": "mean"}, "MaxRL"),
+    ({"baseline": "leave_one_out", "scale_rewards": "group"}, "the run's"),
+    (
+        {"baseline": "group_mean", "scale_rewards": "group", "loss_type": "no_baseline"},
+        "no baseline",
+    ),
+]
 
 
 def advantages_of(rewards, n, preset):
@@ -432,7 +465,7 @@ def advantages_of(rewards, n, preset):
 
 @browser_needed
 def test_the_lab_computes_what_the_lesson_computes(run, opened):
-    """Its function on random and on equal rewards, and its fields and buttons on a group of the run."""
+    """Its function on random and on equal rewards, its fields and buttons on a group of the run."""
     page = opened(run / "report.html", "#step=2&group=2")
     rng = random.Random(0)
     cases = [[rng.choice([0.0, 0.5, 1.0, 2.0]) for _ in range(12)] for _ in range(8)] + [
@@ -440,11 +473,16 @@ def test_the_lab_computes_what_the_lesson_computes(run, opened):
         [rng.gauss(0, 3) for _ in range(12)],
     ]
     for preset in PRESETS:
-        script = "([all, name]) => all.map(r => [0, 4, 8].flatMap(i => advantages(r.slice(i, i + 4), PRESETS[name], 1e-4, r)))"
+        script = (
+            "([all, name]) => all.map(r => [0, 4, 8].flatMap("
+            "i => advantages(r.slice(i, i + 4), PRESETS[name], 1e-4, r)))"
+        )
         for rewards, found in zip(cases, page.evaluate(script, [cases, preset])):
             assert found == pytest.approx(advantages_of(rewards, 4, preset), rel=1e-4, abs=1e-5), (
                 preset
             )
+    for settings, name in OWN_FORMULAS:
+        assert page.evaluate("config => ownFormula(config)[0]", settings) == name
     rewards = [row["reward"] for row in rows_of(run / "episodes" / "step_000002.jsonl")]
     results = lambda: [number(text) for text in page.locator(".lab .result").all_inner_texts()]
     assert page.locator(".lab button").last.is_disabled()
@@ -571,9 +609,8 @@ def test_two_runs_are_side_by_side_with_one_slider(run, tmp_path, opened):
 @browser_needed
 def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):
     holder = tmp_path / "notebook.html"
-    holder.write_text(
-        f"<!doctype html><html data-drawn=0><body>{report.show(run, steps=[2])._repr_html_()}</body></html>"
-    )
+    cell = report.show(run, steps=[2])._repr_html_()
+    holder.write_text(f"<!doctype html><html data-drawn=0><body>{cell}</body></html>")
     frame = opened(holder).frame_locator("iframe")
     frame.locator("html[data-drawn]").wait_for()
     frame.locator('nav [data-view="step"]').click()

@@ -205,7 +205,7 @@ def test_vineppo_s_advantages_are_the_differences_of_values(sampler, task):
         for cut in cuts:
             prefix = e.completion.token_ids[:cut]
             seed = derive_seed(config.seed, 1, "vine", group, member, cut)
-            (found,) = sampler.generate([e.prompt_ids + prefix], 2, 1.0, 60 - cut, [seed])
+            (found,) = sampler.generate([e.prompt_ids + prefix], 2, 1.0, [60 - cut], [seed])
             texts = [task.text(prefix + c.token_ids) for c in found]
             values.append(sum(countdown.reward(text, e.problem).total for text in texts) / 2)
         segments = np.repeat(np.diff([*values, e.reward.total]), np.diff([0, *cuts, e.length]))

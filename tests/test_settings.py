@@ -1,4 +1,4 @@
-"""Settings: the command line, the checks of a config wherever it is made, what may change on resume."""
+"""Settings: the command line, the checks of a config wherever it is made, resuming."""
 
 import dataclasses
 import json
@@ -191,6 +191,14 @@ def test_resume_with_an_unreadable_config_is_refused(content, tmp_path):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError):
         parse("--resume", tmp_path)
+
+
+def test_resume_with_another_script_than_the_run_s_names_a_setting_that_is_not_known(tmp_path):
+    (tmp_path / "config.json").write_text('{"steps": 9, "epochs": 2, "minibatches": 4}')
+    with pytest.raises(UserError) as caught:
+        parse("--resume", tmp_path)
+    made = "it was made by another script (variants.py, nano_sft.py) or another version"
+    assert str(caught.value) == f"--resume {tmp_path}: {made}: unknown setting 'epochs'."
 
 
 def test_a_flag_of_a_relative_names_the_script_that_has_it():

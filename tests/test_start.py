@@ -1,4 +1,4 @@
-"""Mistakes that can be known without torch: one sentence at once, the same from `main`; how a run ends."""
+"""Mistakes that are known without torch: one sentence at once, also from `main`; how a run ends."""
 
 import os
 import subprocess

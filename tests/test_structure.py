@@ -19,7 +19,7 @@ def nodes(path, *kinds):
 
 
 def imported(path):
-    """The modules that a file imports anywhere in it, with `from plumbing import x` as plumbing.x."""
+    """The modules that a file imports anywhere ; `from plumbing import x` is plumbing.x."""
     found = {alias.name for node in nodes(path, ast.Import) for alias in node.names}
     for node in nodes(path, ast.ImportFrom):
         assert node.level == 0, f"{path.name}, line {node.lineno}: a relative import"
@@ -57,11 +57,11 @@ def test_no_test_imports_another():
     assert [path.name for path in tests if imported(path) & names] == []
 
 
-def test_no_function_of_the_lesson_is_long():
+def test_no_function_of_the_lesson_is_longer_than_a_screen():
     functions = nodes(ROOT / "nano_r1.py", ast.FunctionDef)
     lengths = {f.name: f.end_lineno - f.lineno + 1 for f in functions}
-    assert lengths.pop("main") <= 90
-    assert {name: length for name, length in lengths.items() if length > 45} == {}
+    limits = {"main": 90, "grpo_loss": 30}
+    assert {name: n for name, n in lengths.items() if n > limits.get(name, 45)} == {}
 
 
 def packed(node):

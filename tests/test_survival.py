@@ -367,7 +367,7 @@ def test_check_sync_stops_a_run_whose_sampler_has_other_weights(synced):
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_the_proof_of_the_sync_moves_the_weights_and_puts_them_back(stage, synced):
-    """A sync that is skipped fails it whatever the learning rate; one that works leaves no trace."""
+    """A skipped sync fails it whatever the learning rate; one that works leaves no trace."""
     sampler, engine, *rest = synced(stage)
     before = weights(engine)
     checked(sampler, engine, *rest)

@@ -33,7 +33,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hard(tmp_path_factory):
-    """The same with several optimizer steps on a batch, dynamic sampling, and completions that are not scored."""
+    """The same with several optimizer steps, dynamic sampling, completions that are not scored."""
     settings = {**SHORT, **HARD, "zero_stage": 3, "steps": 2, "warmup_steps": 0, "save_every": 1}
     settings |= {
         "out": str(tmp_path_factory.mktemp("tokens")),
@@ -44,7 +44,10 @@ def hard(tmp_path_factory):
 
 
 def log_probs_and_entropies(path, step, prompt, ids):
-    """Of a completion's tokens under a checkpoint, one row at a time, without anything of the lesson: (T,) each."""
+    """Of a completion's tokens under a checkpoint: (T,) each.
+
+    One row at a time, without anything of the lesson.
+    """
     model = AutoModelForCausalLM.from_pretrained(
         path / "checkpoints" / f"step_{step:06d}" / "policy"
     )

@@ -39,7 +39,7 @@ def processes():
 
 
 def formula_update(c, episodes, reference):
-    """Torch's own AdamW on the equations: weights, mean loss and mean gradient norm of an update."""
+    """Torch's own AdamW on the equations: weights, mean loss, mean gradient norm of an update."""
     model = tiny_model()
     adamw = torch.optim.AdamW(model.parameters(), c.learning_rate, (0.9, 0.95), weight_decay=0.0)
     old, ref = ([score(m, e, c)[0].detach() for e in episodes] for m in (model, reference))

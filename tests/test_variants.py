@@ -140,7 +140,7 @@ def test_over_the_last_tokens_the_reward_falls_by_up_to_1(length, reward):
 def test_dynamic_sampling_chooses_the_groups_that_have_a_signal_and_masks_the_others(
     m, chosen, left, monkeypatch
 ):
-    """Groups without, with, without, with a signal, in the order of sampling; one or two processes."""
+    """Groups without, with, without, with a signal, in order of sampling; one or two processes."""
     rewards = [(1, 1), (0, 2), (0, 0), (1, 0)]
     world = len(chosen)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: world)

@@ -478,7 +478,7 @@ def write_expression(problems, rng):
     return f"\n{line}\n</think>\n<answer>{expression}</answer>"
 
 
-def write_practice(problems, rng, length, pairs=0.0, expressions=0.0):
+def write_practice(problems, rng, length, pairs, expressions):
     """Scratch work of stages 3 to 7, without a prompt: systematic search, quotients, the two above.
 
     [19, 36, 55, 7] 65
@@ -717,7 +717,6 @@ class BaseConfig:
     lora_rank = 0
     offload = False
     gradient_checkpointing = False
-    device = "auto"
     plan = 0
     temperature = 1.0
     kl_coef = 0.0

@@ -131,13 +131,13 @@ for temperature in (0.9, 0.7, 0.4):
 
 
 # %%
-def descend(kind, steps=300, seed=0):
-    """The exact KL after each step of gradient descent on the mean of one estimate."""
+def descend(kind, seed):
+    """The exact KL before each of 300 steps of gradient descent on the mean of one estimate."""
     generator = torch.Generator().manual_seed(seed)
     target = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.05, 0.05]).log()  # the reference
     logits = torch.tensor([0.0, 0.0, 1.0, 1.0, 0.5, 0.0], requires_grad=True)
     path = []
-    for _ in range(steps):
+    for _ in range(300):
         log_pi = logits.log_softmax(-1)
         path.append((log_pi.exp() * (log_pi - target)).sum().item())
         tokens = torch.multinomial(log_pi.detach().exp(), 64, replacement=True, generator=generator)
@@ -151,7 +151,7 @@ def descend(kind, steps=300, seed=0):
 for color, kind in zip(("C0", "C1", "C2"), ("k1", "k2", "k3")):
     for seed in range(3):
         label = kind if seed == 0 else None
-        plt.plot(descend(kind, seed=seed), color=color, linewidth=1, label=label)
+        plt.plot(descend(kind, seed), color=color, linewidth=1, label=label)
 plt.xlabel("step"), plt.ylabel("exact KL (nats)"), plt.legend()
 plt.show()
 
