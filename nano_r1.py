@@ -526,8 +526,10 @@ def update(engine, episodes, config, lr, loss_function=grpo_loss, score=score_to
         loss = parts.sum()
         # An infinite loss may have a finite gradient; NaN makes DeepSpeed skip the step.
         engine.backward(loss if loss.isfinite() else loss * torch.nan)
+        # What is kept for the metrics, without its graph.
+        batch["entropy"] = entropy.detach()
         stats = {name: values.detach() for name, values in stats.items()}
-        batches.append((rows, batch, parts.detach(), stats))  # for the metrics
+        batches.append((rows, batch, parts.detach(), stats))
     # 7. One AdamW step: the gradient is clipped, applied, and set to zero.
     for group in engine.optimizer.param_groups:
         group["lr"] = lr

@@ -220,7 +220,8 @@ class PreallocatedKVLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
-        if self.space is None or self.space[0].shape[-2] < end:
+        rows = len(key_states)  # more of them, once each prompt's row is repeated for its group
+        if self.space is None or len(self.space[0]) != rows or self.space[0].shape[-2] < end:
             grown = []
             for new, old in ((key_states, self.keys), (value_states, self.values)):
                 grown.append(new.new_empty(*new.shape[:2], end + self.ROOM, new.shape[-1]))
@@ -242,7 +243,3 @@ class PreallocatedKVLayer(DynamicLayer):
         self.keys = self.keys[:count]
         self.values = self.values[:count]
         self.space = self.space and [s[:count] for s in self.space]
-
-    def batch_repeat_interleave(self, repeats):
-        super().batch_repeat_interleave(repeats)
-        self.space = None  # they are copies now, without room
