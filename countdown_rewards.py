@@ -61,6 +61,8 @@ def _reached(nums, operators):
     positions = range(len(nums))
     for size in range(1, len(nums) // 2 + 1):
         for chosen in itertools.combinations(positions, size):
+            if 2 * size == len(nums) and 0 not in chosen:
+                continue  # the two halves of another choice
             part = tuple(nums[i] for i in chosen)
             rest = tuple(nums[i] for i in positions if i not in chosen)
             for a in _reached(part, operators):

@@ -7,7 +7,6 @@ it, and all the way down. Comprehensions and lambdas stand where they are used a
 
 import contextlib
 import io
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +20,9 @@ LESSON = str(ROOT / "nano_r1.py")
 
 
 def in_repository(code):
-    inside = code.co_filename.startswith(str(ROOT) + os.sep) and code.co_filename != __file__
+    path = Path(code.co_filename)
+    inside = path.is_relative_to(ROOT) and path != Path(__file__)
+    inside = inside and "site-packages" not in path.parts  # an environment within the repository
     return inside and not code.co_name.startswith("<")
 
 

@@ -191,7 +191,8 @@ class RunLog:
         if self.wandb:
             self.wandb.log(metrics, step=metrics["step"])
         # After each evaluation, in a notebook every ten seconds.
-        if "eval/pass@1" in metrics or self.in_notebook and time.monotonic() > self.draw_at:
+        due = "eval/pass@1" in metrics or self.in_notebook and time.monotonic() > self.draw_at
+        if due and metrics["step"]:
             left = console.time_left(self.records, self.config.steps)
             title = f"{self.title}: step {metrics['step']} of {self.config.steps}, {left}"
             path = os.path.join(self.path, "curves.png")

@@ -45,7 +45,7 @@ class TransformersSampler:
         self.model = copy.deepcopy(model) if config.zero_stage == 3 else model
         self.next_logits = decode if can_decode(model) else forward
         self.tokenizer = task.tokenizer
-        self.stop_ids = stop_ids
+        self.stop_ids = torch.tensor(stop_ids, device=model.device)
         self.stop_texts = task.stop_texts
         self.sample_token = sample_token  # the lesson's
         pad_id = self.tokenizer.pad_token_id
@@ -158,7 +158,7 @@ class TransformersSampler:
 
     def _stops(self, tokens, live):
         """Which rows of `tokens` (t, R) end with their last token: (R,)."""
-        stops = torch.isin(tokens[-1], torch.tensor(self.stop_ids, device=tokens.device))
+        stops = torch.isin(tokens[-1], self.stop_ids)
         if self.stop_texts:
             for i in live.nonzero()[:, 0].tolist():
                 stops[i] |= self._ends_with_stop_text(tokens[:, i])

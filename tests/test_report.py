@@ -459,7 +459,8 @@ OWN_FORMULAS = [
 
 def advantages_of(rewards, n, preset):
     baseline, scale = PRESETS[preset]
-    config = variants.Config(baseline=baseline, scale_rewards=scale)
+    verdicts = scale == "mean"  # it wants them
+    config = variants.Config(baseline=baseline, scale_rewards=scale, binary_reward=verdicts)
     return variants.advantages(torch.tensor(rewards).view(-1, n), config).flatten().tolist()
 
 

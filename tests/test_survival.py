@@ -237,7 +237,7 @@ def test_a_second_ctrl_c_leaves_at_once(tmp_path):
     settings = {"steps": 200, "prompts_per_step": 128, "eval_problems": 16}
     process = start(*flags(out=tmp_path, name="s", **settings))
     wait_for(process, "evaluation after step 0")
-    while not (tmp_path / "s" / "curves.png").exists():  # the last before signals are caught
+    while not (tmp_path / "s" / "metrics.jsonl").exists():  # the last before signals are caught
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
