@@ -17,8 +17,15 @@ def test_the_loss_of_the_page_trains_and_its_curve_is_drawn(tmp_path, monkeypatc
     my_loss = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(my_loss)
     monkeypatch.chdir(tmp_path)
-    sizes = {"prompts_per_step": 4, "group_size": 4, "max_tokens": 40, "eval_problems": 8}
-    my_loss.compare(task="gsm8k", steps=2, report=False, **sizes)
+    my_loss.compare(
+        task="gsm8k",
+        steps=2,
+        report=False,
+        prompts_per_step=4,
+        group_size=4,
+        max_tokens=40,
+        eval_problems=8,
+    )
     assert (tmp_path / "own_loss.png").stat().st_size > 1000
     rows = (tmp_path / "out/own_loss-undecided/metrics.jsonl").read_text().splitlines()
     assert json.loads(rows[-1])["undecided"] == pytest.approx(0.2, abs=0.05)

@@ -459,8 +459,7 @@ OWN_FORMULAS = [
 
 def advantages_of(rewards, n, preset):
     baseline, scale = PRESETS[preset]
-    verdicts = scale == "mean"  # it wants them
-    config = variants.Config(baseline=baseline, scale_rewards=scale, binary_reward=verdicts)
+    config = variants.Config(baseline=baseline, scale_rewards=scale, binary_reward=scale == "mean")
     return variants.advantages(torch.tensor(rewards).view(-1, n), config).flatten().tolist()
 
 
