@@ -152,6 +152,7 @@ from plumbing.start import run_safely, run_script, starting_vllm
 from plumbing.sync_check import checked
 from plumbing.tasks import Reward, load_task
 from plumbing.timing import timed
+from plumbing.torch_engine import TorchEngine, engine_kind
 
 # %% [markdown]
 # ## 2. The objective
@@ -248,7 +249,7 @@ def grpo_loss(log_probs, batch, completions, config):
 
 # %%
 def make_engine(model, config):
-    """The DeepSpeed engine around the policy."""
+    """The engine around the policy."""
     if config.gradient_checkpointing:
         model.train()  # from_pretrained returns a model in eval mode, where checkpointing is off
         model.gradient_checkpointing_enable()
@@ -274,6 +275,8 @@ def make_engine(model, config):
         "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
         "optimizer": {"type": "AdamW", "params": adamw},
     }
+    if engine_kind(config) == "torch":  # where there is no DeepSpeed: the same calls, one process
+        return TorchEngine(model, settings, config)
     return initialize_deepspeed(model, settings, config)
 
 
@@ -628,3 +631,24 @@ def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, u
 
 if IS_SCRIPT:
     run_script(main, CONFIG)
+
+# /// script
+# # What `uv run nano_r1.py` installs: the core of requirements.txt, with torch's CPU build.
+# requires-python = ">=3.11,<3.14"
+# dependencies = [
+#   "torch==2.13.0",
+#   "transformers==5.19.0",
+#   "numpy==2.3.5",
+#   "matplotlib==3.11.2",
+#   "tqdm==4.70.1",
+#   "tyro==1.0.17",
+#   "psutil==7.2.2",
+#   "safetensors==0.8.0",
+# ]
+# [tool.uv.sources]
+# torch = { index = "pytorch-cpu" }
+# [[tool.uv.index]]
+# name = "pytorch-cpu"
+# url = "https://download.pytorch.org/whl/cpu"
+# explicit = true
+# ///

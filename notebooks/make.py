@@ -23,7 +23,8 @@ def make_notebooks():
         for script in scripts
     }
     first = next(cell for cell in books["notebooks/colab.ipynb"].cells if cell.cell_type == "code")
-    lesson = jupytext.read(ROOT / "nano_r1.py")
+    text = (ROOT / "nano_r1.py").read_text()
+    lesson = jupytext.reads(text.partition("# /// script")[0], fmt="py:percent")  # not uv's lines
     last = jupytext.reads(f"# %%\n{SHORT_RUN}", fmt="py:percent").cells
     lesson.cells = [lesson.cells[0], first, *lesson.cells[1:], *last]
     books["notebooks/nano_r1.ipynb"] = lesson

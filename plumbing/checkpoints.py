@@ -12,12 +12,14 @@ import zlib
 
 import torch
 import torch.distributed as dist
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from plumbing.files import atomic_write, numbered, remove, write_text, writing
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
 from plumbing.settings import UserError, check_resumable
+from plumbing.torch_engine import engine_kind
 
 
 def save_policy(model, tokenizer, path, merge=False):
@@ -67,7 +69,8 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
         for i, weight in enumerate(master_params(engine)):
             state = {"weight": weight, **engine.basic_optimizer.state[weight]}
             tensors |= {f"{i}.{key}": own_cpu_tensor(t.detach()) for key, t in state.items()}
-        save_file(tensors, os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors"))
+        name = os.path.join(hidden, f"optimizer_{dist.get_rank():03d}.safetensors")
+        save_file(tensors, name, metadata={"engine": engine_kind(config)})
         dist.barrier()
         if first:
             write_text(os.path.join(hidden, "checksums.json"), json.dumps(checksums(hidden)))
@@ -128,6 +131,11 @@ def resume_point(config):
     path, step = newest_checkpoint(os.path.join(config.resume, "checkpoints"))
     if step > config.steps:
         raise UserError(f"--steps {config.steps}: {config.resume} has done {step} already.")
+    if path:  # the other engine's tensors are cut in another way
+        with safe_open(os.path.join(path, "optimizer_000.safetensors"), "pt") as file:
+            written = (file.metadata() or {}).get("engine", "deepspeed")
+        if written != engine_kind(config):
+            raise UserError(f"{path} was written by --engine {written}: resume with that.")
     return path, step
 
 

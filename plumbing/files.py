@@ -42,7 +42,7 @@ def atomic_write(path, flush=False):
             os.makedirs(os.path.dirname(hidden) or ".", exist_ok=True)
             shutil.rmtree(hidden, ignore_errors=True)  # what a killed run left
             yield hidden
-            if flush:
+            if flush and hasattr(os, "sync"):  # Windows has none
                 os.sync()
             if os.path.isdir(path):  # a directory cannot be replaced atomically
                 shutil.rmtree(path)

@@ -6,14 +6,16 @@ be ended for that. Who asks just waits, in any thread; several threads are answe
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
 import queue
-import select
 import signal
 import subprocess
 import sys
+import threading
 
+FORKS = hasattr(os, "fork")  # Windows has neither it nor limits of time and memory
 WORKERS = min(4, os.cpu_count() or 1)  # at most, and no more than there are threads that ask
 CPU_LIMIT = 0.5  # seconds of processor time for one question; real ones take 0.01 or less
 WALL_LIMIT = 30.0  # seconds of waiting, for a worker that the machine does not let run
@@ -53,6 +55,8 @@ def ask(answer, gold):
                 return right, why or too_long
             kill(worker)
             worker = None
+            if not FORKS:  # its own clock has ended it
+                return False, too_long
         return False, f"a worker died of {answer!r:.60}"
     except BaseException:  # Ctrl-C: the reply that is still to come must not answer the next one
         if worker:
@@ -64,14 +68,26 @@ def ask(answer, gold):
 
 
 def start_worker():
-    return subprocess.Popen(
+    worker = subprocess.Popen(
         COMMAND,
         cwd=HERE,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # a group of its own: Ctrl-C is for us
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
     )
+    worker.replies = queue.SimpleQueue()  # a pipe cannot be waited for with a limit everywhere
+    threading.Thread(target=read_replies, args=(worker,), daemon=True).start()
+    return worker
+
+
+def read_replies(worker):
+    """A worker's lines, until it has ended: then None."""
+    with contextlib.suppress(ValueError, OSError):  # closed by `kill`
+        for line in worker.stdout:
+            worker.replies.put(line)
+    worker.replies.put(None)
 
 
 def exchange(worker, question):
@@ -79,20 +95,21 @@ def exchange(worker, question):
     try:
         worker.stdin.write(json.dumps(question).encode() + b"\n")
         worker.stdin.flush()
-    except BrokenPipeError:
+    except OSError:  # a broken pipe
         return None
-    if not select.select([worker.stdout], [], [], WALL_LIMIT)[0]:
-        raise TimeoutError
-    return worker.stdout.readline() or None
+    try:
+        return worker.replies.get(timeout=WALL_LIMIT)
+    except queue.Empty:
+        raise TimeoutError from None
 
 
 def kill(worker):
     """End a worker and its child."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(worker.pid, signal.SIGKILL)
+        os.killpg(worker.pid, signal.SIGKILL) if FORKS else worker.kill()
     worker.wait()
     for pipe in (worker.stdin, worker.stdout):
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             pipe.close()
 
 
@@ -118,15 +135,20 @@ def stop_workers():
 
 
 def serve():
-    """Keep a child that answers; replace one that has reached a limit: a fork, and no import."""
-    import resource
+    """Keep a child that answers; replace one that has reached a limit: a fork, and no import.
 
+    Where there is no fork, answer; a limit ends the worker.
+    """
     from plumbing import math_equality
 
     replies = sys.stdout
     sys.stdout = sys.stderr
     for answer, gold in WARM_UP:
         math_equality.verdict(answer, gold)
+    if not FORKS:
+        answer_questions(math_equality.verdict, replies)
+    import resource
+
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer sends: it ends the child
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
@@ -148,12 +170,12 @@ def answer_questions(verdict, replies):
     """
     try:
         for line in sys.stdin:
-            signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT)
+            limit_time(CPU_LIMIT)
             reply = verdict(*json.loads(line))
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            limit_time(0)
             print(json.dumps(reply), file=replies, flush=True)
             try:
-                bytes(MEMORY_LIMIT // 2)
+                bytes(MEMORY_LIMIT // 2 if FORKS else 0)
             except MemoryError:  # sympy keeps much of what it has seen
                 os._exit(FRESH)
         os._exit(0)
@@ -161,9 +183,21 @@ def answer_questions(verdict, replies):
         os._exit(1)
 
 
+def limit_time(seconds):
+    """End this process after so many seconds of its own, or without such a timer after 10 times as
+    many; 0: no longer. Both also end a computation in C."""
+    if FORKS:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+    elif seconds:
+        faulthandler.dump_traceback_later(10 * seconds, exit=True)
+    else:
+        faulthandler.cancel_dump_traceback_later()
+
+
 if __name__ == "__main__":
     serve()
 else:
     empty_pool()
     atexit.register(stop_workers)
-    os.register_at_fork(after_in_child=empty_pool)
+    if FORKS:
+        os.register_at_fork(after_in_child=empty_pool)

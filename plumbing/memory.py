@@ -10,7 +10,9 @@ import torch
 from plumbing.chunked_logits import CHUNK
 from plumbing.models import BUCKET, empty_model
 from plumbing.sampler import TransformersSampler, sampler_kind
+from plumbing.systems import memory_size
 from plumbing.timing import advice
+from plumbing.torch_engine import engine_kind
 
 GIB = 2**30
 # Of the size that a card is sold by: a T4 has 14.6 GiB of 16, an L4 22.0 of 24, an L40S 44.4 of 48.
@@ -56,13 +58,15 @@ def memory_plan(policy, config, max_length, card=None):
     stage = config.zero_stage
     on_gpu = card is not None or policy.device.type == "cuda"
     vllm = on_gpu and (card and config.rollout == "auto" or sampler_kind(config) == "vllm")
+    engine = config.engine if card else engine_kind(config)
+    shared = engine == "torch" and config.dtype == "float32"  # its float32 weights are the model's
     setting = lambda name: getattr(config, name, 0)  # nano_sft.py lacks some
     always = {
         "weights": everything * size // (world_size if stage == 3 else 1),
         "reference": everything * size if setting("kl_coef") and not config.lora_rank else 0,
         "sampler's copy": everything * size if stage == 3 and not vllm else 0,
         # Two moments and float32 weights, which ZeRO keeps beside float32 ones too.
-        "AdamW": 0 if config.offload else trained * 12 // world_size,
+        "AdamW": 0 if config.offload else trained * (8 if shared else 12) // world_size,
         "CUDA": OUTSIDE if on_gpu else 0,
     }
 
@@ -100,7 +104,7 @@ def available_memory(device, card):
     if card or device.type == "cuda":
         return card or torch.cuda.get_device_properties(device).total_memory
     share = int(os.environ.get("WORLD_SIZE", 1))
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // share
+    return memory_size() // share
 
 
 def describe_memory(policy, config, max_length, card=None):

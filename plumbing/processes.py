@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 
 from plumbing.settings import UserError
+from plumbing.systems import LOOPBACK, STOPS
+from plumbing.torch_engine import engine_kind
 
 
 def derive_seed(*parts):
@@ -50,9 +52,7 @@ def init_distributed(config=None):
     on_gpu = torch.cuda.is_available()
     if config:
         check_device(config, on_gpu)
-    prepare_libraries(on_gpu)
-    import deepspeed
-
+    kind = prepare_libraries(config, on_gpu)
     device, backend = torch.device("cpu"), "gloo"
     if on_gpu:
         device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "nccl"
@@ -60,28 +60,34 @@ def init_distributed(config=None):
     if not dist.is_initialized():
         if int(os.environ.get("WORLD_SIZE", 1)) == 1:  # no port, no rendezvous
             os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-            if sys.platform == "linux":  # gloo opens a port all the same: on the loopback only
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            if LOOPBACK:  # gloo opens a port all the same
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
             atexit.register(leave)
-        deepspeed.init_distributed(backend, verbose=False)
+        if kind == "deepspeed":
+            import deepspeed
+
+            deepspeed.init_distributed(backend, verbose=False)
     return device
 
 
-def prepare_libraries(on_gpu):
-    """What DeepSpeed and transformers must be told before their first use."""
+def prepare_libraries(config, on_gpu):
+    """What DeepSpeed and transformers must be told before their first use. The engine's kind."""
     if not on_gpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    import deepspeed
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
+    kind = engine_kind(config)
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    if not on_gpu:
+    if kind == "deepspeed" and not on_gpu:
+        import deepspeed
+
         # Or DeepSpeed compiles an all-reduce at the first start, which takes a minute; gloo
         # suffices. Without the list it does not try which kernels would compile: in a notebook
         # that prints the linker's errors.
         deepspeed.ops.__compatible_ops__ = {}
+    return kind
 
 
 shutdown_hooks = []  # functions to call at the end of a run: vLLM needs the process group for it
@@ -90,7 +96,8 @@ shutdown_hooks = []  # functions to call at the end of a run: vLLM needs the pro
 def run_shutdown_hooks():
     while shutdown_hooks:
         shutdown_hooks.pop()()
-    if not dist.is_initialized():  # vLLM has ended it; DeepSpeed keeps parts for its next engine
+    # vLLM has ended it; DeepSpeed keeps parts for its next engine
+    if "deepspeed" in sys.modules and not dist.is_initialized():
         from deepspeed.utils import groups
 
         groups._release_process_group_references()
@@ -156,8 +163,8 @@ def catch_signals():
 
     received_signals.clear()
     if threading.current_thread() is threading.main_thread():  # Python has handlers nowhere else
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+        for number in STOPS:
+            if number in STOPS[:2] or signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 previous_handlers[number] = signal.signal(number, on_signal)
 
 

@@ -8,7 +8,6 @@ and episodes/.
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import time
@@ -16,7 +15,7 @@ import time
 import numpy as np
 import torch.distributed as dist
 
-from plumbing import console, curves, report, token_record
+from plumbing import console, curves, report, systems, token_record
 from plumbing.evaluation import measure_step
 from plumbing.files import atomic_write, numbered, read_rows, remove, write_text, writing
 from plumbing.processes import all_gather_object, broadcast, shutdown_hooks
@@ -39,7 +38,7 @@ def open_directory(config):
         lock = open(os.path.join(path, ".lock"), "w")
     shutdown_hooks.append(lock.close)  # unlocks it; so does the kernel if the process is killed
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        systems.lock(lock)
     except BlockingIOError:
         raise UserError(f"{path} is of a run that is still going on; take a --name.") from None
     if not config.resume and os.path.exists(os.path.join(path, "config.json")):

@@ -47,6 +47,8 @@ class Engine:
     plan: NonNegativeFloat = 0.0
     # who samples: vLLM, or the loop of plumbing/sampler.py; auto: vLLM on a GPU where it imports
     rollout: Literal["auto", "transformers", "vllm"] = "auto"
+    # who updates: DeepSpeed, or torch's AdamW, for one process; auto: DeepSpeed where it imports
+    engine: Literal["auto", "deepspeed", "torch"] = "auto"
     # share of the GPU for vLLM; raise it if rollouts wait for KV cache
     vllm_gpu_memory_utilization: PositiveFloat = 0.3
     # prove that the sampler gets all weights: perturb them at the start, sync, and compare its
@@ -120,7 +122,7 @@ class Record:
 RESUMABLE = (
     "steps resume wandb out name micro_batch_tokens vllm_gpu_memory_utilization "
     "gradient_checkpointing check_sync lora_merge save_every keep_checkpoints eval_every "
-    "max_bad_steps record_tokens_every report device plan"
+    "max_bad_steps record_tokens_every report device plan engine"
 ).split()
 
 

@@ -11,8 +11,15 @@ import importlib.util
 import os
 import sys
 
+from plumbing.data import JSON_FILES
 from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
+
+# Packages that only some values of a setting need.
+NEEDS = {"data": "datasets", "eval_data": "datasets", "wandb": "wandb", "lora_rank": "peft"}
+NEEDS |= {"rollout": "vllm", "engine": "deepspeed"}
+NEEDS_NOTHING = (None, "off", 0, "auto", "transformers", "torch")
+READ_HERE = tuple(f"{ending}{packed}" for ending in JSON_FILES for packed in ("", ".gz"))
 
 
 def parse_or_exit(config_class, prog, description):
@@ -41,10 +48,13 @@ def check_start(config):
     for file in (config.data, config.eval_data):
         if file not in (None, "hub") and not os.path.exists(file):
             raise UserError(f"No such data file: {file}.")
-    for flag, package in (("wandb", "wandb"), ("rollout", "vllm")):
+    for flag, package in NEEDS.items():
         value = getattr(config, flag)
-        if value in ("online", "offline", "vllm") and not importlib.util.find_spec(package):
-            raise UserError(f"--{flag} {value} needs a package: pip install {package}.")
+        if value in NEEDS_NOTHING or flag.endswith("data") and value.lower().endswith(READ_HERE):
+            continue
+        if not importlib.util.find_spec(package):
+            how = f"pip install {package} (with uv: uv run --with {package} ...)"
+            raise UserError(f"--{flag} {value} needs a package: {how}.")
     path = os.path.join(config.out, config.name or "")
     if config.name and not config.resume and os.path.exists(os.path.join(path, "config.json")):
         raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")

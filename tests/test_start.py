@@ -66,10 +66,17 @@ def test_a_config_made_in_a_notebook_is_told_the_same(name, place):
     assert " ".join(named) in str(caught.value)
 
 
-def test_wandb_that_is_not_installed_is_one_sentence(monkeypatch):
+PACKAGES = {"wandb": "offline", "peft": 4, "datasets": "hub", "deepspeed": "deepspeed"}
+SETTINGS = {"wandb": "wandb", "peft": "lora_rank", "datasets": "data", "deepspeed": "engine"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_that_is_missing_is_one_sentence_with_the_command(package, monkeypatch):
+    """And only where it is used."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="--wandb offline"):
-        check_start(Config(wandb="offline"))
+    check_start(Config())
+    with pytest.raises(UserError, match=f"pip install {package}"):
+        check_start(Config(**{SETTINGS[package]: PACKAGES[package]}))
 
 
 @pytest.mark.parametrize("harm", ["cut short", "empty"])

@@ -60,6 +60,7 @@ def same(engine, before):
 
 
 ENGINES = [{"zero_stage": stage} for stage in (1, 2, 3)]
+ENGINES += [{"engine": "torch"}, {"engine": "torch", "dtype": "bfloat16"}]
 for stage in (2, 3):
     ENGINES.append({"zero_stage": stage, "dtype": "bfloat16"})
     ENGINES.append({"zero_stage": stage, "offload": True})

@@ -68,6 +68,7 @@ LESSON = [
     {"zero_stage": 2},
     {"zero_stage": 3},
     {"offload": True},
+    {"engine": "torch"},
     {"temperature": 0.7},
     {"kl_coef": 0.5},
     {"max_grad_norm": 0.01},
@@ -145,9 +146,13 @@ def test_a_step_without_signal_changes_nothing_from_a_fresh_optimizer():
     assert not {"entropy", "sampling/ess", "sampling/logp_difference_max"} & set(measured)
 
 
-@pytest.mark.parametrize("stage, offload", [(2, False), (3, False), (2, True), (3, True)])
-def test_in_bfloat16_many_micro_batches_are_summed_in_float32(stage, offload):
-    c = config(dtype="bfloat16", zero_stage=stage, offload=offload)
+SUMS = [(2, False), (3, False), (2, True), (3, True)]
+SUMS = [{"zero_stage": stage, "offload": offload} for stage, offload in SUMS]
+
+
+@pytest.mark.parametrize("changes", [*SUMS, {"engine": "torch"}], ids=str)
+def test_in_bfloat16_many_micro_batches_are_summed_in_float32(changes):
+    c = config(dtype="bfloat16", **changes)
     engine = r1.make_engine(tiny_model().bfloat16(), c)
     model, rounded = tiny_model().bfloat16(), tiny_model().bfloat16()
     flat = lambda m: torch.cat([p.grad.float().flatten() for p in m.parameters()])
