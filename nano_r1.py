@@ -50,8 +50,14 @@
 
 # %%
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal
 
+if find_spec("plumbing") is None:  # this file was copied alone
+    raise SystemExit(
+        "nano_r1.py needs what is beside it; type (in a notebook with ! and % before them):\n"
+        "  git clone https://github.com/nano-r1/nano_r1\n  cd nano_r1"
+    )
 from plumbing.settings import Engine, Evaluation, EvaluationOnly, Record, UserError
 from plumbing.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from plumbing.settings import check_settings

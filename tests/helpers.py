@@ -6,7 +6,6 @@ import functools
 import io
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -65,6 +64,8 @@ def run(*args, timeout=600, **options):
 
 def cpu_seconds_of_children():
     """Of those that have ended: how long something takes, though other programs run beside it."""
+    import resource  # not on Windows
+
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jupytext
 import pytest
-from helpers import ROOT
+from helpers import ROOT, run
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
@@ -54,6 +54,25 @@ def test_in_the_lesson_s_notebook_only_the_last_cell_runs():
     for cell in cells:
         exec(cell.source, scope)
     assert callable(scope["main"]) and scope["Config"](steps=20).steps == 20
+
+
+def test_copied_alone_the_lesson_says_the_two_lines_to_type(tmp_path):
+    """As one file into an empty folder, and as one cell into an empty notebook."""
+    text = Path(ROOT, "nano_r1.py").read_text()
+    (tmp_path / "nano_r1.py").write_text(text)
+    (tmp_path / "cell.py").write_text("exec(open('nano_r1.py').read(), {'__name__': '__main__'})")
+    for script in ("nano_r1.py", "cell.py"):
+        done = run(script=script, cwd=tmp_path)
+        said = done.stderr.splitlines()
+        assert done.returncode == 1 and len(said) == 3, done.stderr
+        assert "git clone https://" in said[1] and said[2] == "  cd nano_r1"
+
+
+def test_where_nothing_can_be_cloned_the_first_cell_says_what_git_says(tmp_path):
+    cell = code_of(COLAB)[0].source.replace("https://github.com/nano-r1", "file:///none")
+    done = run(cell, script="-c", cwd=tmp_path)
+    assert done.returncode == 1 and "--branch v1 file:///none/nano_r1" in done.stderr
+    assert "fatal: '/none/nano_r1' does not" in done.stderr and "Traceback" not in done.stderr
 
 
 # In a kernel

@@ -119,13 +119,13 @@ def elsewhere(code, *arguments, **options):
 
 def test_the_default_command_needs_neither_deepspeed_nor_posix(tmp_path):
     """Its steps are those of DeepSpeed, its text is one that a Windows console can show."""
-    settings = {**SMALL, "steps": 2, "out": tmp_path}
+    settings = {**SMALL, "steps": 2}
     env = {"PYTHONIOENCODING": "cp1252"}
-    done = elsewhere(SCRIPT, "nano_r1.py", *flags(name="w", **settings), env=env)
+    done = elsewhere(SCRIPT, "nano_r1.py", *flags(out=tmp_path, name="w", **settings), env=env)
     assert done.returncode == 0, done.stderr
     resumed = elsewhere(SCRIPT, "nano_r1.py", "--resume", tmp_path / "w", "--steps", 3, env=env)
     assert resumed.returncode == 0 and "Resuming after step 2" in resumed.stdout, resumed.stderr
-    path, _ = train(tmp_path, "l", **{**settings, "out": None}, learning_rate=1.5e-4)
+    path, _ = train(tmp_path, "l", **settings)
     for row, expected in zip(records(tmp_path / "w")[1:3], records(path)[1:]):
         assert row["reward"] == expected["reward"]
         assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)

@@ -9,16 +9,21 @@
 
 # %%
 import os
+import subprocess
 import sys
 
 # Cloned where this notebook stands alone, as on Colab.
 REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"
 home = os.getcwd()
-while home != "/" and not os.path.exists(f"{home}/nano_r1.py"):
+while not os.path.exists(f"{home}/plumbing") and home != os.path.dirname(home):
     home = os.path.dirname(home)
-if home == "/":
+if not os.path.exists(f"{home}/plumbing"):
     home = os.path.abspath("nano_r1")
-    os.system(f"git clone -q --depth 1 --branch {TAG} {REPO} {home}")
+if not os.path.exists(home):
+    clone = ["git", "clone", "-q", "--depth", "1", "--branch", TAG, REPO, home]
+    done = subprocess.run(clone, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(clone)}\n{done.stderr}")
 sys.path.insert(0, home)
 from plumbing.notebook import prepare
 
