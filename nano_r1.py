@@ -150,7 +150,7 @@ from plumbing.evaluation import measure_evaluation, measure_update
 from plumbing.models import find, gathered, initialize_deepspeed, load_policy, load_reference
 from plumbing.models import load_tokenizer, merged_weights, stop_token_ids, vocabulary_size
 from plumbing.problems import load_data
-from plumbing.processes import catch_signals, derive_seed, init_distributed
+from plumbing.processes import catch_signals, close_vllm, derive_seed, init_distributed
 from plumbing.processes import shutdown_hooks, stop_requested
 from plumbing.record import RunLog
 from plumbing.sampler import Completion, TransformersSampler, sampler_kind
@@ -351,7 +351,7 @@ class VLLMSampler:
             disable_log_stats=True,
             **options,
         )
-        shutdown_hooks.append(self.llm.llm_engine.engine_core.shutdown)
+        shutdown_hooks.append(functools.partial(close_vllm, self.llm))
 
     def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
         """n `Completion`s of each prompt; `max_tokens` and `seeds` have one for each prompt."""
@@ -394,7 +394,7 @@ class VLLMSampler:
         if self.can_sleep:
             self.llm.wake_up()
         with gathered(policy):
-            weights = iter(merged_weights(policy).items())
+            weights = merged_weights(policy)
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if not self.llm.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache, and with it keys of old weights")

@@ -215,6 +215,8 @@ def measure(name, args):
     """One model in this process: {"sampler": ..., "rounds": [{what was measured: number}]}."""
     import nano_r1 as r1
     from plumbing import processes
+    from plumbing.memory import PROMPT, memory_plan
+    from plumbing.models import empty_model
     from plumbing.sampler import sampler_kind
     from plumbing.settings import UserError
 
@@ -255,13 +257,17 @@ def measure(name, args):
         m = {**record, **step}
         m |= {part: record[f"time/{part}"] for part in ("rollout", "update", "step")}
         rounds.append({**m, "sync": m["step"] - m["rollout"] - m["update"]})
+    card = describe_machine()["memory"] if device.type == "cuda" else None
+    plan = memory_plan(empty_model(config), config, PROMPT + config.max_tokens, card)
+    planned = sum(plan["always"].values()) + sum(plan["update"].values())
     trained = {"lora": config.lora_rank > 0, "reference": config.kl_coef > 0}
-    return {"sampler": sampler_kind(config), **trained, "rounds": rounds[1:]}
+    figures = {"sampler": sampler_kind(config), **trained, "planned": planned}
+    return {**figures, "rounds": rounds[1:]}
 
 
-def in_own_process(what):
+def in_own_process(what, flags):
     """`measure` or `describe_machine` there: its last line is JSON. Its stderr is passed on."""
-    command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--measure", what]
+    command = [sys.executable, os.path.abspath(__file__), *flags, "--measure", what]
     done = subprocess.run(command, cwd=runs.ROOT, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"')]
     return (
@@ -331,6 +337,7 @@ def parse_args(argv=None):
         choices=["bfloat16", "float32"],
         default="bfloat16",
     )
+    add("--engine", "as in nano_r1.py", choices=["auto", "deepspeed", "torch"], default="auto")
     add("--zero_stage", "of DeepSpeed", type=int, choices=[0, 1, 2, 3], default=2)
     add("--kl_coef", "of the penalty; 0: no reference model", type=float, default=0.001)
     add("--micro_batch_tokens", "tokens per forward pass, padding included", type=int, default=8192)
@@ -353,7 +360,7 @@ def main():
         )
 
     sys.stdout.reconfigure(line_buffering=True)  # rows are seen as they come, into a file too
-    machine = in_own_process("card")
+    machine = in_own_process("card", sys.argv[1:])
     if machine["card"].startswith("CPU"):
         args.dtype = "float32"
     installed = {d.name: d.version for d in importlib.metadata.distributions()}
@@ -376,7 +383,9 @@ def main():
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name in args.models:
         for cells in rows(
-            name, in_own_process(name), args.peak_tflops or peak_tflops(machine["card"])
+            name,
+            in_own_process(name, sys.argv[1:]),
+            args.peak_tflops or peak_tflops(machine["card"]),
         ):
             print(f"| {' | '.join(cells)} |")
 

@@ -175,9 +175,9 @@ for metric in ("reward", "completions/mean_length", "kl"):
 # ## With a GPU
 #
 # The same loop trains Qwen2.5-0.5B on the real GSM8K, with low-rank adapters, so that it fits
-# beside its samples into a T4's 15 GB; a T4 computes in float32, newer cards in bfloat16. vLLM
-# samples where it is installed, and it is not promised to work on a T4. An hour or more; not tried
-# on Colab's cards by us.
+# beside its samples into a T4's 15 GB; a T4 computes in float32 and samples with our loop, newer
+# cards in bfloat16 and with vLLM where it is installed. Hours on a T4 (`docs/larger_models.md` has
+# the arithmetic); a checkpoint every 10 steps. Not tried on Colab's cards by us.
 
 # %%
 with_a_gpu = False  # Runtime > Change runtime type > T4, then True
@@ -186,6 +186,7 @@ if with_a_gpu:
     larger = {"model": "Qwen/Qwen2.5-0.5B", "data": "hub", "prompt": "chat", "lora_rank": 16}
     larger |= {"max_tokens": 300, "prompts_per_step": 8, "micro_batch_tokens": 2048}
     larger |= {"dtype": dtype, "learning_rate": 2e-5, "steps": 60, "eval_problems": 100}
+    larger |= {"gradient_checkpointing": True, "save_every": 10}
     r1.main(r1.Config(task="gsm8k", **larger))
 
 # %% [markdown]

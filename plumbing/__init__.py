@@ -7,11 +7,12 @@ import os
 import warnings
 
 # Read by the libraries when they are imported. Silence start-up messages; keep vLLM in this
-# process, so that weights can be handed over.
+# process, whatever was exported, so that weights can be handed over.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 # float32 means float32 in vLLM's Triton kernels too: on an Ampere card or newer they would round to
 # TF32's 10 bits.
 os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")

@@ -31,7 +31,8 @@ def save_policy(model, tokenizer, path, merge=False):
         if dist.get_rank() == 0:
             with atomic_write(path, flush=True) as hidden:
                 if merge and hasattr(model, "peft_config"):
-                    model.get_base_model().save_pretrained(hidden, state_dict=merged_weights(model))
+                    weights = dict(merged_weights(model))
+                    model.get_base_model().save_pretrained(hidden, state_dict=weights)
                 else:
                     model.save_pretrained(hidden)
                 tokenizer.save_pretrained(hidden)

@@ -57,7 +57,8 @@ def measure_update(batches, grad_norm):
                 e.measured["entropy"] = entropy[i][mask[i]]
         for name, values in measure_tokens(batch, stats).items():
             measured[name].append(values)
-        measured["tokens/update"].append(torch.tensor([batch["input_ids"].numel()]))
+        tokens = sum(len(e.prompt_ids) + e.length for e in rows)  # without padding
+        measured["tokens/update"].append(torch.tensor([tokens]))
     finite = math.isfinite(grad_norm)
     measured["bad_updates"].append(torch.tensor([not finite]))
     measured["loss"].append(torch.tensor([loss] if finite else [], dtype=torch.float64))

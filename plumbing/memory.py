@@ -31,15 +31,19 @@ def layer_shape(model):
     return shape.num_hidden_layers, hidden, heads * head_size, kv_heads * head_size, intermediate
 
 
-def activations(model, tokens, size, checkpointing):
+def activations(model, tokens, size, checkpointing, length=0):
     """Bytes that a forward pass of `tokens` tokens keeps for the backward pass, `size` a number.
 
-    For Qwen2, Llama and their like: RMSNorm, a gated MLP, attention that never stores its T x T
-    weights. With checkpointing each layer keeps its input, and one at a time, computed again, all.
+    For Qwen2, Llama and their like: RMSNorm, a gated MLP, attention that stores its T x T weights
+    only with `length`, the T: in float32 on a GPU, where several heads share keys and values. With
+    checkpointing each layer keeps its input, and one at a time, computed again, all.
     """
     layers, hidden, queries, keys, intermediate = layer_shape(model)
     norm = (4 + 2 * size) * hidden  # its input in float32, the normalized input, the result
     attention = 2 * size * (queries + keys)  # queries and what it returns, keys and values
+    if length:  # the weights of all heads, keys and values repeated for each of them
+        heads = model.config.get_text_config().num_attention_heads
+        attention += size * heads * length + 2 * size * (queries - keys)
     mlp = 4 * size * intermediate  # gate, its activation, up, their product
     layer = 2 * norm + attention + mlp
     kept = layers * size * hidden + layer if checkpointing else layers * layer
@@ -70,7 +74,7 @@ def memory_plan(policy, config, max_length, card=None):
         "CUDA": OUTSIDE if on_gpu else 0,
     }
 
-    layers, hidden, _, keys, _ = layer_shape(policy)
+    layers, hidden, _, keys, intermediate = layer_shape(policy)
     vocabulary = policy.config.get_text_config().vocab_size
     evaluated = config.eval_problems * (config.eval_samples if setting("eval_only") else 1)
     drawn = 0 if setting("eval_only") else setting("prompts_per_step") * setting("group_size")
@@ -81,10 +85,16 @@ def memory_plan(policy, config, max_length, card=None):
     }
     if vllm:
         share = config.vllm_gpu_memory_utilization
-        rollout = {"vLLM": int(share * available_memory(policy.device, card))}
+        # The sync happens with vLLM awake: ZeRO 3 gathers all, adapters are merged one by one.
+        merged = 12 * hidden * intermediate if config.lora_rank else 0
+        rollout = {
+            "vLLM": int(share * available_memory(policy.device, card)),
+            "sync": everything * size if stage == 3 and world_size > 1 else merged,
+        }
 
     tokens = max(config.micro_batch_tokens, max_length)  # one completion alone may be longer
-    kept = activations(policy, tokens, size, config.gradient_checkpointing)
+    length = max_length if on_gpu and config.dtype == "float32" else 0
+    kept = activations(policy, tokens, size, config.gradient_checkpointing, length)
     chunk = 4 * min(CHUNK["cuda" if on_gpu else "cpu"], tokens * vocabulary)
     update = {
         "gradients": trained * 4 // (world_size if stage >= 2 else 1),  # summed in float32

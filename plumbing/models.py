@@ -134,23 +134,22 @@ def clip_gradient(engine, max_grad_norm, *_):
         engine.module.zero_grad()  # a weight without gradient is not updated
 
 
+@torch.no_grad()
 def merged_weights(model):
-    """{name: weight} with the adapters merged in; without adapters the plain state dict.
+    """Yield (name, weight) with the adapters merged in; without adapters the plain state dict.
 
-    That lists a tied output embedding too, of which vLLM may hold a copy.
+    One at a time: all merged weights would be a second model. The state dict lists a tied output
+    embedding too, of which vLLM may hold a copy.
     """
     base = model.get_base_model() if hasattr(model, "peft_config") else model
-    weights = {}
+    gemma2 = base.config.model_type == "gemma2"  # always tied: vLLM's has no place for its output
     for name, weight in base.state_dict().items():
         if name.endswith(".base_layer.weight"):
             layer = base.get_submodule(name.removesuffix(".base_layer.weight"))
             delta = layer.get_delta_weight("default")
             weight = (weight.float() + delta.float()).to(weight.dtype)
-        if ".lora_" not in name:
-            weights[name.replace(".base_layer.", ".")] = weight
-    if base.config.model_type == "gemma2":  # always tied: vLLM's has no place for it
-        del weights["lm_head.weight"]
-    return weights
+        if ".lora_" not in name and not (gemma2 and name == "lm_head.weight"):
+            yield name.replace(".base_layer.", "."), weight
 
 
 def load_tokenizer(path):

@@ -103,6 +103,14 @@ def run_shutdown_hooks():
         groups._release_process_group_references()
 
 
+def close_vllm(llm):
+    """Shut vLLM down, awake: on a GPU it would free twice what sleeps (vllm#36651)."""
+    with contextlib.suppress(RuntimeError):  # no memory to wake up in
+        if llm.llm_engine.is_sleeping():
+            llm.wake_up()
+    llm.llm_engine.engine_core.shutdown()
+
+
 def shutdown():
     """Barrier before exit: a rank that leaves early can crash its peers."""
     if dist.is_initialized():  # vLLM's shutdown may have ended it

@@ -25,11 +25,14 @@ class Completion:
 
 
 def sampler_kind(config):
-    """ "vllm" or "transformers": what `--rollout` names; `auto` is vLLM on a GPU that has it."""
+    """ "vllm" or "transformers": what `--rollout` names; `auto` is vLLM on a GPU that has it.
+
+    Not below capability 8.0 (a T4): there vLLM has one kernel left, for float32 alone.
+    """
     if config.rollout != "auto":
         return config.rollout
-    has_vllm = torch.cuda.is_available() and importlib.util.find_spec("vllm")
-    return "vllm" if has_vllm else "transformers"
+    new = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    return "vllm" if new and importlib.util.find_spec("vllm") else "transformers"
 
 
 class TransformersSampler:

@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import os
 import sys
+import traceback
 
 from plumbing.data import JSON_FILES
 from plumbing.settings import UserError, check_resumable, find, parse_args
@@ -88,8 +89,11 @@ def run_safely(main):
         with processes.cleaned_up():
             try:
                 return main(config, *args, **kwargs)
-            except (RuntimeError, MemoryError) as error:
-                if not timing.out_of_memory(error):
+            except BaseException as error:
+                if "vllm" in sys.modules:  # a notebook keeps the traceback, and with it all of main
+                    traceback.clear_frames(error.__traceback__)
+                ours = isinstance(error, RuntimeError | MemoryError)
+                if not ours or not timing.out_of_memory(error):
                     raise
                 sentence = timing.memory_advice(error, config)
             raise UserError(sentence)  # here, so that the error's tensors are freed
@@ -100,12 +104,19 @@ def run_safely(main):
 @contextlib.contextmanager
 def starting_vllm(config):
     """vLLM's errors at its start become a UserError."""
+    import torch
+
+    if torch.cuda.is_available():  # or vLLM leaves one to all of this process: --offload's step
+        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     try:
         yield
     except ImportError as error:
         raise UserError(
             f"vLLM could not be imported ({error}): see requirements-gpu.txt."
         ) from None
+    except AssertionError as error:  # it sleeps in one instance a process
+        hint = "something holds the vLLM of a run before: restart this process, or the kernel"
+        raise UserError(f"vLLM could not start ({error}): {hint}.") from None
     except ValueError as error:
         said = " ".join(str(error).split())
         share = f" with --vllm_gpu_memory_utilization {config.vllm_gpu_memory_utilization}"

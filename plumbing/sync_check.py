@@ -10,12 +10,14 @@ from plumbing.models import perturbed
 from plumbing.processes import all_reduce, derive_seed
 from plumbing.settings import UserError
 
-# Nats a token, on average; bfloat16 alone makes some 0.02.
+# Nats a token, on average. bfloat16 alone makes some 0.02, with perturbed weights up to 0.13; there
+# a sync that is skipped makes 8 or more, one matrix left out 0.4.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}
+TOLERANCE_PERTURBED = {"float32": 1e-3, "bfloat16": 0.3}
 PROMPTS = 8  # of each process
 
 
-def check_sync(sampler, engine, task, problems, config):
+def check_sync(sampler, engine, task, problems, config, tolerance=TOLERANCE):
     """Sample a little with the weights just synced, compare log-probs; UserError if they differ.
 
     Always the same problems, so that a prefix cached with older weights would show.
@@ -35,7 +37,7 @@ def check_sync(sampler, engine, task, problems, config):
             log_probs = log_probs.gather(-1, ids[0, len(prompt) :, None])[:, 0].cpu()
             differences += (log_probs - torch.tensor(completion.logprobs)).abs().tolist()
     total, tokens = all_reduce([sum(differences), len(differences)])
-    if not total / tokens <= TOLERANCE[config.dtype]:
+    if not total / tokens <= tolerance[config.dtype]:
         raise UserError(
             "--check_sync: the sampler does not have the trainer's weights: their log-probs of "
             f"the same tokens differ by {total / tokens:.3g} nats on average."
@@ -48,13 +50,13 @@ def checked(sampler, engine, task, problems, config):
         return sampler
     sync = sampler.sync_weights
 
-    def sync_and_check(policy):
+    def sync_and_check(policy, tolerance=TOLERANCE):
         sync(policy)
-        check_sync(sampler, engine, task, problems, config)
+        check_sync(sampler, engine, task, problems, config, tolerance)
 
     sampler.sync_weights = sync_and_check
     # A few updates alone would change the weights too little: perturb them all, and restore them.
     with perturbed(engine.module):
-        sampler.sync_weights(engine.module)
+        sampler.sync_weights(engine.module, TOLERANCE_PERTURBED)
     sampler.sync_weights(engine.module)
     return sampler

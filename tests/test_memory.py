@@ -5,19 +5,22 @@ import json
 import os
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import ROOT, config, script_commands, tiny_model
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 import nano_r1 as r1
 import nano_sft
 import variants
 from plumbing import memory, models
-from plumbing.memory import GIB, activations, memory_plan, plan_for_card
+from plumbing.memory import BUCKET, GIB, activations, memory_plan, plan_for_card
 from plumbing.processes import init_distributed
+from plumbing.sampler import sampler_kind
 from plumbing.settings import parse_args
 from plumbing.start import run_script
 
@@ -83,6 +86,23 @@ def test_what_the_layers_keep_is_within_a_tenth_of_what_autograd_keeps(size, dty
     # of the two above.
     inputs, model = kept(size, dtype, 2, True)
     assert activations(model, 64, number, True) == pytest.approx(inputs + two[0] - one[0], rel=0.1)
+
+
+def test_in_float32_on_a_gpu_attention_keeps_its_weights():
+    """There keys that several heads share leave only the kernel that stores them: measured with it.
+
+    The plan counts every completion as one of the longest: 64 tokens, as here.
+    """
+    with sdpa_kernel(SDPBackend.MATH):
+        one, two = (kept("0.5B", "float32", layers, False) for layers in (1, 2))
+    flash = activations(two[1], 64, 4, False)
+    assert activations(two[1], 64, 4, False, 64) == pytest.approx(two[0], rel=0.1)
+    assert activations(two[1], 64, 4, False, 1024) > 1.5 * flash
+    for dtype, counted in (("float32", 1024), ("bfloat16", 0)):
+        planned = memory_plan(two[1], config(dtype=dtype, rollout="vllm"), 1024, GIB)["update"]
+        size = {"float32": 4, "bfloat16": 2}[dtype]
+        expected = activations(two[1], 1024, size, False, counted) + BUCKET * size
+        assert planned["activations"] == expected
 
 
 def known(parts):
@@ -188,6 +208,29 @@ def test_an_update_in_bfloat16_takes_the_memory_that_the_plan_says(monkeypatch, 
     assert most - before == pytest.approx(always + sum(plan["update"].values()), rel=0.1)
 
 
+def test_adapters_are_merged_one_matrix_at_a_time(tmp_path):
+    """With graphs and all at once they were a second model, while vLLM is awake."""
+    sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4}
+    model = AutoModelForCausalLM.from_config(
+        shape("0.5B", num_hidden_layers=4, vocab_size=512, **sizes)
+    )
+    model = models.add_lora(model, config(lora_rank=2))
+    _, before, _ = allocated(lambda: torch.empty(1), tmp_path)
+    merge = lambda: [weight.requires_grad for _, weight in models.merged_weights(model)]
+    graphs, _, most = allocated(merge, tmp_path)
+    matrix = 4 * 256 * 1024
+    assert not any(graphs) and most - before < 4 * matrix < 4 * 1e6
+    c = config(lora_rank=2, rollout="vllm")
+    assert memory_plan(model, c, 100, GIB)["rollout"]["sync"] == 3 * matrix
+
+
+def test_under_zero_3_on_several_gpus_the_sync_gathers_the_whole_model(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = tiny_model()
+    plan = memory_plan(model, config(zero_stage=3, rollout="vllm"), 100, GIB)
+    assert plan["rollout"]["sync"] == 4 * sum(p.numel() for p in model.parameters())
+
+
 # The scripts in runs/
 
 
@@ -206,6 +249,7 @@ def shapes_of_the_hub(monkeypatch, tmp_path):
     monkeypatch.setattr(models, "find", found)
 
 
+COLAB = Path(ROOT, "notebooks/colab.py")
 SCRIPTS = sorted(path.name for path in Path(ROOT, "runs").glob("*.sh"))
 CARD = re.compile(r"One GPU with (\d+) GB")
 
@@ -243,6 +287,22 @@ def test_without_checkpointing_the_scripts_for_48_gb_would_not_fit(tmp_path):
     changes = {"gradient_checkpointing": False, "micro_batch_tokens": 8192, "plan": 48}
     said, fits = plan_for_card(dataclasses.replace(c, **changes))
     assert not fits and "lower --micro_batch_tokens (now 8192)" in said
+
+
+def test_colab_s_cell_for_a_gpu_fits_on_a_t4(monkeypatch):
+    """A T4: 16 GB, capability 7.5. `auto` takes our loop there, and vLLM from 8.0 on."""
+    (cell,) = re.findall(r"^    larger = .*?(?=^    r1.main)", COLAB.read_text(), re.M | re.S)
+    scope = {"dtype": "float32"}
+    exec(textwrap.dedent(cell), scope)
+    assert scope["larger"]["gradient_checkpointing"] and scope["larger"]["save_every"]
+    c = r1.Config(task="gsm8k", **scope["larger"], rollout="transformers", plan=16)
+    said, fits = plan_for_card(c)
+    assert fits, said
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "vllm")
+    for capability, kind in (((7, 5), "transformers"), ((8, 0), "vllm")):
+        monkeypatch.setattr("torch.cuda.get_device_capability", lambda c=capability: c)
+        assert sampler_kind(r1.Config()) == kind
 
 
 def test_plan_prints_what_is_needed_and_trains_nothing(capsys, monkeypatch):

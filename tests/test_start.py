@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import types
+import weakref
 
 import pytest
 import torch
@@ -134,12 +135,46 @@ def test_another_error_stays_what_it_is():
         (ValueError("Free memory\nis less than desired"), "--vllm_gpu_memory_utilization 0.3"),
         (ValueError("max_model_len is too\nlarge"), "max_model_len is too large"),
         (ImportError("libcudart.so.12"), "libcudart.so.12"),
+        (AssertionError("one instance per process"), "restart this process, or the kernel"),
     ],
 )
 def test_what_vllm_says_at_its_start_is_one_line(error, named):
     with pytest.raises(UserError) as caught, starting_vllm(config()):
         raise error
     assert named in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_where_vllm_was_used_a_traceback_holds_nothing_of_a_run_that_failed(loaded, monkeypatch):
+    """Or it would hold vLLM's memory too, and the next run in that notebook could not start."""
+    monkeypatch.setitem(sys.modules, "vllm", types) if loaded else sys.modules.pop("vllm", None)
+    held = []
+
+    @run_safely
+    def main(config):
+        sampler = torch.empty(3)
+        held.append(weakref.ref(sampler))
+        raise ValueError("of the update")
+
+    with pytest.raises(ValueError) as caught:  # it keeps the traceback
+        main(config())
+    assert (held[0]() is None) == loaded and caught.tb
+
+
+@pytest.mark.parametrize("said", [None, "3"])
+def test_for_vllm_on_a_gpu_the_threads_are_set_before_it_sets_one_for_all(said, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setenv("OMP_NUM_THREADS", said or "")
+    if said is None:
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    with starting_vllm(config()):
+        assert os.environ["OMP_NUM_THREADS"] == (said or str(torch.get_num_threads()))
+
+
+def test_vllm_stays_in_this_process_whatever_was_exported():
+    code = "import os, plumbing; print(os.environ['VLLM_ENABLE_V1_MULTIPROCESSING'])"
+    done = run(code, script="-c", cwd=ROOT, env={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+    assert done.stdout == "0\n"
 
 
 @pytest.mark.parametrize("end, code", [(UserError("x"), 2), (KeyboardInterrupt(), 130)])

@@ -8,7 +8,7 @@ from helpers import flags, mismatch, records, run, sample
 import countdown_rewards as countdown
 import nano_r1 as r1
 from plumbing.models import add_lora, load_model, load_tokenizer, merged_weights, vocabulary_size
-from plumbing.processes import init_distributed
+from plumbing.processes import close_vllm, init_distributed
 from plumbing.settings import UserError
 from plumbing.sync_check import check_sync
 from plumbing.tasks import load_task
@@ -86,10 +86,10 @@ def skipped(rollout, policy, monkeypatch):
 
 def half(rollout, policy, monkeypatch, rest=0):
     """Every other weight is handed over as it was before the update."""
-    weights = merged_weights(load_model(MODEL, "float32"))
-    new = merged_weights(policy)
+    weights = dict(merged_weights(load_model(MODEL, "float32")))
+    new = dict(merged_weights(policy))
     mixed = {n: new[n] if i % 2 == rest else weights[n] for i, n in enumerate(new)}
-    monkeypatch.setattr(r1, "merged_weights", lambda model: mixed)
+    monkeypatch.setattr(r1, "merged_weights", lambda model: iter(mixed.items()))
     rollout.sync_weights(policy)
 
 
@@ -116,6 +116,18 @@ def test_check_sync_passes_a_whole_sync_alone(sync, rollout, policy, tokenizer, 
     else:
         with pytest.raises(UserError, match="--check_sync"):
             check()
+
+
+def test_a_vllm_that_sleeps_is_woken_up_before_it_is_shut_down(rollout, monkeypatch):
+    """On a GPU it would free twice what sleeps."""
+    calls, wake_up = [], rollout.llm.wake_up
+    monkeypatch.setattr(rollout.llm, "wake_up", lambda: calls.append("awake") or wake_up())
+    ended = lambda: calls.append("ended")
+    monkeypatch.setattr(rollout.llm.llm_engine.engine_core, "shutdown", ended)
+    rollout.llm.sleep(level=1)
+    for _ in range(2):
+        close_vllm(rollout.llm)
+    assert calls == ["awake", "ended", "ended"]
 
 
 def test_the_run_stops_where_vllm_keeps_its_prefix_cache(rollout, policy, monkeypatch):
