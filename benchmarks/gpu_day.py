@@ -1,7 +1,7 @@
-"""Half an hour on a card as one command, in pieces: what no GPU has shown, in the order of its worth.
+"""Half an hour on a card as one command, in pieces: what no GPU has shown yet.
 
     python benchmarks/gpu_day.py         # 8 minutes; the same command goes on where it stopped
-    python benchmarks/gpu_day.py --list  # the rows and the seconds that each may take
+    python benchmarks/gpu_day.py --list  # the rows, in the order of their worth, and their limits
     python benchmarks/gpu_day.py --tiny  # all of them with tiny shapes, a try without a GPU
 
 Each row runs in a process of its own and within its seconds; one that fails is written down, and
@@ -41,6 +41,7 @@ SMALL |= {"micro_batch_tokens": 400}
 FEW = {"steps": 4, "save_every": 2, "eval_every": 0, "eval_problems": 16, "warmup_steps": 1}
 LOOP = {"rollout": "transformers"}
 SHAPE = {"gradient_checkpointing": False, "micro_batch_tokens": 8192, "kl_coef": 0.0}
+ENOUGH = 60  # seconds that must be left to begin a row
 SMOL = "models/smollm2-135m"
 
 
@@ -406,7 +407,7 @@ def go_through(rows, results, here, args):
         if spent is None:
             continue
         left = end - time.monotonic()
-        if left < min(row.seconds, 60):
+        if left < min(row.seconds, ENOUGH):
             return False
         record = {**here, "date": time.strftime("%Y-%m-%d"), "expected": row.expected}
         limit = min(left, row.seconds)

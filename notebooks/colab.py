@@ -176,8 +176,9 @@ for metric in ("reward", "completions/mean_length", "kl"):
 #
 # The same loop trains Qwen2.5-0.5B on the real GSM8K, with low-rank adapters, so that it fits
 # beside its samples into a T4's 15 GB; a T4 computes in float32 and samples with our loop, newer
-# cards in bfloat16 and with vLLM where it is installed. Hours on a T4 (`docs/larger_models.md` has
-# the arithmetic); a checkpoint every 10 steps. Not tried on Colab's cards by us.
+# cards in bfloat16 and with vLLM where it is installed. By the T4's datasheet half an hour
+# (`docs/larger_models.md` has the arithmetic); a checkpoint every 10 steps. Not tried on Colab's
+# cards by us.
 
 # %%
 with_a_gpu = False  # Runtime > Change runtime type > T4, then True

@@ -86,7 +86,7 @@ def memory_plan(policy, config, max_length, card=None):
     if vllm:
         share = config.vllm_gpu_memory_utilization
         # The sync happens with vLLM awake: ZeRO 3 gathers all, adapters are merged one by one.
-        merged = 12 * hidden * intermediate if config.lora_rank else 0
+        merged = 16 * hidden * intermediate if config.lora_rank else 0
         rollout = {
             "vLLM": int(share * available_memory(policy.device, card)),
             "sync": everything * size if stage == 3 and world_size > 1 else merged,

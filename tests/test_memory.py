@@ -219,9 +219,9 @@ def test_adapters_are_merged_one_matrix_at_a_time(tmp_path):
     merge = lambda: [weight.requires_grad for _, weight in models.merged_weights(model)]
     graphs, _, most = allocated(merge, tmp_path)
     matrix = 4 * 256 * 1024
-    assert not any(graphs) and most - before < 4 * matrix < 4 * 1e6
+    assert not any(graphs) and most - before < 4.1 * matrix  # of 14 in all
     c = config(lora_rank=2, rollout="vllm")
-    assert memory_plan(model, c, 100, GIB)["rollout"]["sync"] == 3 * matrix
+    assert memory_plan(model, c, 100, GIB)["rollout"]["sync"] == 4 * matrix
 
 
 def test_under_zero_3_on_several_gpus_the_sync_gathers_the_whole_model(monkeypatch):

@@ -1,0 +1,93 @@
+"""`benchmarks/gpu_day.py` without a GPU: all rows with tiny shapes, stopped and gone on with."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, run
+
+sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
+
+import gpu_day
+
+ENV = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory):
+    """(directory of a day that was stopped twice and then gone on with, its outputs)."""
+    folder = tmp_path_factory.mktemp("day")
+    shutil.copy(os.path.join(ROOT, "docs/gpu.md"), folder)
+    args = ["--tiny", "--dir", folder, "--write", folder]
+    printed = []
+    for more in (["--minutes", "0"], ["--rows", "^(machine|torch-lora)$"], []):
+        flags = [*args, "--minutes", "60", *more]
+        done = run(*flags, script="benchmarks/gpu_day.py", env=ENV, timeout=1200)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    return folder, printed
+
+
+def test_every_row_is_done_or_says_what_it_lacks(day):
+    results = json.loads((day[0] / "results.json").read_text())
+    rows = {row.name: row for row in gpu_day.all_rows()}
+    assert set(results) == set(rows)
+    for name, r in results.items():
+        lacks = gpu_day.missing(rows[name], "CPU")
+        assert r["state"] == ("left out" if lacks else "done"), (name, r)
+    assert results["torch"]["result"]["resumed"] == "bit for bit"
+    losses = {
+        name: r["result"]["first losses"]
+        for name, r in results.items()
+        if "first losses" in r["result"] and "lora" not in name
+    }
+    assert len(losses) >= 8 and len(set(map(str, losses.values()))) == 1
+    assert results["1.5B-loop"]["result"]["update"]["seconds"]
+
+
+def test_what_was_done_is_not_done_again_and_stands_in_the_page(day):
+    folder, (nothing, some, rest) = day
+    assert "0 minutes are over" in nothing and some.count(": done") == 2
+    assert "torch-lora:" not in rest and rest.count(": done") > 10
+    page, before = (Path(p, "gpu.md").read_text() for p in (folder, os.path.join(ROOT, "docs")))
+    assert "| torch-lora | done | steps 4; reward" in page and "CPU, " in page
+    mark = "## With the hub"
+    assert page.split(mark)[1] == before.split(mark)[1] and "Nothing has been tried" not in page
+
+
+def fail(row, args):
+    raise RuntimeError("CUDA error: an illegal memory access")
+
+
+def hang(row, args):
+    while True:
+        pass
+
+
+def die(row, args):
+    os.abort()
+
+
+def test_a_row_that_fails_hangs_or_dies_is_written_down_and_the_next_one_runs(
+    tmp_path, monkeypatch
+):
+    """What the piece's end cuts off is begun again in the next, and the third time given up."""
+    shutil.copy(os.path.join(ROOT, "docs/gpu.md"), tmp_path)
+    args = gpu_day.parse_args(["--tiny", "--dir", str(tmp_path), "--write", str(tmp_path)])
+    here, results = {"card": "CPU", "commit": "c"}, {}
+    rows = [gpu_day.Row(f.__name__, f, 1) for f in (fail, die, hang)]
+    assert gpu_day.go_through(rows, results, here, args)
+    found = {name: (r["state"], r["result"].split()[0]) for name, r in results.items()}
+    assert found["fail"] == ("failed", "RuntimeError:") and found["hang"][0] == "out of time"
+    assert found["die"] == ("failed", "ended")
+    args.minutes = 0.02
+    monkeypatch.setattr(gpu_day, "ENOUGH", 0)
+    rows = [gpu_day.Row("long", hang, 1.3)]
+    while (
+        not gpu_day.go_through(rows, results, here, args) or results["long"]["state"] == "stopped"
+    ):
+        assert results["long"]["state"] == "stopped"
+    assert results["long"]["state"] == "failed"
