@@ -10,6 +10,7 @@ Expected, not measured.
 """
 
 import gpu
+
 import runs
 
 CARDS = {  # TFLOP/s of the dtype that the script has there, GB/s

@@ -7,6 +7,8 @@ import torch.distributed as dist
 from plumbing.health import health_warnings
 from plumbing.memory import describe_memory
 from plumbing.models import stop_token_ids
+from plumbing.sampler import sampler_kind
+from plumbing.torch_engine import engine_kind
 
 # Of a step: label, metric, format. The loss of GRPO says nothing (docs/metrics.md).
 SHOWN = [
@@ -49,7 +51,8 @@ def header(config, policy, task, data):
     )
     return (
         f"{config.model}: {size / 1e6:.1f}M parameters{lora} in {config.dtype}, "
-        f"{dist.get_world_size()} process(es) on {policy.device.type}\n"
+        f"{dist.get_world_size()} process(es) on {policy.device.type}, "
+        f"rollout {sampler_kind(config)}, engine {engine_kind(config)}\n"
         f"{task.name}: {len(data.train)} problems to train on, {len(data.eval)} to evaluate on"
         f"{left_out}\n{'' if config.eval_only else steps}"
         f"a completion ends at: {', '.join(stops)}\n"

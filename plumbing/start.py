@@ -25,6 +25,7 @@ READ_HERE = tuple(f"{ending}{packed}" for ending in JSON_FILES for packed in (""
 
 def parse_or_exit(config_class, prog, description):
     """Command line -> a config that can start; an error is one sentence and exit code 2."""
+    sys.stdout.reconfigure(errors="replace")  # a console that cannot show every character
     try:
         config = parse_args(config_class, prog, description)
         check_start(config)

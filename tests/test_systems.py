@@ -121,12 +121,13 @@ def test_the_default_command_needs_neither_deepspeed_nor_posix(tmp_path):
     """Its steps are those of DeepSpeed, its text is one that a Windows console can show."""
     settings = {**SMALL, "steps": 2}
     env = {"PYTHONIOENCODING": "cp1252"}
-    done = elsewhere(SCRIPT, "nano_r1.py", *flags(out=tmp_path, name="w", **settings), env=env)
-    assert done.returncode == 0, done.stderr
-    resumed = elsewhere(SCRIPT, "nano_r1.py", "--resume", tmp_path / "w", "--steps", 3, env=env)
+    out = tmp_path / "\u2192"  # no character of that console's
+    done = elsewhere(SCRIPT, "nano_r1.py", *flags(out=out, name="w", **settings), env=env)
+    assert done.returncode == 0 and "engine torch" in done.stdout, done.stderr
+    resumed = elsewhere(SCRIPT, "nano_r1.py", "--resume", out / "w", "--steps", 3, env=env)
     assert resumed.returncode == 0 and "Resuming after step 2" in resumed.stdout, resumed.stderr
     path, _ = train(tmp_path, "l", **settings)
-    for row, expected in zip(records(tmp_path / "w")[1:3], records(path)[1:]):
+    for row, expected in zip(records(out / "w")[1:3], records(path)[1:]):
         assert row["reward"] == expected["reward"]
         assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)
 
