@@ -387,7 +387,7 @@ class VLLMSampler:
     def sleep(self):
         """Give the GPU's memory to the update."""
         if self.can_sleep:
-            self.llm.sleep(level=1)
+            self.llm.sleep(level=1)  # 2 spares a copy of the weights; some models broke with it
 
     def sync_weights(self, policy):
         """Step 8: wake up, load the trained weights, drop every prefix cached with the old."""

@@ -9,14 +9,15 @@ import subprocess
 import sys
 
 # What Colab's runtimes lack, by the name to import. Without dependencies: those are there.
-ADDED = {
-    "deepspeed": "deepspeed==0.19.8",
-    "hjson": "hjson==3.1.0",
-    "ninja": "ninja==1.13.2",
-    "einops": "einops==0.8.2",
-    "msgpack": "msgpack==1.2.4",
-    "tyro": "tyro==1.0.17",
-}
+ADDED = {"tyro": "tyro==1.0.17"}
+if sys.platform == "linux":  # elsewhere torch's AdamW takes its place
+    ADDED |= {
+        "deepspeed": "deepspeed==0.19.8",
+        "hjson": "hjson==3.1.0",
+        "ninja": "ninja==1.13.2",
+        "einops": "einops==0.8.2",
+        "msgpack": "msgpack==1.2.4",
+    }
 
 
 def missing():
@@ -32,5 +33,6 @@ def prepare():
         subprocess.run(pip, check=True)
         importlib.invalidate_caches()
     names = ("torch", "transformers", "numpy", "deepspeed")
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in names]
+    found = [name for name in names if importlib.util.find_spec(name)]
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in found]
     print(f"Python {sys.version.split()[0]}, {', '.join(versions)}.")
