@@ -39,13 +39,12 @@ def test_every_row_is_done_or_says_what_it_lacks(day):
         lacks = gpu_day.missing(rows[name], "CPU")
         assert r["state"] == ("left out" if lacks else "done"), (name, r)
     assert results["torch"]["result"]["resumed"] == "bit for bit"
-    losses = {
-        name: r["result"]["first losses"]
-        for name, r in results.items()
-        if "first losses" in r["result"] and "lora" not in name
-    }
-    assert len(losses) >= 8 and len(set(map(str, losses.values()))) == 1
-    assert all(float(loss) for loss in losses["torch"])
+    first = {}
+    for name, r in results.items():
+        if r["state"] == "done" and "first gradients" in r["result"] and "lora" not in name:
+            first[name] = r["result"]["first gradients"]
+    assert len(first) >= 8 and first["torch"][0] > 0
+    assert all(norms == pytest.approx(first["torch"], rel=1e-3) for norms in first.values()), first
     assert results["1.5B-loop"]["result"]["update"]["seconds"]
 
 
