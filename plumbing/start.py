@@ -13,6 +13,7 @@ import sys
 
 from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
+from plumbing.waiting import waiting
 
 
 def parse_or_exit(config_class, prog, description):
@@ -20,6 +21,8 @@ def parse_or_exit(config_class, prog, description):
     try:
         config = parse_args(config_class, prog, description)
         check_start(config)
+        if not config.plan:  # a plan is printed alone
+            waiting("importing torch, transformers, DeepSpeed: some seconds")
         return config
     except UserError as error:
         sys.exit(say(error))
@@ -90,6 +93,7 @@ def run_safely(main):
 @contextlib.contextmanager
 def starting_vllm(config):
     """vLLM's errors at its start become a UserError."""
+    waiting("starting vLLM: a minute or more")
     try:
         yield
     except ImportError as error:
