@@ -22,7 +22,8 @@ from plumbing.settings import UserError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = "page/dom.js vendor/uPlot.iife.min.js page/data.js page/lab.js page/curves.js page/run.js"
-SCRIPTS += " page/step.js page/tokens.js page/group.js page/problems.js page/main.js"
+SCRIPTS += " page/loss.js page/pushed.js page/step.js page/tokens.js page/group.js"
+SCRIPTS += " page/problems.js page/keys.js page/main.js"
 STYLES = "vendor/uPlot.min.css page/page.css"
 MEGABYTES = 10  # a file of more steps than fit has some of them, evenly chosen
 
