@@ -13,9 +13,9 @@ import hashlib
 import html
 import os
 import re
-from typing import NamedTuple
 
 from plumbing.files import write_text
+from plumbing.notebook import Html
 from plumbing.report.payload import pack
 from plumbing.report.read import read_run
 from plumbing.settings import UserError
@@ -53,15 +53,6 @@ def show(run_dirs, steps=None, height=760, megabytes=2):
     return Html(
         f'<div><iframe srcdoc="{text}" title="report of the run" style="{style}"></iframe></div>'
     )
-
-
-class Html(NamedTuple):
-    """What a notebook shows as it is."""
-
-    text: str
-
-    def _repr_html_(self):
-        return self.text
 
 
 def page(run_dirs, steps=None, megabytes=MEGABYTES):

@@ -5,9 +5,11 @@ const colourWithoutTokens = () => (WITHOUT_TOKENS.includes(state.colour) ? state
 
 function groupView(steps) {
   const problems = report.runs.map((run) => steps[run.number]?.problems[state.group - 1]);
+  const shared = new Set(problems.filter(Boolean)).size < 2;
   const recorded = steps.some((step) => step?.tokens), colour = recorded ? state.colour : colourWithoutTokens();
   return [
     h("h1", {}, `Step ${state.step}, group ${state.group}`),
+    shared ? h("p", { class: "problem big" }, problems.find(Boolean)) : h("p", { class: "note" }, "The two runs drew different problems here."),
     h("div", { class: "toolbar" },
       h("div", { class: "chips", role: "group", "aria-label": "colour of tokens" }, Object.entries(COLOURS).map(([name, { label }]) =>
         h("button", { type: "button", "data-colour": name, "aria-pressed": colour === name, disabled: !recorded && !WITHOUT_TOKENS.includes(name),
@@ -17,12 +19,11 @@ function groupView(steps) {
         h("button", { type: "button", onclick: () => moveGroup(1) }, "group →"))),
     colourLegend(colour),
     colour === "update" ? h("p", { class: "note" }, "One update comes from all completions of the step, of every group: a token can move against the advantage of its own completion.") : null,
-    new Set(problems.filter(Boolean)).size > 1 ? h("p", { class: "note" }, "The two runs drew different problems here.") : null,
     columns(report.runs, (run) => {
       const step = steps[run.number];
       if (!step) return h("p", { class: "note" }, `The completions of this step are not in this file. ${stepsInFile(run)}`);
       if (state.group > step.groups.length) return h("p", { class: "note" }, `This step has ${plural(step.groups.length, "group")}.`);
-      return groupOf(step, step.groups[state.group - 1]);
+      return [shared ? null : h("p", { class: "problem big" }, problems[run.number]), groupOf(step, step.groups[state.group - 1])];
     }),
   ];
 }
@@ -38,7 +39,6 @@ function groupOf(step, group) {
   if (!lab) repaint(null);
   const prompt = step.prompts?.[group.number];
   return [
-    h("p", { class: "problem big" }, step.problems[group.number]),
     prompt ? h("details", {}, h("summary", {}, "The prompt, as the model sees it"), h("pre", {}, prompt)) : null,
     step.tokens ? null : tokensNote(step.run),
     h("div", { class: "completions" }, cards),

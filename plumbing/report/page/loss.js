@@ -115,10 +115,11 @@ function tokenLoss(step, i, k) {
   }
   const several = c.epochs * c.minibatches > 1 ? ", at the first optimizer step" : "";
   return [
-    `L = ${formula}\n  = ${numbers} = ${show(value, 4)}`,
-    reinforce ? null : ["ρ, policy / policy that sampled", `1${several}`],
+    [`L = ${formula}\n  = ${numbers}\n  = ${show(value, 4)}`],
+    reinforce ? null : ["ρ, policy / sampling policy", `1${several}`],
     ["A, advantage", signed(A)],
-    beta ? ["d, log (base / policy)", `${signed(d, 4)}: the base gives it ${chance(Math.exp(logProb + d))}`] : null,
-    by ? ["in the step's loss divided by", by[1]] : null,
+    beta ? ["d, log (base / policy)", signed(d, 4)] : null,
+    beta ? ["the base gives it", chance(Math.exp(logProb + d))] : null,
+    by ? ["divided by", by[1]] : null,
   ].filter(Boolean);
 }

@@ -8,6 +8,7 @@ function chances(logProb, change) {
   const [before, after] = [logProb, logProb + change].map(Math.exp);
   let digits = 1;
   while (digits < 4 && change !== 0 && chance(before, digits) === chance(after, digits)) digits++;
+  if (chance(before, digits) === chance(after, digits)) return `${chance(before)}, as before`;
   return `${chance(before, digits)} → ${chance(after, digits)}`;
 }
 

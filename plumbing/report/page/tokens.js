@@ -78,8 +78,9 @@ function tokenFacts(span) {
   const against = isNumber(change) && Math.abs(change) >= COLOURS.update.cuts[0] && change * A < 0;
   return [
     [text, isNumber(change) ? chances(logProb, change) : isNumber(logProb) ? chance(Math.exp(logProb)) : "not computed"],
-    isNumber(change) ? `made ${change > 0 ? "more" : "less"} likely by the update, by ${signed(change, 4)} nats` : "what the update did was not computed",
-    against ? `against its own completion's advantage: one update comes from all ${count(step.reward.length)} completions of the step` : null,
+    !isNumber(change) ? "what the update did was not computed"
+      : `${Math.abs(change) < COLOURS.update.cuts[0] ? "hardly moved" : change > 0 ? "made more likely" : "made less likely"} by the update: ${signed(change, 4)} nats`,
+    against ? `That is against its own completion's advantage: one update comes from all ${count(step.reward.length)} completions of the step.` : null,
     ...tokenLoss(step, i, k),
     ["entropy, where it was drawn", isNumber(entropy) ? `${show(entropy)} nats` : "not computed"],
     ["place, id", `${k + 1}, ${step.run.tokenIds[step.part("tokens", i)[k]]}`],
