@@ -55,8 +55,8 @@ class Html(NamedTuple):
         return self.text
 
 
-def attempts_table(groups, below=""):
-    """{name: [Attempt]} in full: one group as a grid, two side by side; `below`: a sentence."""
+def attempts_table(groups, above=""):
+    """{name: [Attempt]} in full: one group as a grid, two side by side; `above`: a sentence."""
     width = 50 if len(groups) > 1 else 25  # percent of the line
     longest = max(map(len, groups.values()), default=0)
     cells = []
@@ -66,7 +66,7 @@ def attempts_table(groups, below=""):
                 cells.append(attempt_cell(f"{name} {k + 1}", group[k]))
     columns = f"repeat(auto-fill, minmax(max(220px, {width - 2}%), 1fr))"
     grid = f"display: grid; grid-template-columns: {columns}; gap: 8px; align-items: stretch"
-    return Html(f'<div style="{grid}">{"".join(cells)}</div><p><b>{html.escape(below)}</b></p>')
+    return Html(f'<p><b>{html.escape(above)}</b></p><div style="{grid}">{"".join(cells)}</div>')
 
 
 def attempt_cell(name, attempt):
