@@ -73,6 +73,7 @@ def attempt_cell(name, attempt):
     """One attempt with its line breaks, as HTML; what a model wrote is text and nothing else."""
     mark = {True: "✓ ", False: "✗ ", None: ""}[attempt.right]
     box = "border: 1px solid #8886; border-radius: 6px; padding: 8px; overflow-wrap: anywhere"
+    box += "; font-size: 13px; display: grid; gap: 6px; align-content: start"
     text = "white-space: pre-wrap; font: 12px/1.4 monospace; max-height: 22em; overflow: auto"
     return (
         f'<div style="{box}"><div style="opacity: 0.75">{html.escape(name)}</div>'

@@ -76,7 +76,7 @@ function panel(title, curves, runs, goTo) {
   charts.push(chart);
   for (const [i, row] of [...holder.querySelectorAll(".u-legend .u-series")].entries()) {
     const curve = series[i];
-    row.classList.toggle("of-interval", ["to", "95% from"].includes(curve.label));
+    row.hidden = runs.length > 1 && ["to", "95% from"].includes(curve.label); // there is no room for two
     if (curve.stroke && curve.stroke !== "transparent") row.style.setProperty("--hue", curve.stroke);
     if (curve.dash) row.classList.add("dashed");
   }

@@ -17,7 +17,7 @@ function runView() {
 
 /** What two runs differ in: first of all their settings, then how it ended. */
 function differences(runs) {
-  const [a, b] = runs.map(settingsWithLesson), own = ["name", "out", "resume"];
+  const [a, b] = runs.map(settingsWithLesson), own = "name out resume wandb report save_every keep_checkpoints record_tokens_every".split(" ");
   const names = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((name) => !own.includes(name) && JSON.stringify(a[name]) !== JSON.stringify(b[name]));
   const last = (run) => run.evaluations.filter((e) => isNumber(e.value)).at(-1);
   const rows = names.map((name) => [name, ...[a, b].map((settings) => String(settings[name] ?? "–"))]);
@@ -37,8 +37,11 @@ const runTag = (i) => h("b", { class: `tag run-${i + 1}` }, "AB"[i]);
 function columns(runs, make) {
   const made = runs.map((run) => make(run));
   if (!made.some(Boolean)) return null;
-  return h("div", { class: runs.length > 1 ? "columns" : "" }, runs.map((run, i) =>
-    h("div", { class: "column" }, runs.length > 1 ? h("p", { class: "run-name" }, runTag(i), ` ${run.name}`) : null, made[i])));
+  const two = runs.length > 1, parts = runs.map((run, i) =>
+    h("div", { class: "column" }, two ? h("p", { class: "run-name" }, runTag(i), ` ${run.name}`) : null, made[i]));
+  if (two) parts.forEach((part, i) => part.querySelectorAll("section").forEach((section) => // no two of a name
+    section.setAttribute("aria-label", `${section.getAttribute("aria-label")}, ${"AB"[i]}`)));
+  return h("div", { class: two ? "columns" : "" }, parts);
 }
 
 /** Held-out accuracy before and after, and the untrained model at other temperatures, on one scale with intervals. */
