@@ -57,7 +57,7 @@ function addingUp(values, total) {
 function balance(step, record) {
   if (!step.loss.some(isNumber) || step.loss.some((part) => typeof part === "string")) return null; // not recorded; NaN
   const terms = lossTerms(step), { kl_coef: beta, entropy_coef: bonus, epochs } = settingsWithLesson(step.run);
-  const up = terms.policy.filter((part) => part < 0), down = terms.policy.filter((part) => part > 0);
+  const up = terms.policy.filter((part) => part < -1e-8), down = terms.policy.filter((part) => part > 1e-8); // 0 but for rounding is neither
   const what = terms.known ? "policy gradient" : "parts";
   const some = (part) => `${part.length} of ${terms.parts.length} completions`;
   const rows = [[`${what}: pushed up`, sum(up), some(up)], [`${what}: pushed down`, sum(down), some(down)]];
