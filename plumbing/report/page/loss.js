@@ -14,17 +14,19 @@ const completionsOf = (step) => (step.run.config.prompts_per_step * step.groupSi
 
 /** What each token's loss is divided by in the step's: [number, in words], for completion i; null where it is not known. */
 function divisor(step, i) {
-  const { loss_agg_mode: mode, max_tokens: limit, minibatches } = settingsWithLesson(step.run), n = completionsOf(step);
+  const { loss_agg_mode: mode, max_tokens: limit, minibatches, mask_truncated_completions: masks } = settingsWithLesson(step.run);
+  const n = completionsOf(step); // those to train on come first
   if (mode === "seq-mean-token-mean") return [n * step.length[i], `${n} completions × ${step.length[i]} tokens`];
   if (mode === "seq-mean-token-sum-norm") return [n * limit, `${n} completions × ${limit} tokens at most`];
   if (minibatches > 1) return null;
-  const tokens = sum(step.length.filter((_, k) => isNumber(step.kl?.[k] ?? step.entropyMean?.[k])));
+  const tokens = sum(step.length.filter((_, k) => k < n && !(masks && step.finish[k] === "length")));
   return tokens ? [tokens, `${count(tokens)} tokens of the step`] : null;
 }
 
 /**
  * The terms of a step's loss: parts of the policy gradient by completion, sums of the KL penalty and of the entropy bonus.
  * `known`: the terms are told apart, which an older record or a loss of one's own does not allow; then `policy` has the whole parts.
+ * `formula`: and the loss is the one of the settings, not one of one's own.
  */
 function lossTerms(step) {
   const c = settingsWithLesson(step.run), parts = step.loss.map((part) => part ?? 0); // null: it has no gradient, and was not scored
@@ -41,8 +43,8 @@ function lossTerms(step) {
     const by = divisor(step, i), wanted = by && isNumber(step.loss[i]) ? (-step.advantage[i] * step.length[i]) / by[0] : 0;
     return !isNumber(step.loss[i]) || part === 0 || Math.abs(part - wanted) < 1e-3 * Math.abs(wanted) + 1e-6;
   };
-  const known = Boolean(recorded) && policy.every(isNumber) && (!plain || policy.every(fits));
-  return { known, parts, policy: known ? policy : parts, kl: known ? sum(kl) : 0, entropy: known ? sum(entropy) : 0, total: sum(parts) };
+  const formula = !plain || policy.every(fits), known = Boolean(recorded) && policy.every(isNumber) && (formula || !(c.kl_coef || c.entropy_coef));
+  return { known, formula: known && formula, parts, policy: known ? policy : parts, kl: known ? sum(kl) : 0, entropy: known ? sum(entropy) : 0, total: sum(parts) };
 }
 
 /** Numbers rounded so that they add up to the last of them as it is shown, with so many digits that it has three. */
@@ -97,7 +99,7 @@ function partsOf(step, parts) {
 /** The loss of token k of completion i, as lines of a tooltip; [] where the formula is not the run's or was not recorded. */
 function tokenLoss(step, i, k) {
   step.terms ??= lossTerms(step);
-  if (!step.terms.known || !isNumber(step.loss[i])) return [];
+  if (!step.terms.formula || !isNumber(step.loss[i])) return [];
   const c = settingsWithLesson(step.run), A = valuesOf(step, i, "advantage")[k], d = step.part("reference", i)?.[k];
   const logProb = step.part("logProb", i)[k], beta = c.kl_coef || 0, by = divisor(step, i);
   if (beta && !isNumber(d)) return [];
