@@ -24,7 +24,7 @@ import variants
 from nano_r1 import Config
 from plumbing import report
 from plumbing.report.__main__ import main as command
-from plumbing.report.payload import base_commands, by_bisection, finite
+from plumbing.report.payload import base_commands, by_bisection
 from plumbing.report.read import explanations, read_run
 from plumbing.settings import parse_args
 from plumbing.token_record import load_tokens
@@ -181,13 +181,6 @@ def test_what_cannot_be_reported_gets_one_sentence_and_writes_nothing(argv, run,
     assert command([arg.format(tmp=tmp_path, run=run) for arg in argv]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert (run / "report.html").read_bytes() == before
-
-
-def test_numbers_that_json_does_not_have_become_texts():
-    assert finite({"a": [math.nan, math.inf, 1.5], "b": -math.inf}) == {
-        "a": ["NaN", "Infinity", 1.5],
-        "b": "-Infinity",
-    }
 
 
 def test_the_base_is_found_beside_the_run_where_the_report_s_command_puts_it(run):
