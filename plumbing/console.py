@@ -168,7 +168,8 @@ def summary(records, path, has_report):
         part: spent(part) for part in ("rollout", "reward", "vine", "update", "record", "sync")
     }
     trained = spent("step")
-    parts = [f"{part} {s / max(trained, 1e-9):.1%}" for part, s in seconds.items() if s]
+    shares = {part: s / max(trained, 1e-9) for part, s in seconds.items()}
+    parts = [f"{part} {share:.1%}" for part, share in shares.items() if share >= 0.0005]
     lines = [
         wrapped(
             f"pass@1 on {evals[-1].get('eval/problems', 0)} held-out problems: "
