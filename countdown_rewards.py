@@ -186,6 +186,11 @@ def format_prompt(problem, tokenizer, style="short"):
     return render(PROMPTS[style], problem, tokenizer)
 
 
+def title(problem):
+    """The problem in one line, for people."""
+    return f"Make {problem['target']} from {', '.join(map(str, problem['nums']))}"
+
+
 def subgroups(problem):
     """The evaluation subgroups a problem belongs to: evaluation reports each on its own.
 

@@ -459,6 +459,8 @@ def loss(log_probs, batch, completions, config, tokens):
         estimates = estimate_kl(log_probs, batch["ref_log_probs"])
         token_loss = token_loss + config.kl_coef * estimates[config.kl_estimator]
         stats["kl"] = estimates["k3"]
+        if config.kl_estimator != "k3":
+            stats[f"kl/{config.kl_estimator}"] = estimates[config.kl_estimator]
     if config.entropy_coef:
         token_loss = token_loss - config.entropy_coef * batch["entropy"]
     aggregate = AGGREGATES[config.loss_agg_mode]

@@ -48,10 +48,12 @@ questions, eval_problems = 16, 256  # in each step; held-out ones
 import pandas as pd
 
 import torch
+from IPython.utils.capture import capture_output
 
 import nano_r1 as r1
 import variants
 from plumbing.models import load_model, load_tokenizer
+from plumbing.notebook import Attempt, attempts_table
 from plumbing.processes import init_distributed
 from plumbing.tasks import load_task
 
@@ -64,21 +66,22 @@ problem = task.load_problems("test", None, 0)[9]
 
 
 def attempts(model_path):
-    """A group of completions of the problem by the model in that directory, as a table."""
+    """A group of completions of the problem by the model in that directory."""
     sampler = r1.make_sampler(config, load_model(model_path, config.dtype), task, max_length=512)
     group = r1.sample_and_reward(
         sampler, [problem], task, config, "colab", config.group_size, config.temperature
     )
     rewards = torch.tensor([e.reward.total for e in group])  # (n,)
     advantages = r1.group_advantages(rewards[None], config)[0].tolist()
-    rows = []
+    shown = []
     for e, advantage in zip(group, advantages):
-        rows.append((e.text.strip(), e.reward.why, e.reward.total, round(advantage, 2)))
-    return pd.DataFrame(rows, columns=["completion", "verifier", "reward", "advantage"])
+        said = f"{e.reward.why}. Reward {e.reward.total:g}, advantage {advantage:+.2f}"
+        shown.append(Attempt(e.text, e.reward.answer == 1, said))
+    return shown
 
 
-print(problem["question"])
-attempts(config.model)
+before = attempts(config.model)
+attempts_table({"attempt": before}, problem["question"])
 
 # %% [markdown]
 # ## Training
@@ -107,8 +110,22 @@ run = r1.main(config)
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")
 shown = ["eval/strict", "eval/lenient", "eval/format", "eval/mean_length"]
 print(rows.set_index("step")[shown].round(3).to_string())
-print("\n" + problem["question"])
-attempts(f"{run}/model")
+after = attempts(f"{run}/model")
+attempts_table({"before": before, "after": after}, problem["question"])
+
+# %% [markdown]
+# ## Try it
+#
+# A problem of yours, or numbers and a target such as `19 36 55 7 = 65`. **Predict:** what does the
+# trained model do with a kind of problem that it was not trained on? (In a terminal the same is
+# `python ask.py out/NAME`.)
+
+# %%
+import ask
+
+text = "Ava has 12 apples and buys 30 more. Then Ava gives 5 of them to Ben."
+text += " How many apples does Ava have left?"
+ask.show(text, [config.model, f"{run}/model"], answer=37, max_tokens=64)
 
 # %% [markdown]
 # ## Look inside
@@ -124,9 +141,9 @@ report.show(run, steps=sorted({1, (steps + 1) // 2, steps}))
 # %% [markdown]
 # ## Change one line
 #
-# Four short runs, in each of which one thing is different. `main` takes functions in the place of
-# its own: that is where GRPO's relatives in `variants.py` come in, and experiments of yours
-# (`docs/own_loss.md`).
+# Five short runs: one as it is, and four in each of which one thing is different. `main` takes
+# functions in the place of its own: that is where GRPO's relatives in `variants.py` come in, and
+# experiments of yours (`docs/own_loss.md`).
 #
 # - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward
 #   is pushed up;
@@ -149,14 +166,24 @@ def flipped(rewards, config):
 
 
 short = {**settings, "steps": short_steps, "eval_every": 0}
-paths = {"as it is": r1.main(r1.Config(**short))}
-paths["no baseline"] = r1.main(r1.Config(**short), advantages=raw_rewards)
-paths["flipped"] = r1.main(r1.Config(**short), advantages=flipped)
-for name in ("k3", "k1"):
-    paths[name] = variants.main(variants.Config(**short, kl_coef=1.0, kl_estimator=name))
 records = {}
-for name, path in paths.items():
+
+
+def keep(name, main, config, **functions):
+    """Run without its lines and curves; keep the metrics, and say how the reward went."""
+    print(f"{name} ...", end=" ", flush=True)
+    with capture_output():
+        path = main(config, **functions)
     records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
+    rewards = records[name]["reward"].dropna()
+    print(f"reward {rewards.iloc[0]:.2f} in its first step, {rewards.iloc[-1]:.2f} in its last")
+
+
+keep("as it is", r1.main, r1.Config(**short))
+keep("no baseline", r1.main, r1.Config(**short), advantages=raw_rewards)
+keep("flipped", r1.main, r1.Config(**short), advantages=flipped)
+for name in ("k3", "k1"):
+    keep(name, variants.main, variants.Config(**short, kl_coef=1.0, kl_estimator=name))
 
 # %%
 for metric in ("reward", "completions/mean_length", "kl"):

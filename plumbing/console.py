@@ -1,6 +1,7 @@
-"""What a run says on the console: functions that return text."""
+"""What a run says on the console: functions that return text, in lines of 80 columns."""
 
 import re
+import textwrap
 
 import torch.distributed as dist
 
@@ -10,16 +11,19 @@ from plumbing.models import stop_token_ids
 from plumbing.sampler import sampler_kind
 from plumbing.torch_engine import engine_kind
 
-# Of a step: label, metric, format. The loss of GRPO says nothing (docs/metrics.md).
-SHOWN = [
-    ("reward", "reward", ".2f"),
-    ("correct", "reward/answer", ".2f"),
-    ("format", "reward/format", ".2f"),
-    ("length", "completions/mean_length", ".0f"),
-    ("cut off", "completions/clipped_ratio", ".0%"),
-    ("no signal", "frac_reward_zero_std", ".0%"),
-    ("entropy", "entropy", ".2f"),
-    ("grad", "grad_norm", ".2f"),
+WIDTH = 80
+# The columns of a step: label, metric, format, width. The loss of GRPO says nothing
+# (docs/metrics.md): it is shown where there is no reward.
+COLUMNS = [
+    ("reward", "reward", ".2f", 6),
+    ("right", "reward/answer", ".0%", 5),
+    ("format", "reward/format", ".0%", 6),
+    ("tokens", "completions/mean_length", ".0f", 6),
+    ("cut", "completions/clipped_ratio", ".0%", 4),
+    ("equal", "frac_reward_zero_std", ".0%", 5),
+    ("entropy", "entropy", ".2f", 7),
+    ("grad", "grad_norm", ".2f", 5),
+    ("loss", "loss", ".3f", 6),
 ]
 LABELS = {  # of an evaluation's metrics
     "strict": "strict: right, well-formed",
@@ -32,9 +36,18 @@ LABELS = {  # of an evaluation's metrics
 }
 
 
+def wrapped(text, indent="  "):
+    """A line of more than 80 columns as several, cut between words."""
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, **options)
+
+
 def quoted(text):
     """Put a bar before each line, to tell text of the model from output of the program."""
-    return "\n".join(f"  | {line}" for line in text.splitlines())
+    lines = []
+    for line in text.splitlines():
+        lines += textwrap.wrap(line, WIDTH - 4) if len(line) > WIDTH - 4 else [line]
+    return "\n".join(f"  | {line}" for line in lines)
 
 
 def header(config, policy, task, data):
@@ -43,21 +56,25 @@ def header(config, policy, task, data):
     trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     lora = f", {trained / 1e6:.3f}M of them trained (LoRA)" if trained < size else ""
     left_out = f"; {data.left_out} left out, their prompts are too long" if data.left_out else ""
+    memory = f"memory, about: {describe_memory(policy, config, data.max_length)}"
     ids = stop_token_ids(policy, task.tokenizer)
     stops = [f"{task.tokenizer.decode([i])!r} ({i})" for i in ids] + [*map(repr, task.stop_texts)]
-    steps = (
-        f"{config.steps} steps of {config.prompts_per_step} prompts x {config.group_size} "
-        f"completions\nmemory, about: {describe_memory(policy, config, data.max_length)}\n"
-    )
-    return (
+    lines = [
         f"{config.model}: {size / 1e6:.1f}M parameters{lora} in {config.dtype}, "
         f"{dist.get_world_size()} process(es) on {policy.device.type}, "
-        f"rollout {sampler_kind(config)}, engine {engine_kind(config)}\n"
+        f"rollout {sampler_kind(config)}, engine {engine_kind(config)}",
         f"{task.name}: {len(data.train)} problems to train on, {len(data.eval)} to evaluate on"
-        f"{left_out}\n{'' if config.eval_only else steps}"
-        f"a completion ends at: {', '.join(stops)}\n"
-        f"the first prompt, as the model sees it:\n{quoted(task.prompt_text(data.eval[0]))}"
-    )
+        f"{left_out}",
+    ]
+    if not config.eval_only:
+        drawn = f"{config.prompts_per_step} prompts x {config.group_size} completions"
+        lines += [f"{config.steps} steps of {drawn}", *memory.splitlines()]
+    lines += [
+        f"a completion ends at: {', '.join(stops)}",
+        "the first prompt, as the model sees it:",
+    ]
+    lines = [wrapped(line) for line in lines]
+    return "\n".join([*lines, quoted(task.prompt_text(data.eval[0]))])
 
 
 def tuning_header(config, examples, left_out, task, problems):
@@ -85,17 +102,23 @@ def time_left(records, steps):
     """Of the steps to come, at the mean of the last ten; evaluations are not counted."""
     recent = [record["time/step"] for record in records[-10:] if "time/step" in record]
     seconds = (steps - records[-1]["step"]) * sum(recent) / max(1, len(recent))
-    return f"{seconds:.0f} s left" if seconds < 100 else f"{seconds / 60:.0f} min left"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def step_line(m, config, left):
-    """The metrics of a step that one looks at first; below it the warnings."""
-    values = [f"{label} {m[name]:{form}}" for label, name, form in SHOWN if name in m]
-    values += [f"loss {m['loss']:.3f}"] if "loss" in m and "reward" not in m else []
-    line = (
-        f"step {m['step']:>4}/{config.steps}  {'  '.join(values)}  {m['time/step']:.1f} s  {left}"
-    )
-    return "\n  WARNING: ".join([line, *health_warnings(m, config)])
+def step_line(m, config, left, headed=True):
+    """The metrics of a step that one looks at first; below it the warnings.
+
+    headed: the names of the columns stand above it already.
+    """
+    hidden = "loss" if "reward" in m else None
+    columns = [column for column in COLUMNS if column[1] in m and column[1] != hidden]
+    labels = " ".join(f"{label:>{width}}" for label, _, _, width in columns)
+    values = " ".join(f"{m[name]:{width}{form}}" for _, name, form, width in columns)
+    step = f"step {m['step']:>4}/{config.steps}"
+    lines = [] if headed else [f"{'':{len(step)}} {labels}   time  left"]
+    lines.append(f"{step} {values} {m['time/step']:4.1f} s {left:>5}")
+    lines += [wrapped(f"  WARNING: {text}", "    ") for text in health_warnings(m, config)]
+    return "\n".join(lines)
 
 
 def with_interval(metrics, name="eval/pass@1"):
@@ -107,7 +130,7 @@ def with_interval(metrics, name="eval/pass@1"):
     return f"{metrics[name]:.3f} [{metrics[f'{name}_low']:.3f}, {metrics[f'{name}_high']:.3f}]"
 
 
-def evaluation_text(step, m, episodes):
+def evaluation_text(step, m, episodes, task):
     """Accuracy, overall and by subgroup; one right and one wrong completion."""
     ends = "/pass@1"
     subgroups = [name.split("/")[1] for name in m if name.count("/") == 2 and name.endswith(ends)]
@@ -116,13 +139,14 @@ def evaluation_text(step, m, episodes):
         f"on {m['eval/problems']} problems",
         f"  strict {m['eval/strict']:.3f}  lenient {m['eval/lenient']:.3f}  "
         f"well-formed {m['eval/format']:.2f}  length {m['eval/mean_length']:.0f}",
-        "  " + "  ".join(f"{name} {m[f'eval/{name}/pass@1']:.3f}" for name in subgroups),
+        wrapped("  " + "  ".join(f"{name} {m[f'eval/{name}/pass@1']:.3f}" for name in subgroups)),
     ]
     right = [e for e in episodes if e.reward.answer == 1]
     wrong = [e for e in episodes if e.reward.answer != 1]
     for e in right[:1] + wrong[:1]:
         text = e.text if len(e.text) <= 800 else f"{e.text[:400]} [...] {e.text[-400:]}"
-        lines += [f"  --- {e.problem}: {e.reward.why}", quoted(text.strip())]
+        asked = wrapped(f"  --- {task.title(e.problem)}: {e.reward.why}", "      ")
+        lines += [asked, quoted(text.strip())]
     return "\n".join([*lines, ""])
 
 
@@ -147,15 +171,20 @@ def summary(records, path, has_report):
         part: spent(part) for part in ("rollout", "reward", "vine", "update", "record", "sync")
     }
     trained = spent("step")
-    parts = [f"{part} {s / max(trained, 1e-9):.1%}" for part, s in seconds.items() if s]
-    report = f"report    {path}/report.html     open it in a browser\n" if has_report else ""
-    return (
-        f"pass@1 on {evals[-1].get('eval/problems', 0)} held-out problems: "
-        f"{with_interval(evals[0])} before, {with_interval(evals[-1])} after "
-        f"{evals[-1].get('step', 0)} steps\n"
-        f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}\n"
-        f"model     {path}/model        AutoModelForCausalLM.from_pretrained loads it\n"
-        f"curves    {path}/curves.png\n{report}"
-        f"episodes  {path}/episodes     completions with their rewards and advantages\n"
-        f"metrics   {path}/metrics.jsonl"
-    )
+    shares = {part: s / max(trained, 1e-9) for part, s in seconds.items()}
+    parts = [f"{part} {share:.1%}" for part, share in shares.items() if share >= 0.0005]
+    lines = [
+        wrapped(
+            f"pass@1 on {evals[-1].get('eval/problems', 0)} held-out problems: "
+            f"{with_interval(evals[0])} before, {with_interval(evals[-1])} after "
+            f"{evals[-1].get('step', 0)} steps"
+        ),
+        wrapped(f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}"),
+        f"report    {path}/report.html  to open in a browser",
+        f"try it    python ask.py {path}",
+        f"model     {path}/model  for from_pretrained",
+        f"curves    {path}/curves.png",
+        f"episodes  {path}/episodes  all completions",
+        f"metrics   {path}/metrics.jsonl",
+    ]
+    return "\n".join(line for line in lines if has_report or not line.startswith("report"))

@@ -46,15 +46,19 @@ def measure_update(batches, grad_norm):
     measured = collections.defaultdict(list)
     loss = 0.0
     for rows, batch, parts, stats in batches:
-        loss += parts.sum().item()
+        loss += parts.double().sum().item()  # what the parts in episodes/ add up to, exactly
         mask = batch["response_mask"].cpu()
         log_probs = batch["log_probs"].cpu()
         entropy = batch["entropy"].detach().cpu()
+        # The penalty's estimate is k3, unless variants.py names another one after it.
+        penalty = [values.cpu() for name, values in stats.items() if name.startswith("kl")]
         for i, e in enumerate(rows):
             if "loss" not in e.measured:  # of several steps on a batch, the first
                 e.measured["loss"] = parts[i].item()
                 e.measured["log_probs"] = log_probs[i][mask[i]]
                 e.measured["entropy"] = entropy[i][mask[i]]
+                for values in penalty[-1:]:
+                    e.measured["kl"] = values[i][mask[i]]
         for name, values in measure_tokens(batch, stats).items():
             measured[name].append(values)
         tokens = sum(len(e.prompt_ids) + e.length for e in rows)  # without padding

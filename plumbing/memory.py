@@ -118,7 +118,10 @@ def available_memory(device, card):
 
 
 def describe_memory(policy, config, max_length, card=None):
-    """The plan as one line, with a warning below it if it exceeds the memory available."""
+    """The plan as one line, with a warning below it if it exceeds the memory available.
+
+    Of the parts those that are worth a number: not 0.0.
+    """
     plan = memory_plan(policy, config, max_length, card)
     available = available_memory(policy.device, card)
     always, rollout, update = (sum(parts.values()) for parts in plan.values())
@@ -126,7 +129,8 @@ def describe_memory(policy, config, max_length, card=None):
     unit, name = (GIB, "GiB") if needed >= GIB else (2**20, "MiB")
     text = f"{needed / unit:.1f} of {available / unit:,.1f} {name} a process"
     for turn, parts in plan.items():
-        listed = [f"{part} {count / unit:.1f}" for part, count in parts.items() if count]
+        parts = {part: f"{count / unit:.1f}" for part, count in parts.items()}
+        listed = [f"{part} {size}" for part, size in parts.items() if size != "0.0"]
         text += f"; {turn}: {', '.join(listed)}" if listed else ""
     if needed > available:
         part = "start" if always > available else "rollout" if rollout > update else "update"

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from plumbing.processes import derive_seed
 from plumbing.settings import UserError, find
 from plumbing.timing import out_of_memory
+from plumbing.waiting import waiting
 
 BUCKET = 50_000_000  # gradients that DeepSpeed reduces at a time
 
@@ -63,6 +64,7 @@ def empty_model(config):
 def load_policy(config, checkpoint, device):
     """The model to train: --model, with adapters if asked for, or the one of a checkpoint."""
     saved = checkpoint and os.path.join(checkpoint, "policy")
+    waiting(f"loading {saved or config.model}")
     if not config.lora_rank:
         return load_model(saved or config.model, config.dtype).to(device)
     import peft

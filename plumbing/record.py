@@ -21,6 +21,7 @@ from plumbing.files import atomic_write, numbered, read_rows, remove, write_text
 from plumbing.processes import all_gather_object, broadcast, shutdown_hooks
 from plumbing.settings import UserError
 from plumbing.timing import take_seconds
+from plumbing.waiting import waiting
 
 HELD_OUT = 8  # problems whose completions are kept at each evaluation
 
@@ -62,6 +63,8 @@ class RunLog:
         self.wandb = None
         self.title = f"{config.model} on {config.task}"
         self.panels = panels
+        self.task = None  # of the problems; known once the run starts
+        self.headed = False  # whether the names of the columns stand above the next step
         self.in_notebook = curves.in_notebook()
         self.shown = None  # the curves below the notebook's cell
         self.draw_at = 0.0  # s
@@ -78,12 +81,18 @@ class RunLog:
             vocabulary = token_record.vocabulary(task.tokenizer)
             text = json.dumps(vocabulary, ensure_ascii=False)
             write_text(os.path.join(self.path, "vocabulary.json"), text)
+        self.task = task
         self.print(console.header(self.config, policy, task, data) + f"\nrecord: {self.path}")
+        if not self.config.resume and not self.config.eval_only:
+            waiting(f"evaluating {len(data.eval)} problems before training")
 
     def start_tuning(self, examples, left_out, task, problems):
         """Say what will be tuned."""
+        self.task = task
         text = console.tuning_header(self.config, examples, left_out, task, problems)
         self.print(f"{text}\nrecord: {self.path}")
+        if not self.config.resume:
+            waiting(f"evaluating {len(problems)} problems before training")
 
     def rewind(self, step):
         """Delete what was recorded after `step`, since those steps run again; at 0 all."""
@@ -144,15 +153,21 @@ class RunLog:
         `batches`: the end of that sentence, where it says in which files they are.
         """
         left = console.time_left([*self.records, metrics], self.config.steps)
-        self.print(console.step_line(metrics, self.config, left))
+        self.print(console.step_line(metrics, self.config, left, self.headed))
+        self.headed = True  # until an evaluation
+        if self.is_due(metrics["step"], "evaluation"):
+            waiting(f"evaluating {self.config.eval_problems} problems")
         self.bad_steps = self.bad_steps + 1 if metrics["bad_updates"] else 0
         if self.bad_steps == self.config.max_bad_steps:
             raise UserError(f"{self.bad_steps} steps in a row were not finite{batches}.")
 
     def save_episodes(self, name, episodes, token_ids=False):
         """Every process's episodes, in one file of the run's directory."""
+        # A part of the loss is of one optimizer step on one process: here it is of the whole step.
+        losses = dist.get_world_size() * getattr(self.config, "minibatches", 1)
         rows = []
         for e in episodes:
+            scored = [name for name in ("kl", "entropy") if len(e.measured.get(name, ()))]
             row = {
                 "problem": e.problem,
                 "completion": e.text,
@@ -161,11 +176,12 @@ class RunLog:
                 "answer_reward": e.reward.answer,
                 "why": e.reward.why,
                 "advantage": e.advantage,
-                "loss": e.measured.get("loss"),
+                "loss": e.measured["loss"] / losses if "loss" in e.measured else None,
                 "length": e.length,
                 "prompt_length": len(e.prompt_ids),
                 "finish_reason": e.completion.finish_reason,
             }
+            row |= {name: e.measured[name].mean().item() for name in scored}  # over its tokens
             more = {"prompt_ids": e.prompt_ids, **dataclasses.asdict(e.completion)}
             rows.append(json.dumps({**row, **(more if token_ids else {})}) + "\n")
         parts = all_gather_object("".join(rows))
@@ -193,7 +209,7 @@ class RunLog:
         due = "eval/pass@1" in metrics or self.in_notebook and time.monotonic() > self.draw_at
         if due and metrics["step"]:
             left = console.time_left(self.records, self.config.steps)
-            title = f"{self.title}: step {metrics['step']} of {self.config.steps}, {left}"
+            title = f"{self.title}: step {metrics['step']} of {self.config.steps}, {left} left"
             path = os.path.join(self.path, "curves.png")
             self.shown = curves.draw(self.records, path, title, self.panels, self.shown)
             self.draw_at = time.monotonic() + 10
@@ -204,13 +220,15 @@ class RunLog:
         """Print it; keep the completions of the first problems."""
         held_out = range(dist.get_rank(), HELD_OUT, dist.get_world_size())  # of this process
         self.save_episodes(f"held_out/step_{step:06d}", episodes[: len(held_out)])
-        self.print(console.evaluation_text(step, metrics, episodes))
+        self.print(console.evaluation_text(step, metrics, episodes, self.task))
+        self.headed = False
 
     def evaluate_only(self, evaluate):
         """--eval_only: greedy and sampled, on the console, in evaluation.json, and as episodes."""
         results = {}
         sampled = (self.config.eval_samples, self.config.temperature)
         for name, (n, temperature) in {"greedy": (1, 0.0), "sampled": sampled}.items():
+            waiting(f"evaluating {self.config.eval_problems} problems, {name}")
             results[name], episodes = evaluate(n, temperature)
             self.save_episodes(f"episodes/{name}", episodes)
         if self.first:
@@ -221,6 +239,7 @@ class RunLog:
     def finish(self, stopped):
         """Write the report; print the result, or how to resume a run that was stopped."""
         if self.first and self.config.report:
+            waiting("writing the report")
             report.write([self.path])
         if not stopped:
             self.print(console.summary(self.records, self.path, self.config.report))

@@ -15,6 +15,7 @@ import traceback
 from plumbing.data import JSON_FILES
 from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
+from plumbing.waiting import waiting
 
 # Packages that only some values of a setting need.
 NEEDS = {"data": "datasets", "eval_data": "datasets", "wandb": "wandb", "lora_rank": "peft"}
@@ -29,6 +30,8 @@ def parse_or_exit(config_class, prog, description):
     try:
         config = parse_args(config_class, prog, description)
         check_start(config)
+        if not config.plan:  # a plan is printed alone
+            waiting("importing torch, transformers, DeepSpeed: some seconds")
         return config
     except UserError as error:
         sys.exit(say(error))
@@ -105,6 +108,7 @@ def run_safely(main):
 @contextlib.contextmanager
 def starting_vllm(config):
     """vLLM's errors at its start become a UserError."""
+    waiting("starting vLLM: a minute or more")
     import torch
 
     if torch.cuda.is_available():  # or vLLM leaves one to all of this process: --offload's step

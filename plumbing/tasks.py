@@ -5,7 +5,9 @@ A task is a module NAME_rewards.py; docs/own_task.md says what it defines and sh
 """
 
 import concurrent.futures
+import contextlib
 import importlib
+import json
 import math
 import os
 import re
@@ -25,6 +27,7 @@ from plumbing.forms import (  # noqa: F401 (for tasks)
     strip_end,
 )
 from plumbing.settings import ROOT, UserError
+from plumbing.waiting import waiting
 
 # ---- The task of a run
 
@@ -91,6 +94,18 @@ def in_file(error, file):
     return f"{file}, line {lines[-1]}" if lines else file
 
 
+def problem_title(module, problem):
+    """A problem in one line: the module's `title`, else its question, else its columns."""
+    if hasattr(module, "title"):
+        with contextlib.suppress(Exception):  # a report is read long after a task has changed
+            return str(module.title(problem))
+    for column in ("question", "problem"):
+        if isinstance(problem.get(column), str):
+            return problem[column]
+    parts = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in problem.items()]
+    return ", ".join(parts) if len(problem) > 1 else str(next(iter(problem.values()), ""))
+
+
 class Task:
     """A task module with one of its prompts and the model's tokenizer: what the loop calls.
 
@@ -113,6 +128,10 @@ class Task:
             needed = "must return a list of one dict or more"
             raise UserError(f"{self.file}: load_problems({split!r}) {needed}.")
         return problems
+
+    def title(self, problem):
+        """The problem in one line, for people."""
+        return problem_title(self.module, problem)
 
     def prompt_text(self, problem):
         """The prompt as text, up to where the model goes on."""
@@ -229,6 +248,7 @@ def load_problems(task, data, eval_data, eval_problems, seed, train=True):
     Raises:
         UserError: one sentence: what is wrong with the file, its row, or the task.
     """
+    waiting(f"reading the problems of {task.name}")
     training = task.load_problems("train", data, seed) if train else []
     if eval_data:
         test = task.load_problems("all", eval_data, seed)

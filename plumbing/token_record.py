@@ -8,10 +8,12 @@ of prompts):
     log_probs    (F,)  of the sampler        trained         (N,)  whether it was part of the update
     entropy      (F,)  nats                  prompt_ids      (Q,)  one prompt for each group
     change       (F,)  nats                  prompt_lengths  (m,)
+    reference    (F,)  nats, with a penalty
     advantages   (F,)  only with vineppo: otherwise a completion's tokens share that of its row
 
-`change` is a token's log-prob after the step's update minus before. Floats are float16; NaN means
-not computed.
+`change` is a token's log-prob after the step's update minus before; `reference` the reference
+model's minus the policy's before it, the d of the KL penalty. Floats are float16; NaN means not
+computed.
 `out/NAME/vocabulary.json` has the bytes of every token, so that a report needs no tokenizer.
 """
 
@@ -45,6 +47,8 @@ def token_arrays(episodes, config):
         "entropy": flat([e.measured.get("entropy", not_computed(e)) for e in episodes], np.float16),
         "change": flat([change(e, config) for e in episodes], np.float16),
     }
+    if config.kl_coef:
+        arrays["reference"] = flat([to_reference(e) for e in episodes], np.float16)
     if getattr(config, "credit", None) == "vineppo":  # otherwise all of a completion are equal
         arrays["advantages"] = flat([e.per_token["advantages"] for e in episodes], np.float16)
     return arrays
@@ -58,6 +62,13 @@ def change(e, config):
         # It was not in the loss; sampler and trainer agree to 1e-4.
         before = torch.tensor(e.completion.logprobs)
     return not_computed(e) if before is None or after is None else after - before
+
+
+def to_reference(e):
+    """log pi_ref - log pi of each of the episode's tokens, before the update: (length,)."""
+    if "ref_log_probs" not in e.per_token or "log_probs" not in e.measured:
+        return not_computed(e)
+    return e.per_token["ref_log_probs"] - e.measured["log_probs"]
 
 
 def not_computed(e):

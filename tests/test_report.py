@@ -3,13 +3,16 @@
 Whatever a model wrote.
 """
 
+import dataclasses
 import html
 import json
 import math
 import os
 import random
 import re
+import shlex
 import shutil
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +21,12 @@ import torch
 from helpers import rows_of, train
 
 import variants
+from nano_r1 import Config
 from plumbing import report
 from plumbing.report.__main__ import main as command
-from plumbing.report.payload import Vocabulary, by_bisection, finite, step_of
+from plumbing.report.payload import base_commands, by_bisection
 from plumbing.report.read import explanations, read_run
+from plumbing.settings import parse_args
 from plumbing.token_record import load_tokens
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -52,19 +57,11 @@ def make_run(path, completions, group_size=2, steps=(1,), tokens=(), settings=()
     """
     (path / "episodes").mkdir(parents=True)
     config = {
-        "model": "m",
-        "task": "t",
-        "group_size": group_size,
-        "max_tokens": 9,
-        "steps": len(steps),
-        "temperature": 1.0,
+        **{"model": "m", "task": "t", "group_size": group_size, "max_tokens": 9},
+        **{"steps": len(steps), "temperature": 1.0, "loss_type": "grpo_clip"},
+        **{"loss_agg_mode": "seq-mean-token-mean", "baseline": "group_mean"},
+        **{"scale_rewards": "group", "advantage_eps": 1e-4, "kl_coef": 0.0, **dict(settings)},
     }
-    config |= {
-        "loss_type": "grpo_clip",
-        "loss_agg_mode": "seq-mean-token-mean",
-        "baseline": "group_mean",
-    }
-    config |= {"scale_rewards": "group", "advantage_eps": 1e-4, "kl_coef": 0.0, **dict(settings)}
     (path / "config.json").write_text(json.dumps(config))
     rows = [
         {
@@ -88,21 +85,13 @@ def make_run(path, completions, group_size=2, steps=(1,), tokens=(), settings=()
         if tokens:
             (path / "tokens").mkdir(exist_ok=True)
             flat = np.array(sum(tokens, []), np.uint16)
-            values = {
-                name: np.linspace(-1, 1, len(flat)).astype(np.float16)
-                for name in ("log_probs", "entropy", "change")
-            }
-            prompts = {
-                "prompt_ids": np.array([3] * (len(rows) // group_size)),
-                "prompt_lengths": np.ones(len(rows) // group_size, int),
-            }
+            values = np.linspace(-1, 1, len(flat)).astype(np.float16)
             lengths = np.array([len(ids) for ids in tokens])
             arrays = {
-                "token_ids": flat,
-                "lengths": lengths,
-                "trained": lengths > 0,
-                **prompts,
-                **values,
+                **{"token_ids": flat, "lengths": lengths, "trained": lengths > 0},
+                **dict.fromkeys(("log_probs", "entropy", "change"), values),
+                "prompt_ids": np.array([3] * (len(rows) // group_size)),
+                "prompt_lengths": np.ones(len(rows) // group_size, int),
             }
             np.savez_compressed(path / "tokens" / f"step_{step:06d}.npz", **arrays)
             (path / "vocabulary.json").write_text(json.dumps(VOCABULARY))
@@ -172,16 +161,6 @@ def test_a_large_model_s_report_stays_below_30_megabytes(tmp_path):
     assert re.findall('id="run0-step(\\d+)"', text) == ["1", "3"] and len(text) < 20e6
 
 
-def test_the_parts_of_the_loss_are_those_that_the_run_recorded(run):
-    """They add up to the step's loss; an older run has none."""
-    rows = rows_of(run / "episodes" / "step_000001.jsonl")
-    read = read_run(str(run))
-    values, _ = step_of(read, 1, rows, Vocabulary(read.vocabulary))
-    assert values["loss"] == [row["loss"] for row in rows]
-    total = rows_of(run / "metrics.jsonl")[1]["loss"]
-    assert sum(values["loss"]) == pytest.approx(total, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     "file", sorted(Path(report.HERE, "page").glob("*.js")), ids=lambda file: file.name
 )
@@ -204,30 +183,20 @@ def test_what_cannot_be_reported_gets_one_sentence_and_writes_nothing(argv, run,
     assert (run / "report.html").read_bytes() == before
 
 
-def test_numbers_that_json_does_not_have_become_texts():
-    assert finite({"a": [math.nan, math.inf, 1.5], "b": -math.inf}) == {
-        "a": ["NaN", "Infinity", 1.5],
-        "b": "-Infinity",
-    }
-
-
-def test_the_base_at_other_temperatures_is_found_beside_the_run(run):
-    beside, config = run.parent / "base", json.loads((run / "config.json").read_text())
+def test_the_base_is_found_beside_the_run_where_the_report_s_command_puts_it(run):
+    evaluate, _, again = (shlex.split(line) for line in base_commands(read_run(str(run))))
+    config = dataclasses.asdict(parse_args(Config, "nano_r1.py", "", evaluate[2:]))
+    assert config["eval_only"] and again[1:] == ["-m", "plumbing.report", str(run)]
+    beside = Path(config["out"], config["name"])
+    assert beside.parent == run.parent
     beside.mkdir()
-    (beside / "config.json").write_text(
-        json.dumps({**config, "eval_only": True, "temperature": 0.3, "steps": 40})
-    )
     (beside / "evaluation.json").write_text(
         json.dumps({"greedy": {"eval/pass@1": 0.5}, "sampled": {"eval/pass@1": 0.25}})
     )
-    assert read_run(str(run)).base_evaluations() == [
-        (0.0, {"eval/pass@1": 0.5}),
-        (0.3, {"eval/pass@1": 0.25}),
-    ]
-    (beside / "config.json").write_text(
-        json.dumps({**config, "eval_only": True, "temperature": 0.3, "task": "gsm8k"})
-    )
-    assert read_run(str(run)).base_evaluations() == []
+    found = [(0.0, {"eval/pass@1": 0.5}), (0.3, {"eval/pass@1": 0.25})]
+    for changes, wanted in (({"steps": 40}, found), ({"task": "gsm8k"}, [])):
+        (beside / "config.json").write_text(json.dumps({**config, **changes}))
+        assert read_run(str(run)).base_evaluations() == wanted
     shutil.rmtree(beside)
 
 
@@ -322,6 +291,12 @@ def test_slider_keys_and_links_go_to_the_same_places(run, opened):
     assert page.inner_text("h1") == "Step 1, group 2"
     assert page.get_attribute(".current", "data-completion") == "4"
     assert page.get_attribute('[data-colour="entropy"]', "aria-pressed") == "true"
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})  # the processor's seconds
+    page.reload()
+    page.wait_for_selector("html[data-drawn]")
+    metrics = {m["name"]: m["value"] for m in devtools.send("Performance.getMetrics")["metrics"]}
+    assert 0 < metrics["TaskDuration"] < 2.0  # until all is drawn, whatever else runs beside it
     page.keyboard.press("?")
     assert page.is_visible("#help")
 
@@ -351,9 +326,7 @@ def test_numbers_on_the_page_are_those_of_the_record(run, opened):
     for name, text in shown:
         assert number(text) == pytest.approx(record[name], rel=0.06, abs=5e-5), name
     rows = rows_of(run / "episodes" / "step_000002.jsonl")
-    tokens = load_tokens(run / "tokens" / "step_000002.npz")
     redrawn(page, lambda: page.click('[data-group="2"]'))
-    start = int(tokens["lengths"][:4].sum())
     for k, row in enumerate(rows[4:8]):
         card = page.locator(f'[data-completion="{k + 1}"]')
         assert card.locator(".tokens").text_content() == row["completion"]
@@ -365,27 +338,46 @@ def test_numbers_on_the_page_are_those_of_the_record(run, opened):
         )
         assert row["why"] in card.locator(".why").inner_text()
         assert card.locator(".token").count() == row["length"]
-    place = next(
-        i
-        for i in range(int(tokens["lengths"][4]))
-        if tokens["token_ids"][start + i] not in (0, 199)
-    )
+
+
+@browser_needed
+def test_the_terms_of_the_loss_are_those_of_the_record_and_add_up(run, opened):
+    page = opened(run / "report.html", "#step=3")
+    record = rows_of(run / "metrics.jsonl")[3]
+    rows = rows_of(run / "episodes" / "step_000003.jsonl")
+    assert sum(row["loss"] for row in rows) == pytest.approx(record["loss"], rel=1e-9, abs=1e-15)
+    texts = page.locator("[data-term]").all_inner_texts()
+    *terms, loss = [Decimal(text.replace("−", "-")) for text in texts]
+    assert sum(terms) == loss and float(loss) == pytest.approx(record["loss"], rel=0.01, abs=1e-9)
+    pushed = [sum(-row["advantage"] for row in rows if row["advantage"] * s > 0) for s in (1, -1)]
+    wanted = [*pushed, 0.001 * sum(row["kl"] for row in rows)]
+    assert [float(term) * 16 for term in terms] == pytest.approx(wanted, abs=5e-7)
+
+
+@browser_needed
+def test_the_most_pushed_tokens_are_found_and_a_link_shows_each_with_its_numbers(run, opened):
+    page = opened(run / "report.html", "#step=2")
+    tokens = load_tokens(run / "tokens" / "step_000002.npz")
+    before = np.exp(tokens["log_probs"].astype(float))
+    gains = before * np.expm1(tokens["change"].astype(float))
+    shown = page.eval_on_selector_all("[data-gain]", "all => all.map(e => +e.dataset.gain)")
+    assert len(shown) == 20 and shown == [*sorted(shown[:10])[::-1], *sorted(shown[10:])]
+    assert [shown[0], shown[10]] == pytest.approx([gains.max(), gains.min()], rel=0.06, abs=1e-4)
+    redrawn(page, lambda: page.locator("[data-gain]").first.click())
+    at = int(gains.argmax())
+    chances = [f"{100 * p:.1f}%" for p in (before[at], before[at] + gains[at])]
+    said = page.inner_text("#tooltip")
+    row = rows_of(run / "episodes" / "step_000002.jsonl")[
+        int(np.searchsorted(np.cumsum(tokens["lengths"]), at, "right"))
+    ]
+    advantage = f"{row['advantage']:.3f}".replace("-", "−")
+    assert " → ".join(chances) in said and f"min(1 × {advantage}, 1 × {advantage})" in said
+    assert f"16 completions × {row['length']} tokens" in said
     page.keyboard.press("]")
-    assert "place, id\n1, " in page.inner_text("#tooltip")
+    place = [line for line in said.splitlines() if f", {tokens['token_ids'][at]}" in line]
+    assert place and place[0] not in page.inner_text("#tooltip")  # it is the next one's
     page.keyboard.press("Escape")
     assert not page.is_visible("#tooltip")
-    page.locator('[data-completion="1"] .token').nth(place).hover()
-    facts = dict(pair.split("\n") for pair in page.locator("#tooltip .pair").all_inner_texts())
-    assert facts["place, id"] == f"{place + 1}, {tokens['token_ids'][start + place]}"
-    for label, name in (
-        ("log-prob of the sampler", "log_probs"),
-        ("entropy", "entropy"),
-        ("the update moved it by", "change"),
-    ):
-        value = tokens[name][start + place]
-        assert number(facts[label].split()[0]) == pytest.approx(float(value), rel=0.06, abs=6e-4), (
-            name
-        )
 
 
 @browser_needed
@@ -525,8 +517,12 @@ def test_what_a_model_wrote_is_text_and_nothing_else(theme, tmp_path, opened):
 
 @browser_needed
 def test_a_character_that_is_split_over_tokens_is_shown_once_it_is_complete(tmp_path, opened):
-    run = make_run(tmp_path / "r", ["1+1=3🙂", "\n"], tokens=[[1, 2, 4, 5, 6, 0], [3, 0]])
-    page = opened(report.write([str(run)]), "#step=1&group=1")
+    texts, tokens = ["1+1=3🙂", "\n"], [[1, 2, 4, 5, 6, 0], [3, 0]]
+    run = make_run(tmp_path / "r", texts, tokens=tokens, steps=(1, 2))
+    os.remove(run / "tokens" / "step_000002.npz")  # the report opens on the last that has some
+    page = opened(report.write([str(run)]))
+    assert page.inner_text("#at") == "1" and page.locator("#recorded span").count() == 1
+    redrawn(page, lambda: page.keyboard.press("g"))
     pieces = lambda k: page.locator(f'[data-completion="{k}"] .token').all_text_contents()
     assert pieces(1) == ["1+1", "=3", "", "", "🙂", ""] and pieces(2) == ["\n", ""]
     marked = page.locator('[data-completion="1"] [data-wrong]').all_text_contents()
@@ -590,7 +586,14 @@ def test_one_problem_through_training_has_every_evaluation(run, opened):
 @browser_needed
 def test_two_runs_are_side_by_side_with_one_slider(run, tmp_path, opened):
     other = make_run(tmp_path / "other", ["a", "b", "c", "d"], steps=(2, 3, 4))
-    page = opened(report.write([str(run), str(other)]), "#step=2&group=1")
+    file = report.write([str(run), str(other)])
+    page = opened(file)
+    assert page.inner_text("#at") == "3"  # the last that both have
+    said = page.inner_text(".differs")
+    assert "max_tokens\t60\t9" in said and "advantage_eps" not in said
+    hues = page.evaluate("charts[1].series.slice(1).map(s => [s.label[0], s.stroke()])")
+    assert {a for a, _ in hues} == {"A", "B"} and len({tuple(pair) for pair in hues}) == 2
+    page = opened(file, "#step=2&group=1")
     assert page.locator(".column").count() == 2 and page.locator(".column").nth(1).locator(
         ".tokens"
     ).all_text_contents() == ["a", "b"]
@@ -620,11 +623,14 @@ def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):
 
 
 @browser_needed
+@pytest.mark.parametrize("runs", [1, 2])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(theme, run, opened):
+def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(theme, runs, run, opened, tmp_path):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(run / "report.html", width=390, color_scheme=theme)
+    other = make_run(tmp_path / "other", ["a", "b"], steps=(1, 2))
+    file = report.write([str(run), str(other)][:runs], str(tmp_path / "report.html"))
+    page = opened(file, width=390, color_scheme=theme)
     for key in "rsgh":
         redrawn(page, lambda: page.keyboard.press(key))
         found = Axe().run(page).response["violations"]

@@ -48,16 +48,28 @@ def test_the_console_says_the_prompt_each_step_and_where_everything_is(whole):
     before, *evaluations = done.stdout.split("evaluation after step")
     assert "rollout transformers, engine deepspeed" in before
     assert "  | assistant: <think>" in before and "'<|endoftext|>' (0)" in before
-    assert len(evaluations) == 3 and all("  --- {'nums'" in text for text in evaluations)
+    assert len(evaluations) == 3 and all("  --- Make " in text for text in evaluations)
     for name in ("model", "curves.png", "report.html", "episodes", "metrics.jsonl"):
         assert f"{path}/{name}" in evaluations[-1] and (path / name).exists()
+    assert f"python ask.py {path}\n" in evaluations[-1]
+    assert [x for x in done.stdout.splitlines() if len(x) > 80 and str(path) not in x] == []
 
 
 def test_the_libraries_print_nothing(whole):
     done, _ = whole
     assert done.stderr == ""
     ours = "models/nano-base: countdown: 4 memory, record: a the step evaluation pass@1 0."
-    ours = (*ours.split(), "  ", "model ", "curves ", "report ", "episodes ", "metrics ")
+    ours = (
+        *ours.split(),
+        "... ",
+        "  ",
+        "try it",
+        "model ",
+        "curves ",
+        "report ",
+        "episodes ",
+        "metrics ",
+    )
     lines = [line for line in done.stdout.splitlines() if line]
     assert [line for line in lines if not line.startswith(ours)] == []
 

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 import torch
-from helpers import ROOT, config, cpu_seconds_of_children, run
+from helpers import ROOT, config, cpu_seconds_of_children, run, start
 
 from nano_r1 import Config
 from plumbing.models import load_model
@@ -50,6 +50,15 @@ def test_a_mistake_is_one_line_and_exit_code_2_within_two_seconds(name, place):
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("nano_r1.py: ") and named in done.stderr
     assert sorted(place.rglob("*")) == files
+
+
+def test_what_is_waited_for_is_said_within_two_seconds():
+    process = start("--steps", 1)
+    assert process.stdout.readline().startswith("... importing torch")
+    with open(f"/proc/{process.pid}/stat") as file:
+        ticks = file.read().split()[13:15]  # of user and system time
+    process.kill()
+    assert sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") < 2.0
 
 
 def test_help_into_a_pipe_that_closes_early_ends_quietly():

@@ -13,16 +13,17 @@ import hashlib
 import html
 import os
 import re
-from typing import NamedTuple
 
 from plumbing.files import write_text
+from plumbing.notebook import Html
 from plumbing.report.payload import pack
 from plumbing.report.read import read_run
 from plumbing.settings import UserError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = "page/dom.js vendor/uPlot.iife.min.js page/data.js page/lab.js page/curves.js page/run.js"
-SCRIPTS += " page/step.js page/tokens.js page/group.js page/problems.js page/main.js"
+SCRIPTS += " page/loss.js page/pushed.js page/step.js page/tokens.js page/group.js"
+SCRIPTS += " page/problems.js page/keys.js page/main.js"
 STYLES = "vendor/uPlot.min.css page/page.css"
 MEGABYTES = 10  # a file of more steps than fit has some of them, evenly chosen
 
@@ -52,15 +53,6 @@ def show(run_dirs, steps=None, height=760, megabytes=2):
     return Html(
         f'<div><iframe srcdoc="{text}" title="report of the run" style="{style}"></iframe></div>'
     )
-
-
-class Html(NamedTuple):
-    """What a notebook shows as it is."""
-
-    text: str
-
-    def _repr_html_(self):
-        return self.text
 
 
 def page(run_dirs, steps=None, megabytes=MEGABYTES):

@@ -9,11 +9,13 @@ import base64
 import gzip
 import json
 import math
+import os
+import shlex
 
 import numpy as np
 
 from plumbing.arithmetic import written_sums
-from plumbing.report.read import explanations
+from plumbing.report.read import SAME, explanations
 from plumbing.settings import UserError
 
 NONE = -(2**15)  # stands for a number that was not computed
@@ -36,19 +38,27 @@ def pack(runs, steps, max_bytes):
     """
     blocks, described = {}, []
     for number, run in enumerate(runs):
-        vocabulary, packed = Vocabulary(run.vocabulary), {}
+        vocabulary, packed, token_steps = Vocabulary(run.vocabulary), {}, []
         chosen = [step for step in run.steps if steps is None or step in steps]
         room = max_bytes / len(runs)
-        for step in by_bisection(chosen):
+        with_tokens = set(run.numbered("tokens"))
+        for step in [  # where not all fit, first those with the most to see
+            *by_bisection([step for step in chosen if step in with_tokens]),
+            *by_bisection([step for step in chosen if step not in with_tokens]),
+        ]:
             rows = run.episodes(step)
             if not rows:
                 continue
-            text = block(*step_of(run, step, rows, vocabulary))
+            values, arrays = step_of(run, step, rows, vocabulary)
+            text = block(values, arrays)
             if steps is None and len(text) > room and len(packed) > 1:
                 break
             packed[step], room = text, room - len(text)
+            if arrays:
+                token_steps.append(step)
         blocks |= {f"run{number}-step{step}": packed[step] for step in sorted(packed)}
-        described.append(describe(run, sorted(packed), vocabulary))
+        about = describe(run, sorted(packed), vocabulary)
+        described.append(about | {"tokenSteps": sorted(token_steps)})
     if steps is not None and not blocks:
         have = sorted({step for run in runs for step in run.steps})
         raise UserError(f"--steps: recorded are {f'{have[0]} to {have[-1]}' if have else 'none'}.")
@@ -127,13 +137,14 @@ def describe(run, steps, vocabulary):
         "records": run.records,
         "evaluations": evaluated,
         "base": base,
+        "commands": base_commands(run),
         "warnings": [{"text": text, "steps": at} for text, at in run.warnings()],
         "notes": list(dict.fromkeys(run.notes)),
         "steps": steps,
         "recorded": len(run.steps),
         "heldOut": [
             {
-                "problem": problem_text(p["problem"]),
+                "problem": run.title(p["problem"]),
                 "rows": [
                     {**{k: row.get(k) for k in SHOWN}, "wrong": wrong_sums(row["completion"])}
                     for row in p["rows"]
@@ -158,10 +169,17 @@ def interval(metrics):
     return {name: metrics.get(key) for name, key in names.items()}
 
 
-def problem_text(problem):
-    """A problem in one line, whatever its columns."""
-    parts = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in problem.items()]
-    return ", ".join(parts) if len(problem) > 1 else str(next(iter(problem.values()), ""))
+def base_commands(run):
+    """How to evaluate the untrained model beside the run, and make its report again."""
+    beside = os.path.dirname(os.path.normpath(run.path)) or "."
+    settings = {name: run.config[name] for name in SAME if run.config.get(name) is not None}
+    flags = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+    commands = []
+    for temperature in ("0.3", "0.6"):
+        place = ["--out", beside, "--name", f"{run.name}-base-{temperature}"]
+        evaluate = ["python", "nano_r1.py", "--eval_only", "--temperature", temperature]
+        commands.append(shlex.join([*evaluate, *flags, *place]))
+    return [*commands, shlex.join(["python", "-m", "plumbing.report", run.path])]
 
 
 def wrong_sums(text):
@@ -176,13 +194,15 @@ def step_of(run, step, rows, vocabulary):
     n = run.group_size
     values = {
         "step": step,
-        "problems": [problem_text(row["problem"]) for row in rows[::n]],
+        "problems": [run.title(row["problem"]) for row in rows[::n]],
         "reward": [row["reward"] for row in rows],
         "format": [row["format_reward"] for row in rows],
         "answer": [row["answer_reward"] for row in rows],
         "why": [row["why"] for row in rows],
         "advantage": [row["advantage"] for row in rows],
         "loss": [row.get("loss") for row in rows],  # its part; older runs have none
+        "kl": [row.get("kl") for row in rows],  # mean over its tokens; None without a penalty
+        "entropyMean": [row.get("entropy") for row in rows],
         "length": [row["length"] for row in rows],
         "finish": [row["finish_reason"] for row in rows],
         "wrong": [wrong_sums(row["completion"]) for row in rows],
@@ -201,8 +221,7 @@ def step_of(run, step, rows, vocabulary):
     }
     arrays |= {"logProb": fixed(tokens["log_probs"]), "entropy": fixed(tokens["entropy"])}
     arrays |= {"change": fixed(tokens["change"])}
-    if "advantages" in tokens:
-        arrays["advantages"] = fixed(tokens["advantages"])
+    arrays |= {name: fixed(tokens[name]) for name in ("advantages", "reference") if name in tokens}
     return values, arrays
 
 

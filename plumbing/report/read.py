@@ -3,6 +3,7 @@
 What is missing becomes a sentence in `Run.notes`, not an error.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,11 +14,14 @@ from types import SimpleNamespace
 from plumbing.files import numbered, read_rows
 from plumbing.health import health_warnings
 from plumbing.settings import ROOT, UserError
+from plumbing.tasks import import_task, problem_title
 from plumbing.token_record import load_tokens
 
 DEFAULT_TOKENS = {"tokens": [], "special": []}
 COLUMNS = {"problem", "completion", "reward", "format_reward", "answer_reward", "why", "advantage"}
 COLUMNS |= {"length", "finish_reason"}
+# Settings that an evaluation of the base shares with the run it is compared with.
+SAME = "task model prompt data eval_data eval_problems max_tokens seed".split()
 
 
 class Run:
@@ -32,6 +36,9 @@ class Run:
         if self.numbered("tokens"):
             self.vocabulary = self.read_json("vocabulary.json", DEFAULT_TOKENS)
         self.group_size = self.config.get("group_size", 1)
+        self.task = None  # a run of a task that is not here has its problems' columns
+        with contextlib.suppress(UserError):
+            self.task = import_task(str(self.config.get("task")))
 
     def numbered(self, folder):
         """Steps of which the folder has a file."""
@@ -52,6 +59,10 @@ class Run:
             return rows
         self.notes.append(f"{name} is missing or cannot be read.")
         return []
+
+    def title(self, problem):
+        """A problem in one line, as its task says it."""
+        return problem_title(self.task, problem)
 
     def episodes(self, step):
         """The rows of a step's completions."""
@@ -99,7 +110,6 @@ class Run:
         evaluation problems.
         """
         found, beside = {}, os.path.dirname(os.path.abspath(self.path))
-        same = "model task prompt data eval_data eval_problems max_tokens seed".split()
         for name in sorted(os.listdir(beside)):
             other = os.path.join(beside, name)
             try:
@@ -110,7 +120,7 @@ class Run:
             except (OSError, ValueError):
                 continue
             if config.get("eval_only") and all(
-                config.get(key) == self.config.get(key) for key in same
+                config.get(key) == self.config.get(key) for key in SAME
             ):
                 found |= {0.0: results["greedy"], config["temperature"]: results["sampled"]}
         return sorted(found.items())

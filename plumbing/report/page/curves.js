@@ -14,7 +14,7 @@ const PANELS = [
 const HUES = ["--curve-1", "--curve-2"];
 const charts = []; // those on the page
 
-/** All panels that have something to show, for one run or two; two runs differ by their line: whole and dashed. */
+/** All panels that have something to show. Two runs differ by their hue, the curves of one by their line: whole and dashed. */
 function curvesOf(runs, goTo) {
   charts.splice(0).forEach((chart) => chart.destroy());
   const panels = PANELS.map(([title, series]) => {
@@ -33,21 +33,22 @@ function panel(title, curves, runs, goTo) {
       const value = run.byStep.get(step)?.[key];
       return isNumber(value) ? value : null; // a gap where it was not measured, or not finite
     });
-    const main = values(name), evaluated = name.startsWith("eval/"), stroke = colour(HUES[evaluated ? 1 : c]);
+    const main = values(name), evaluated = name.startsWith("eval/"), two = runs.length > 1;
+    const hue = two ? r : evaluated ? 1 : c, stroke = colour(HUES[hue]);
     const known = main.filter(isNumber);
     if (!known.length) return;
     spoken.push(`${label} of ${run.name}: from ${show(known[0])} to ${show(known.at(-1))}`);
     data.push(main);
     series.push({
-      label: runs.length > 1 ? `${label}, ${"AB"[r]}` : label, stroke, width: evaluated ? 2 : 1.5,
-      dash: r ? [5, 4] : null, spanGaps: evaluated, value: (_, value) => show(value),
+      label: two ? `${"AB"[r]} ${label}` : label, stroke, width: evaluated ? 2.2 : two ? 1.2 : 1.5,
+      dash: two && c && !evaluated ? [5, 4] : null, spanGaps: evaluated, value: (_, value) => show(value),
       points: { show: evaluated || steps.length < 3, size: 6, fill: stroke },
     });
     if (evaluated) {
       data.push(values(`${name}_low`), values(`${name}_high`));
       const hidden = { stroke: "transparent", spanGaps: true, points: { show: false }, value: (_, value) => show(value) };
       series.push({ ...hidden, label: "95% from" }, { ...hidden, label: "to" });
-      bands.push({ series: [data.length - 1, data.length - 2], fill: colour("--band") });
+      bands.push({ series: [data.length - 1, data.length - 2], fill: colour(hue ? "--band" : "--band-1") });
     }
   }));
 
@@ -75,7 +76,7 @@ function panel(title, curves, runs, goTo) {
   charts.push(chart);
   for (const [i, row] of [...holder.querySelectorAll(".u-legend .u-series")].entries()) {
     const curve = series[i];
-    row.classList.toggle("of-interval", ["to", "95% from"].includes(curve.label));
+    row.hidden = runs.length > 1 && ["to", "95% from"].includes(curve.label); // there is no room for two
     if (curve.stroke && curve.stroke !== "transparent") row.style.setProperty("--hue", curve.stroke);
     if (curve.dash) row.classList.add("dashed");
   }

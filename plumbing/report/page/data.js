@@ -114,6 +114,7 @@ async function loadReport() {
     run.stepRecords = run.records.filter((record) => record.step > 0);
     run.byStep = new Map(run.records.map((record) => [record.step, record]));
   });
+  report.tokenSteps = [...new Set(report.runs.flatMap((run) => run.tokenSteps))].sort((a, b) => a - b);
   report.steps = [...new Set(report.runs.flatMap((run) => run.steps))].sort((a, b) => a - b);
   return report;
 }

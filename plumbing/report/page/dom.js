@@ -46,14 +46,14 @@ function term(name, label = name) {
   return h("span", { class: "term", tabindex: 0, "data-tip": sentence, "data-name": name }, label);
 }
 
-/** One tooltip for the page, beside what the pointer or the focus is on; `lines` are texts or [name, value] pairs. */
+/** One tooltip for the page, beside what the pointer or the focus is on; `lines` are texts, [name, value] pairs or a [formula]. */
 const tooltip = {
   element: null,
   show(target, lines) {
     this.element ||= document.body.appendChild(h("div", { id: "tooltip", role: "tooltip", "aria-live": "polite" }));
-    this.element.replaceChildren(...lines.map((line) => Array.isArray(line)
-      ? h("div", { class: "pair" }, h("span", {}, line[0]), h("b", {}, line[1]))
-      : h("div", {}, line)));
+    this.element.replaceChildren(...lines.map((line) => !Array.isArray(line) ? h("div", {}, line)
+      : line.length === 1 ? h("div", { class: "formula" }, line[0])
+        : h("div", { class: "pair" }, h("span", {}, line[0]), h("b", {}, line[1]))));
     this.element.hidden = false;
     const at = target.getClientRects()[0] || target.getBoundingClientRect(), box = this.element.getBoundingClientRect();
     const left = Math.max(8, Math.min(at.left, innerWidth - box.width - 8));

@@ -1,14 +1,14 @@
-// Where the reader is, in the address behind the #; the slider, the keys, the two themes.
+// Where the reader is, in the address behind the #; the slider, the two themes.
 
 const VIEWS = { run: ["Run", runView], step: ["Step", stepView], group: ["Group", groupView], problems: ["Problems", problemsView] };
-const state = { view: "run", step: 0, group: 1, completion: 1, problem: 1, filter: "all", sort: "number", colour: "update" };
+const state = { view: "run", step: 0, group: 1, completion: 1, token: 0, problem: 1, filter: "all", sort: "number", colour: "update" };
 const START = { ...state };
 const $ = (id) => document.getElementById(id);
 
 /** The address of a place: what differs from the beginning, and the view. */
 function hashOf(changes) {
-  const next = { ...state, ...changes }, parts = [];
-  const used = { run: ["step"], step: ["step", "filter", "sort"], group: ["step", "group", "completion", "colour"], problems: ["problem", "step"] }[next.view];
+  const next = { ...state, token: 0, ...changes }, parts = []; // a token is linked to, and left again
+  const used = { run: ["step"], step: ["step", "filter", "sort"], group: ["step", "group", "completion", "token", "colour"], problems: ["problem", "step"] }[next.view];
   if (next.view === "run") parts.push("run");
   if (next.view === "problems") parts.push("problems");
   for (const name of used) if (["step", "group"].includes(name) || next[name] !== START[name]) parts.push(`${name}=${next[name]}`);
@@ -18,7 +18,8 @@ function hashOf(changes) {
 /** The place that an address names; what it does not name stays as it is, what makes no sense is left out. */
 function placeOf(hash) {
   const found = new URLSearchParams(hash.replace(/^#/, "")), place = {};
-  for (const name of ["step", "group", "completion", "problem"]) {
+  place.token = 0;
+  for (const name of ["step", "group", "completion", "token", "problem"]) {
     const number = parseInt(found.get(name), 10);
     if (number >= (name === "step" ? 0 : 1)) place[name] = number;
   }
@@ -60,11 +61,12 @@ async function move(place, toTop = false) {
   }
   const at = report.steps.indexOf(state.step);
   Object.assign($("slider"), { value: Math.max(0, at) });
-  $("slider").setAttribute("aria-valuetext", `step ${state.step}`);
+  $("slider").setAttribute("aria-valuetext", `step ${state.step}${report.tokenSteps.includes(state.step) ? ", with its tokens" : ""}`);
   $("at").textContent = state.step;
   $("back").disabled = at <= 0;
   $("forward").disabled = at < 0 || at >= report.steps.length - 1;
   if (toTop) scrollTo(0, 0);
+  if (view === "group" && state.token) showToken();
   document.documentElement.dataset.drawn = String(mine); // for tests
 }
 
@@ -84,64 +86,6 @@ function keyOf(element) {
   return null;
 }
 
-const moveStep = (by) => {
-  const next = report.steps[report.steps.indexOf(state.step) + by];
-  if (next !== undefined) go({ step: next });
-};
-const groupsHere = () => Promise.all(report.runs.map((run) => loadStep(run, state.step))).then((steps) => Math.max(0, ...steps.map((s) => s?.groups.length ?? 0)));
-const moveGroup = async (by) => {
-  const last = await groupsHere();
-  go({ view: "group", group: Math.min(last, Math.max(1, state.view === "group" ? state.group + by : state.group)), completion: 1 });
-};
-const moveCompletion = async (by) => {
-  if (state.view !== "group") return go({ view: "group", completion: 1 });
-  const n = Math.max(...report.runs.map((run) => run.groupSize));
-  state.completion = Math.min(n, Math.max(1, state.completion + by));
-  await go({});
-  const card = document.querySelector(".completion.current");
-  card?.focus({ preventScroll: true });
-  card?.scrollIntoView({ block: "nearest" });
-};
-
-/** To the next token of the current completion, with its numbers beside it. */
-function moveToken(by) {
-  const tokens = [...document.querySelectorAll(".completion.current .tokens:not(.plain) .token")];
-  if (!tokens.length) return;
-  const at = tokens.findIndex((token) => token.matches(".at")), next = Math.min(tokens.length - 1, Math.max(0, at + by));
-  tokens[at]?.classList.remove("at");
-  tokens[next].classList.add("at");
-  tokens[next].scrollIntoView({ block: "nearest" });
-  tooltip.show(tokens[next], tokenFacts(tokens[next]));
-}
-
-const KEYS = {
-  ArrowLeft: [() => moveStep(-1), "←", "the step before"],
-  ArrowRight: [() => moveStep(1), "→", "the next step"],
-  n: [() => moveCompletion(1), "n", "the next completion"],
-  p: [() => moveCompletion(-1), "p", "the completion before"],
-  N: [() => moveGroup(1), "N", "the next group"],
-  P: [() => moveGroup(-1), "P", "the group before"],
-  "]": [() => moveToken(1), "]", "the next token, with its numbers"],
-  "[": [() => moveToken(-1), "[", "the token before"],
-  Escape: [() => tooltip.hide(), "Esc", "hide what the pointer has shown"],
-  r: [() => go({ view: "run" }), "r", "the run"],
-  s: [() => go({ view: "step" }), "s", "the step"],
-  g: [() => go({ view: "group" }), "g", "the group"],
-  h: [() => go({ view: "problems" }), "h", "the held-out problems"],
-  c: [() => { const names = Object.keys(COLOURS); go({ colour: names[(names.indexOf(state.colour) + 1) % names.length] }); }, "c", "colour tokens by something else"],
-  "?": [() => $("help").showModal(), "?", "this list"],
-};
-
-document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || $("help").open || !report) return;
-  const own = event.target.matches("#slider") ? event.key.startsWith("Arrow") : event.target.matches("input, select");
-  if (own) return; // the field that is being edited
-  if (Object.hasOwn(KEYS, event.key)) {
-    event.preventDefault();
-    KEYS[event.key][0]();
-  }
-});
-
 /** Light or dark: the reader's choice, else the system's. */
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
@@ -149,10 +93,18 @@ function setTheme(theme) {
   $("theme").setAttribute("aria-label", `${theme === "dark" ? "light" : "dark"} theme`);
 }
 
+/** The last step that all runs have with tokens, else with completions, else the last of any. */
+function openingStep() {
+  const shared = (steps) => report.steps.findLast((step) => report.runs.every((run) => steps(run).includes(step)));
+  return shared((run) => run.tokenSteps) ?? shared((run) => run.steps) ?? report.tokenSteps.at(-1) ?? report.steps.at(-1) ?? 0;
+}
+
 async function begin() {
   if (typeof DecompressionStream === "undefined") throw new Error("it needs a browser of 2023 or newer");
   await loadReport();
-  START.step = state.step = report.steps.at(-1) ?? 0;
+  START.step = state.step = openingStep();
+  const opening = await loadStep(report.runs[0], START.step);
+  START.group = state.group = 1 + Math.max(0, opening ? opening.groups.findIndex((group) => !group.noSignal) : 0);
   const recorded = report.runs.some((run) => run.vocabulary.length);
   START.colour = state.colour = recorded ? "update" : "advantage";
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -164,7 +116,8 @@ async function begin() {
   $("forward").onclick = () => moveStep(1);
   Object.assign($("slider"), { max: Math.max(0, report.steps.length - 1), disabled: report.steps.length < 2 });
   $("slider").oninput = ({ target }) => go({ step: report.steps[target.valueAsNumber] });
-  $("names").replaceChildren(...report.runs.map((run, i) => h("span", {}, report.runs.length > 1 ? h("b", {}, `${"AB"[i]} `) : null, run.name)));
+  $("recorded").append(...report.tokenSteps.map((step) => h("span", { style: { left: `${(100 * report.steps.indexOf(step)) / Math.max(1, report.steps.length - 1)}%` } })));
+  $("names").replaceChildren(...report.runs.map((run, i) => h("span", {}, report.runs.length > 1 ? [runTag(i), " "] : null, run.name)));
   $("choice").textContent = report.runs.map((run) => (run.steps.length === run.recorded ? "" : `${run.name}: ${stepsInFile(run)}`)).filter(Boolean).join(" ");
   addEventListener("hashchange", () => move(placeOf(location.hash)));
   addEventListener("popstate", () => move(placeOf(location.hash)));

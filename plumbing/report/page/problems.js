@@ -6,7 +6,7 @@ function problemsView() {
     h("p", { class: "note" }, "This run has not kept the completions of its evaluations; newer ones do, of the first eight problems.")];
   return [
     h("h1", {}, "One problem through training"),
-    h("p", { class: "note" }, "The same held-out problem and the same seed at every evaluation: only the weights differ."),
+    h("p", { class: "note" }, "The same held-out problem and the same seed at every evaluation: only the weights differ. Below, a sign for each evaluation: ✓ right, · not right."),
     h("ol", { class: "chips problems", "aria-label": "problems" }, Array.from({ length: most }, (_, k) =>
       h("li", {}, h("button", { type: "button", "aria-pressed": state.problem === k + 1, "data-problem": k + 1, onclick: () => go({ problem: k + 1 }) },
         `${k + 1} `, report.runs.map((run) => h("span", { class: "marks" }, (run.heldOut[k]?.rows || []).map((row) => (row.answer_reward === 1 ? "✓" : "·")).join(""), " ")))))),

@@ -3,6 +3,7 @@
 function runView() {
   const { runs } = report;
   return [
+    runs.length > 1 ? differences(runs) : null,
     columns(runs, (run) => outcome(run)),
     columns(runs, (run) => warningsOf(run)),
     h("section", { "aria-label": "curves" },
@@ -14,12 +15,33 @@ function runView() {
   ];
 }
 
+/** What two runs differ in: first of all their settings, then how it ended. */
+function differences(runs) {
+  const [a, b] = runs.map(settingsWithLesson), own = "name out resume wandb report save_every keep_checkpoints record_tokens_every".split(" ");
+  const names = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((name) => !own.includes(name) && JSON.stringify(a[name]) !== JSON.stringify(b[name]));
+  const last = (run) => run.evaluations.filter((e) => isNumber(e.value)).at(-1);
+  const rows = names.map((name) => [name, ...[a, b].map((settings) => String(settings[name] ?? "–"))]);
+  const ends = ["pass@1 at the end", ...runs.map((run) => (last(run) ? `${show(last(run).value)} (${show(last(run).low)} to ${show(last(run).high)})` : "–"))];
+  return h("section", { class: "card differs", "aria-label": "what differs" },
+    h("h1", {}, "What differs"),
+    names.length ? null : h("p", { class: "note" }, "No setting: what differs is in the code, or chance."),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "settings that differ" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "setting"), runs.map((run, i) => h("th", { scope: "col" }, runTag(i), ` ${run.name}`)))),
+      h("tbody", {}, [...rows, ends].map(([name, ...values]) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value) => h("td", {}, value))))))));
+}
+
+/** A run's letter, with its colour in the curves. */
+const runTag = (i) => h("b", { class: `tag run-${i + 1}` }, "AB"[i]);
+
 /** One column for each run, with its name above where there are two. */
 function columns(runs, make) {
   const made = runs.map((run) => make(run));
   if (!made.some(Boolean)) return null;
-  return h("div", { class: runs.length > 1 ? "columns" : "" }, runs.map((run, i) =>
-    h("div", { class: "column" }, runs.length > 1 ? h("p", { class: "run-name" }, h("b", {}, "AB"[i]), ` ${run.name}`) : null, made[i])));
+  const two = runs.length > 1, parts = runs.map((run, i) =>
+    h("div", { class: "column" }, two ? h("p", { class: "run-name" }, runTag(i), ` ${run.name}`) : null, made[i]));
+  if (two) parts.forEach((part, i) => part.querySelectorAll("section").forEach((section) => // no two of a name
+    section.setAttribute("aria-label", `${section.getAttribute("aria-label")}, ${"AB"[i]}`)));
+  return h("div", { class: two ? "columns" : "" }, parts);
 }
 
 /** Held-out accuracy before and after, and the untrained model at other temperatures, on one scale with intervals. */
@@ -33,17 +55,16 @@ function outcome(run) {
   if (last && last !== first) rows.push({ ...last, label: `after ${plural(last.step, "step")}, temperature ${temperature}`, main: true });
   const done = run.stepRecords.at(-1)?.step ?? 0;
   return h("section", { class: "outcome", "aria-label": "result" },
-    h("h1", {}, run.name),
+    report.runs.length > 1 ? null : h("h1", {}, run.name),
     h("p", { class: "lead" }, [run.config.model, run.config.task && `on ${run.config.task}`, `${plural(done, "step")} of ${run.config.steps ?? "?"}`,
       run.config.prompts_per_step && `${run.config.prompts_per_step} prompts × ${run.config.group_size} completions a step`]
       .filter(Boolean).join(" · ")),
     first ? h("p", { class: "headline" }, last === first ? null : `${show(first.value, 2)} → `, h("span", { class: "strong" }, show(last.value, 2)),
       h("small", {}, " ", term("eval/pass@1", "pass@1"), ` on ${plural(last.problems, "held-out problem")}`)) : h("p", { class: "note" }, "No evaluation is recorded."),
     rows.length ? h("div", { class: "intervals" }, rows.map((row) => intervalRow(row)), scale()) : null,
-    run.base.length || !first ? null : h("p", { class: "note" },
-      "Is it more than a lower temperature would bring? Evaluate the untrained model beside this run: ",
-      h("code", {}, `python nano_r1.py --eval_only --temperature 0.3 --model ${run.config.model}`),
-      ", also with 0.6; this report then shows it here."));
+    run.base.length || !first ? null : h("details", {}, h("summary", {}, "Is it more than a lower temperature would bring?"),
+      h("p", { class: "note" }, "Evaluate the untrained model beside this run, and make this report again: it then stands here."),
+      h("pre", { "data-commands": "" }, run.commands.join("\n"))));
 }
 
 function intervalRow({ label, value, low, high, main }) {
@@ -72,6 +93,7 @@ function warningsOf(run) {
     run.notes.map((note) => h("li", {}, note))));
 }
 
+// A step of the file as a link.
 const stepLink = (step) => (report.steps.includes(step)
   ? h("a", { href: hashOf({ view: "step", step }) }, step) : h("span", {}, step));
 

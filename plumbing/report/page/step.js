@@ -24,6 +24,7 @@ function stepView(steps) {
       return [
         record ? summaryOf(run, record) : h("p", { class: "note" }, "This run has no metrics of this step."),
         step ? balance(step, record || {}) : null,
+        step ? pushedOf(step) : null,
         step ? groupList(step) : h("p", { class: "note" }, `The completions of this step are not in this file. ${stepsInFile(run)}`),
         record ? metricsOf(record) : null,
       ];
@@ -45,42 +46,6 @@ function summaryOf(run, record) {
     ["entropy", show(record.entropy, 2)], ["grad_norm", show(record.grad_norm, 2), "gradient norm"]];
   return h("dl", { class: "tiles" }, tiles.filter(([name]) => name in record).map(([name, value, label]) =>
     h("div", {}, h("dt", {}, term(name, label || name)), h("dd", {}, value))));
-}
-
-/** Why the loss is nearly 0: the completions' parts, to the left those that are pushed up, cancel; gradients do not. */
-function balance(step, record) {
-  if (!step.loss.some(isNumber) || step.loss.some((part) => typeof part === "string")) return null; // not recorded; NaN
-  const terms = step.loss.map((part) => part ?? 0); // null: it has no gradient, and was not scored
-  const order = terms.map((value, i) => [value, i]).filter(([value]) => value !== 0).sort(([a], [b]) => a - b);
-  const sum = (values) => values.reduce((a, b) => a + b, 0);
-  const down = sum(terms.filter((t) => t < 0)), up = sum(terms.filter((t) => t > 0)), net = down + up;
-  const reach = Math.max(-down, up, 1e-12), { kl_coef: beta } = step.run.config;
-  let left = 0, right = 0;
-  const bars = order.map(([value, i]) => {
-    const width = (50 * Math.abs(value)) / reach, x = value < 0 ? 50 - (left += width) : 50 + ((right += width) - width);
-    return h("rect", { x: `${x}%`, y: 0, width: `${Math.max(0.05, width - 0.05)}%`, height: "100%", class: value < 0 ? "pushed-up" : "pushed-down",
-      "data-tip": `completion ${(i % step.groupSize) + 1} of group ${Math.floor(i / step.groupSize) + 1}: ${signed(value, 5)}` });
-  });
-  const fine = (value) => signed(value, Math.abs(value) < 5e-4 ? 3 : 5); // small ones as 1.2e−7
-  const some = (n, what) => `${n} of ${terms.length} completions ${what}`;
-  const rows = [
-    ["parts below 0: more likely", down, some(terms.filter((t) => t < 0).length, "mostly with an advantage above 0")],
-    ["parts above 0: less likely", up, some(terms.filter((t) => t > 0).length, "mostly with an advantage below 0")],
-    ["their sum", net, "as the update measured them"],
-  ];
-  if (beta && isNumber(record.kl)) rows.push(["of it KL penalty", beta * record.kl, `${beta} × KL ${show(record.kl, 5)}`]);
-  return h("section", { class: "card balance", "aria-label": "what the loss is made of" },
-    h("h2", {}, "Why is the loss ", h("span", { class: "number" }, fine(record.loss).replace("+", "")), "?"),
-    h("svg", { class: "terms", role: "img", "aria-label": `parts of the loss: ${show(down)} and ${signed(up)}` }, bars,
-      h("line", { x1: "50%", x2: "50%", y1: 0, y2: "100%" })),
-    h("div", { class: "ends", "aria-hidden": "true" }, h("span", {}, "← made more likely"), h("span", {}, "made less likely →")),
-    h("table", {}, h("tbody", {}, rows.map(([name, value, note]) =>
-      h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number" }, fine(value)), h("td", { class: "note" }, note))),
-    h("tr", { class: "total" }, h("th", { scope: "row" }, term("loss", "loss in the record")), h("td", { class: "number" }, fine(record.loss)),
-      h("td", { class: "note" }, "the mean over the step's optimizer steps")),
-    h("tr", { class: "total" }, h("th", { scope: "row" }, term("grad_norm", "gradient norm")), h("td", { class: "number strong" }, show(record.grad_norm, 3)),
-      h("td", { class: "note" }, "what moves the weights")))),
-    h("p", { class: "note" }, "The parts nearly cancel, since the advantages of a group sum to 0. Their gradients are of different completions, and do not cancel."));
 }
 
 function groupList(step) {

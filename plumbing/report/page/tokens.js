@@ -38,7 +38,7 @@ function tokensOf(step, i) {
       if (special !== null && special !== undefined) span.dataset.label = special;
       else if (!text) span.dataset.label = "…"; // the first bytes of a character
       else if (/[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/.test(piece)) span.dataset.label = "⟨invisible⟩";
-      else if (piece.includes("\n")) span.dataset.label = "↵";
+      else if (step.tokens && piece.includes("\n")) span.dataset.label = "↵"; // a whole completion has its line breaks
       spans.push(span);
     }
     end += text.length;
@@ -72,19 +72,20 @@ function paint(holder, name, advantage = null) {
 function tokenFacts(span) {
   const holder = span.parentElement, { step, i } = holder.source, k = [...holder.children].indexOf(span);
   const wrong = "wrong" in span.dataset ? ["part of a sum that is wrong"] : [];
-  if (!step.tokens) return wrong.concat(["Single tokens were not recorded (--record_tokens_every)."]);
-  const token = step.part("tokens", i)[k], known = (value, digits = 3) => (isNumber(value) ? signed(value, digits) : "not computed");
+  if (!step.tokens) return wrong.concat(["Single tokens were not recorded at this step."]);
   const logProb = step.part("logProb", i)[k], entropy = step.part("entropy", i)[k], change = step.part("change", i)[k];
-  const text = span.textContent || span.dataset.label || "";
+  const text = JSON.stringify(span.textContent || span.dataset.label || "").slice(0, 60), A = valuesOf(step, i, "advantage")[k];
+  const against = isNumber(change) && Math.abs(change) >= COLOURS.update.cuts[0] && change * A < 0;
   return [
-    ["token", JSON.stringify(text).slice(0, 60)],
-    ["place, id", `${k + 1}, ${step.run.tokenIds[token]}`],
-    ["log-prob of the sampler", isNumber(logProb) ? `${show(logProb)} (${show(100 * Math.exp(logProb), 1)}%)` : "not computed"],
-    ["entropy", isNumber(entropy) ? `${show(entropy)} nats` : "not computed"],
-    ["advantage", known(valuesOf(step, i, "advantage")[k])],
-    ["the update moved it by", isNumber(change) ? `${signed(change, 4)} nats` : "not computed"],
+    [text, isNumber(change) ? chances(logProb, change) : isNumber(logProb) ? chance(Math.exp(logProb)) : "not computed"],
+    !isNumber(change) ? "what the update did was not computed"
+      : `${Math.abs(change) < COLOURS.update.cuts[0] ? "hardly moved" : change > 0 ? "made more likely" : "made less likely"} by the update: ${signed(change, 4)} nats`,
+    against ? `That is against its own completion's advantage: one update comes from all ${count(step.reward.length)} completions of the step.` : null,
+    ...tokenLoss(step, i, k),
+    ["entropy, where it was drawn", isNumber(entropy) ? `${show(entropy)} nats` : "not computed"],
+    ["place, id", `${k + 1}, ${step.run.tokenIds[step.part("tokens", i)[k]]}`],
     ...wrong,
-  ];
+  ].filter(Boolean);
 }
 
 document.addEventListener("mouseover", ({ target }) => {
