@@ -115,8 +115,9 @@ def describe_memory(policy, config, max_length, card=None):
         listed = [f"{part} {count / unit:.1f}" for part, count in parts.items() if count]
         text += f"; {turn}: {', '.join(listed)}" if listed else ""
     if needed > available:
+        on_gpu = card is not None or policy.device.type == "cuda"
         part = "start" if always > available else "rollout" if rollout > update else "update"
-        text += f"\nWARNING: that is more than is available: {advice(part, config)}"
+        text += f"\nWARNING: that is more than is available: {advice(part, config, on_gpu)}"
     if "vLLM" in plan["rollout"] and rollout < GIB + plan["always"]["weights"]:
         text += "\nWARNING: vLLM's own weights take more: raise --vllm_gpu_memory_utilization"
     return text

@@ -9,14 +9,19 @@ import dataclasses
 import functools
 import importlib.util
 import os
+import signal
+import socket
 import sys
+import urllib.parse
 
+from plumbing.files import numbered
 from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
 
 
 def parse_or_exit(config_class, prog, description):
     """Command line -> a config that can start; an error is one sentence and exit code 2."""
+    signal.signal(signal.SIGINT, quit_at_once)  # until `run_script`: torch's import is no `try`
     try:
         config = parse_args(config_class, prog, description)
         check_start(config)
@@ -26,6 +31,12 @@ def parse_or_exit(config_class, prog, description):
     except BrokenPipeError:  # --help | head: what is still to be flushed goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def quit_at_once(*_):
+    """Ctrl-C while the libraries are imported."""
+    os.write(2, b"\nInterrupted. Nothing was written.\n")
+    os._exit(130)
 
 
 def say(error):
@@ -49,6 +60,19 @@ def check_start(config):
     if config.name and not config.resume and os.path.exists(os.path.join(path, "config.json")):
         raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
     check_model(config.model)
+    if config.data == "hub" or not os.path.isdir(find(config.model)):
+        notice_no_network()
+
+
+def notice_no_network():
+    """Where the hub's host has no address, do not let its client retry for most of a minute."""
+    proxies = {"http_proxy", "https_proxy", "all_proxy"} & {name.lower() for name in os.environ}
+    hub = urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    if not proxies:
+        try:
+            socket.getaddrinfo(hub.hostname, hub.port or 443)
+        except OSError:
+            os.environ["HF_HUB_OFFLINE"] = "1"  # read when the client is imported
 
 
 def check_model(model):
@@ -106,11 +130,13 @@ def starting_vllm(config):
         raise
 
 
-def run_script(main, config, after_interrupt="--resume goes on from the last checkpoint."):
+def run_script(main, config, after_interrupt=None):
     """Run a script's main, and end the program: 0; 2 for an error of the user's; 128 + signal."""
     from plumbing import processes
     from plumbing.memory import plan_for_card
+    from plumbing.record import RunLog
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         if config.plan:
             text, fits = plan_for_card(config)
@@ -122,5 +148,17 @@ def run_script(main, config, after_interrupt="--resume goes on from the last che
     except UserError as error:
         sys.exit(say(error))
     except KeyboardInterrupt:
-        print(f"\nInterrupted. {after_interrupt}", file=sys.stderr)
+        print(f"\nInterrupted. {after_interrupt or remaining(RunLog.current)}", file=sys.stderr)
         sys.exit(130)
+
+
+def remaining(log):
+    """What there is of a run that was quit, in words."""
+    if log is None:
+        return "Nothing was written."
+    if getattr(log.config, "eval_only", False):
+        return f"The evaluation in {log.path} is not complete."
+    steps = list(numbered(log.checkpoints))
+    if steps:
+        return f"--resume {log.path} goes on after step {steps[-1]}."
+    return f"{log.path} has no checkpoint yet: --resume {log.path} begins again at step 1."

@@ -1,6 +1,8 @@
 """Mistakes that are known without torch: one sentence at once, also from `main`; how a run ends."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -8,9 +10,10 @@ import types
 import pytest
 import torch
 from helpers import ROOT, config, cpu_seconds_of_children, run
+from safetensors.torch import load_file, save_file
 
 from nano_r1 import Config
-from plumbing.models import load_model
+from plumbing.models import load_model, load_tokenizer
 from plumbing.settings import UserError
 from plumbing.start import check_start, run_safely, run_script, starting_vllm
 from plumbing.timing import timed
@@ -72,16 +75,41 @@ def test_wandb_that_is_not_installed_is_one_sentence(monkeypatch):
         check_start(Config(wandb="offline"))
 
 
-@pytest.mark.parametrize("harm", ["cut short", "empty"])
-def test_weights_that_cannot_be_read_is_one_sentence(harm, tmp_path):
-    for name in ("config.json", "model.safetensors"):
-        with open(os.path.join(ROOT, "models/nano-base", name), "rb") as file:
-            content = file.read()
-        cut = {"cut short": len(content) // 2, "empty": 0}.get(harm)
-        (tmp_path / name).write_bytes(content[: cut if name == "model.safetensors" else None])
-    with pytest.raises(UserError, match=str(tmp_path)) as caught:
-        load_model(str(tmp_path), "float32")
-    assert "\n" not in str(caught.value)
+def other_weights(path, change):
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+
+
+def other_config(path, **changes):
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+UP = "model.layers.0.mlp.up_proj.weight"
+CODE = {"AutoConfig": "configuration_x.X", "AutoModelForCausalLM": "modeling_x.X"}
+HARMS = {  # of a model's directory, and what the sentence names
+    "cut short": (lambda path: os.truncate(path / "model.safetensors", 10**6), ""),
+    "empty": (lambda path: os.truncate(path / "model.safetensors", 0), ""),
+    "no tensor": (lambda path: other_weights(path, lambda t: t.pop(UP)), UP),
+    "half a tensor": (lambda p: other_weights(p, lambda t: t.update({UP: t[UP][:5]})), UP),
+    "no output layer": (lambda p: other_config(p, tie_word_embeddings=False), "lm_head.weight"),
+    "its own code": (lambda p: other_config(p, model_type="x", auto_map=CODE), "code of its own"),
+    "no tokenizer": (lambda path: os.remove(path / "tokenizer.json"), "tokenizer"),
+    "few rows": (lambda path: other_config(path, vocab_size=99), "rows for 99 tokens"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_model_that_is_not_whole_is_one_sentence_and_never_trained_at_random(harm, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(os.path.join(ROOT, "models/nano-base"), path)
+    function, named = HARMS[harm]
+    function(path)
+    with pytest.raises(UserError, match=str(path)) as caught:
+        load_tokenizer(str(path))
+        load_model(str(path), "float32")
+    assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
 # Out of memory, and vLLM's start
