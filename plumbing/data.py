@@ -174,7 +174,7 @@ def read_problems(
     return list(problems) if own_splits else hold_out(problems, split, source, seed, key)
 
 
-@functools.lru_cache(maxsize=1)  # the training and the test problems come from one reading
+@functools.lru_cache(maxsize=2)  # --data and --eval_data: each is read once in a run
 def all_problems(source, version, columns, to_problem, hub, split):
     """Every problem of a source; `version` tells whether a file has changed since."""
     rows = load_rows(source, columns, dict(hub) if hub else None, split)

@@ -14,6 +14,7 @@ import socket
 import sys
 import urllib.parse
 
+from plumbing.data import JSON_FILES
 from plumbing.files import numbered
 from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
@@ -48,10 +49,14 @@ def say(error):
 def check_start(config):
     """Raise UserError for what the disk and the task's module tell; nothing is left behind."""
     check_resumable(config)
-    load_task(config.task, config.prompt, None)
+    task = load_task(config.task, config.prompt, None)
     for file in (config.data, config.eval_data):
         if file not in (None, "hub") and not os.path.exists(file):
             raise UserError(f"No such data file: {file}.")
+    rows = {config.data, config.eval_data} if hasattr(config, "group_size") else {config.eval_data}
+    for file in sorted(filter(None, rows)):  # nano_sft.py's --data holds no problems
+        if file.lower().removesuffix(".gz").endswith(JSON_FILES):
+            task.load_problems("all", file, config.seed)  # kept: it is not read again
     for flag, package in (("wandb", "wandb"), ("rollout", "vllm")):
         value = getattr(config, flag)
         if value in ("online", "offline", "vllm") and not importlib.util.find_spec(package):

@@ -68,7 +68,7 @@ WRONG = {
     "zero_stage": [4, "2", None],
     "task": [20, None],
     "data": [3],
-    "name": ["../x", "a/b", "", "..", 3],
+    "name": ["../x", "a/b", "", "..", "a\nb", 3],
     "lora_target_modules": ["q_proj"],  # without a rank
 }
 

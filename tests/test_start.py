@@ -16,7 +16,7 @@ from nano_r1 import Config
 from plumbing.models import load_model, load_tokenizer
 from plumbing.settings import UserError
 from plumbing.start import check_start, run_safely, run_script, starting_vllm
-from plumbing.timing import timed
+from plumbing.timing import LOWER_FIRST, advice, timed
 
 # Flags, and what the sentence names.
 MISTAKES = {
@@ -30,6 +30,10 @@ MISTAKES = {
     "no such model": ("--model ./none", "--model ./none"),
     "a run as a model": ("--model {tmp}/run", "--model {tmp}/run/model"),
     "vLLM": ("--rollout vllm", "pip install vllm"),
+    "another name of a flag": ("--lr 1e-4", "--learning_rate"),
+    "switch with a value": ("--report no", "--no-report"),
+    "a bad row": ("--data {tmp}/rows.jsonl", "rows.jsonl, row 2"),
+    "brackets": ("--eval_data {tmp}/deep.jsonl", "brackets within brackets"),
     "existing name": ("--out {tmp} --name run", "--resume {tmp}/run"),
     "resume": ("--resume {tmp}", "--resume {tmp}"),
 }
@@ -40,6 +44,9 @@ def place(tmp_path):
     """A directory with what a run leaves of itself."""
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text("{}")
+    row = '{"nums": [1, 2], "target": 3}\n'
+    (tmp_path / "rows.jsonl").write_text(row + row.replace("2", "true"))
+    (tmp_path / "deep.jsonl").write_text(row.replace("2", "[" * 100_000 + "]" * 100_000))
     return tmp_path
 
 
@@ -126,7 +133,11 @@ ENDS = [  # what happened, in which part, what the sentence names
 
 
 @pytest.mark.parametrize("error, part, named", ENDS)
-def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(error, part, named):
+def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(
+    error, part, named, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+
     @run_safely
     def main(config):
         if part is None:
@@ -137,6 +148,12 @@ def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(error, par
     with pytest.raises(UserError) as caught:
         main(config(micro_batch_tokens=77))
     assert named in str(caught.value) and f"in the {part or 'start'}" in str(caught.value)
+
+
+def test_without_a_gpu_the_advice_names_nothing_of_one():
+    said = [advice(part, config(), on_gpu=False) for part in LOWER_FIRST]
+    assert not any(word in " ".join(said) for word in ("vllm", "offload", "zero_stage"))
+    assert all(said) and "--group_size (now 2)" in advice("rollout", config(), on_gpu=False)
 
 
 def test_another_error_stays_what_it_is():

@@ -309,7 +309,8 @@ def fail(part, error):
 
 
 @pytest.mark.parametrize("part, error, setting", ADVICE)
-def test_memory_that_runs_out_says_what_to_lower(part, error, setting):
+def test_memory_that_runs_out_says_what_to_lower(part, error, setting, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(UserError) as caught:
         fail(part or "start", error)
     name, value = setting.split()
