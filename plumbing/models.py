@@ -27,7 +27,7 @@ def loading(path):
         if out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:300]
-        if "trust_remote_code" in reason:
+        if "trust_remote_code" in str(error):
             reason = "it brings code of its own, which is not run; take one that transformers knows"
         raise UserError(
             f"The model {path} could not be read, here or on the hub: {reason}"

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 
-from plumbing.data import first_line
+from plumbing.data import MANY_ROWS, first_line, with_bar
 from plumbing.files import write_text
 from plumbing.forms import (  # noqa: F401 (for tasks)
     MAX_ANSWER,
@@ -317,7 +317,8 @@ def drop_long_prompts(problems, task, max_tokens, context):
         # A token is at least a byte: most prompts need no tokenizing.
         return len(prompt.encode()) < room or len(encode_prompt(prompt, task.tokenizer)) <= room
 
-    fitting = [problem for problem in problems if fits(problem)]
+    bar = with_bar(problems, "prompts", len(problems) > MANY_ROWS)
+    fitting = [problem for problem in bar if fits(problem)]
     if problems and not fitting:
         fault = f"No prompt leaves room for --max_tokens {max_tokens}"
         raise UserError(f"{fault} in the model's context of {context} tokens.")

@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import types
 
 import pytest
 import torch
-from helpers import ROOT, config, cpu_seconds_of_children, run
+from helpers import ROOT, config, cpu_seconds_of_children, run, start
 from safetensors.torch import load_file, save_file
 
 from nano_r1 import Config
@@ -59,6 +60,18 @@ def test_a_mistake_is_one_line_and_exit_code_2_within_two_seconds(name, place):
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("nano_r1.py: ") and named in done.stderr
     assert sorted(place.rglob("*")) == files
+
+
+def test_ctrl_c_while_torch_is_imported_is_one_line(tmp_path):
+    process = start("--out", tmp_path / "out", launcher=(sys.executable, "-X", "importtime"))
+    for line in process.stderr:
+        if " torch." in line:  # a part of it is imported, the rest is to come
+            break
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=300)
+    said = [line for line in error.splitlines() if line and not line.startswith("import time:")]
+    assert process.returncode == 130 and said == ["Interrupted. Nothing was written."]
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_into_a_pipe_that_closes_early_ends_quietly():
