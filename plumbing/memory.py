@@ -9,13 +9,14 @@ import torch
 
 from plumbing.chunked_logits import CHUNK
 from plumbing.models import BUCKET, empty_model
-from plumbing.sampler import TransformersSampler, sampler_kind
+from plumbing.sampler import PreallocatedKVLayer, TransformersSampler, sampler_kind
 from plumbing.timing import advice
 
 GIB = 2**30
 # Of the size that a card is sold by: a T4 has 14.6 GiB of 16, an L4 22.0 of 24, an L40S 44.4 of 48.
 USABLE = 0.91
 OUTSIDE = int(1.5 * GIB)  # CUDA's context, NCCL, vLLM's graphs
+LIBRARIES = 420 * 2**20  # Python, torch, transformers, DeepSpeed on a CPU, measured
 PROMPT = 256  # tokens of a prompt, where no problems have been read
 
 
@@ -64,6 +65,7 @@ def memory_plan(policy, config, max_length, card=None):
         # Two moments and float32 weights, which ZeRO keeps beside float32 ones too.
         "AdamW": 0 if config.offload else trained * 12 // world_size,
         "CUDA": OUTSIDE if on_gpu else 0,
+        "libraries": 0 if on_gpu else LIBRARIES,
     }
 
     layers, hidden, _, keys, _ = layer_shape(policy)
@@ -72,7 +74,7 @@ def memory_plan(policy, config, max_length, card=None):
     drawn = 0 if setting("eval_only") else setting("prompts_per_step") * setting("group_size")
     rows = min(TransformersSampler.MAX_ROWS, max(drawn, evaluated) // world_size)
     rollout = {
-        "KV cache": rows * max_length * layers * 2 * keys * size,
+        "KV cache": rows * (max_length + PreallocatedKVLayer.ROOM) * layers * 2 * keys * size,
         "logits": 24 * rows * vocabulary,
     }
     if vllm:
@@ -91,7 +93,8 @@ def memory_plan(policy, config, max_length, card=None):
         + (0 if config.lora_rank else 2 * vocabulary * hidden * size),
     }
     if setting("eval_only"):
-        return {"always": {"weights": everything * size}, "rollout": rollout, "update": {}}
+        weights = {"weights": everything * size, "libraries": always["libraries"]}
+        return {"always": weights, "rollout": rollout, "update": {}}
     return {"always": always, "rollout": rollout, "update": update}
 
 

@@ -47,10 +47,10 @@ def load_data(task, config):
     options = (config.data, config.eval_data, config.eval_problems, config.seed)
     every, tests = load_problems(task, *options, train=not config.eval_only)
     context = context_length(config.model)
-    train, _ = drop_long_prompts(every, task, config.max_tokens, context)
+    train, longest = drop_long_prompts(every, task, config.max_tokens, context)
     test, max_length = drop_long_prompts(tests, task, config.max_tokens, context)
     if len(train) < drawn and not config.eval_only:
         few = f"{len(train)} training problems are fewer than --prompts_per_step {drawn}"
         raise UserError(f"{few}: lower that.")
     left_out = len(every) + len(tests) - len(train) - len(test)
-    return Data(train, test, left_out, max_length)
+    return Data(train, test, left_out, max(longest, max_length))

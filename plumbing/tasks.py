@@ -34,6 +34,7 @@ from plumbing.settings import ROOT, UserError
 REQUIRED = ("PROMPTS", "load_problems", "format_prompt", "reward")
 # Completions that every reward must take.
 SAMPLES = ("", "<answer>", "</think>\n<answer>1</answer>", "so \\boxed{1}")
+SPARE = 16  # tokens beside the text's: its beginning, what a normalization spells out
 MANY = 20_000  # problems that are looked at one by one
 MAX_PROMPT = 2048  # tokens; it bounds what vLLM has to have room for
 
@@ -311,15 +312,15 @@ def drop_long_prompts(problems, task, max_tokens, context):
         context: tokens that the model can hold; None: no limit but MAX_PROMPT.
     """
     room = MAX_PROMPT if context is None else min(context - max_tokens, MAX_PROMPT)
-
-    def fits(problem):
+    fitting = []
+    longest = 0
+    for problem in with_bar(problems, "prompts", len(problems) > MANY_ROWS):
         prompt = task.prompt_text(problem)
-        # A token is at least a byte: most prompts need no tokenizing.
-        return len(prompt.encode()) < room or len(encode_prompt(prompt, task.tokenizer)) <= room
-
-    bar = with_bar(problems, "prompts", len(problems) > MANY_ROWS)
-    fitting = [problem for problem in bar if fits(problem)]
+        size = len(prompt.encode())  # a token is at least a byte: most need no tokenizing
+        if size < room or len(encode_prompt(prompt, task.tokenizer)) <= room:
+            fitting.append(problem)
+            longest = max(longest, size)
     if problems and not fitting:
         fault = f"No prompt leaves room for --max_tokens {max_tokens}"
         raise UserError(f"{fault} in the model's context of {context} tokens.")
-    return fitting, room + max_tokens
+    return fitting, min(room, longest + SPARE) + max_tokens

@@ -296,14 +296,15 @@ def test_prompts_that_leave_no_room_are_dropped_and_the_longest_sequence_is_know
     task = load(prompt="plain")
     problems = [{"number": 3}, {"number": "3" * 40}, {"number": 4}]
     kept = [{"number": 3}, {"number": 4}]
-    assert drop_long_prompts(problems, task, 20, context=50) == (kept, 50)
+    spare = tasks.SPARE
+    assert drop_long_prompts(problems, task, 20, context=50) == (kept, 8 + spare + 20)
     for context in (None, 10**6):
-        longest = tasks.MAX_PROMPT + 20
+        longest = 47 + spare + 20
         assert drop_long_prompts(problems, task, 20, context=context) == (problems, longest)
     fits = [{"number": "3" * 10}]  # 17 characters with <think>
-    assert drop_long_prompts(fits, task, 20, context=37)[0] == fits
+    assert drop_long_prompts(fits, task, 20, context=37) == (fits, 37)
     assert "--max_tokens 20" in sentence(drop_long_prompts, fits, task, 20, context=36)
-    assert drop_long_prompts([], task, 20, context=50) == ([], 50)
+    assert drop_long_prompts([], task, 20, context=50) == ([], spare + 20)
 
 
 # The prompts of the tasks here
