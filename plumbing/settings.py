@@ -185,9 +185,14 @@ def read_config(path, config_class):
     known = {field.name for field in dataclasses.fields(config_class)}
     for name in saved:
         if name not in known:
-            made = "it was made by another script (variants.py, nano_sft.py) or another version"
+            made = (
+                "its config.json was made by another script (variants.py, nano_sft.py) or version"
+            )
             raise UserError(f"--resume {path}: {made}: unknown setting {name!r}.")
-    return config_class(**saved)
+    try:
+        return config_class(**saved)
+    except UserError as error:
+        raise UserError(f"{path}/config.json: {error}") from None
 
 
 def check_resumable(config):

@@ -197,7 +197,7 @@ def test_resume_with_another_script_than_the_run_s_names_a_setting_that_is_not_k
     (tmp_path / "config.json").write_text('{"steps": 9, "epochs": 2, "minibatches": 4}')
     with pytest.raises(UserError) as caught:
         parse("--resume", tmp_path)
-    made = "it was made by another script (variants.py, nano_sft.py) or another version"
+    made = "its config.json was made by another script (variants.py, nano_sft.py) or version"
     assert str(caught.value) == f"--resume {tmp_path}: {made}: unknown setting 'epochs'."
 
 

@@ -45,13 +45,13 @@ class Trace:
         self.within = False
 
     def __call__(self, event, args):
-        if event not in EVENTS or self.within or not isinstance(args[0], str):
+        if event not in EVENTS or self.within or isinstance(args[0], int):
             return
         writes = event != "open" or (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        if not writes or not args[0].startswith(self.directory):
+        if not writes or not str(args[0]).startswith(self.directory):
             return
         self.within = True
-        place = args[1] if event == "os.rename" else args[0]
+        place = str(args[1] if event == "os.rename" else args[0])
         os.write(self.log, f"{event} {os.path.relpath(place, self.directory)}\n".encode())
         self.left -= 1
         if self.left == 0:
@@ -150,7 +150,8 @@ def harness(out, every=1, first=0):
     events = events_of(whole)
     cases = []
     for number, event in enumerate(events, start=1):
-        cases += [(check_fault, event, fault, number) for fault in FAULTS]
+        faults = FAULTS if event.startswith("open") else ("kill", "full")
+        cases += [(check_fault, event, fault, number) for fault in faults]
     files = sorted(f.relative_to(whole) for f in whole.rglob("*") if f.is_file())
     cases += [(check_flip, file) for file in files if file.name != ".lock"]
     for check, *case in cases[first::every]:
