@@ -130,8 +130,7 @@ def changed_record(run, checkpoint):
 
 
 def check_settings_of(run, checkpoint):
-    """Say where a run's config.json is not what it was at its checkpoint; UserError if that
-    changes results."""
+    """Say how a run's config.json differs from its checkpoint's; UserError if results do, too."""
     try:
         with open(os.path.join(checkpoint, "config.json")) as file:
             before = json.load(file)

@@ -218,17 +218,16 @@ def refuse_flags_of_variants(argv, known):
 
 
 NICKNAMES = {"lr": "learning_rate", "beta": "kl_coef", "batch_size": "prompts_per_step"}
-NICKNAMES |= {"model_name": "model", "output_dir": "out", "max_steps": "steps"}
 
 
 def refuse_slips(argv, known):
     """Raise UserError for what others call a setting, and for a switch with a value."""
-    for arg, after in zip(argv, [*argv[1:], "--"]):
+    for arg, after in zip(argv, [*argv[1:], "-"]):
         name, equals, _ = arg.removeprefix("--").partition("=")
         name = name.replace("-", "_")
-        if arg.startswith("--") and name in NICKNAMES and name not in known:
+        if arg.startswith("--") and name not in known and NICKNAMES.get(name) in known:
             raise UserError(f"There is no --{name}; it is --{NICKNAMES[name]} here.")
-        if isinstance(known.get(name), bool) and (equals or not after.startswith("--")):
+        if isinstance(known.get(name), bool) and (equals or not after.startswith("-")):
             raise UserError(f"--{name} takes no value: it is --{name} or --no-{name}.")
 
 

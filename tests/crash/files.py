@@ -4,7 +4,7 @@
     python tests/crash/files.py --every 10   # each tenth
 
 Which files a run writes is no list: an audit hook sees each one that Python opens for writing,
-renames, makes or deletes. A file that no event accounts for is an error. At the Nth of these events
+renames or deletes. A file that no event accounts for is an error. At the Nth of these events
     kill   kill -9, before it happens
     half   kill -9, after half a line was written into the file
     full   the disk is full from here on: the kernel refuses to write (RLIMIT_FSIZE 0)
@@ -15,6 +15,7 @@ names the file.
 """
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -25,13 +26,14 @@ from pathlib import Path
 
 import kill
 
+from gsm8k_rewards import generate_problems
+
 FAULTS = ("kill", "half", "full")
-NUMBERS = [[3, 5, 8, 2], [7, 9, 4, 1], [6, 2, 11, 5], [10, 3, 4, 8]]
 OPTIONS = (
-    "--steps 2 --prompts_per_step 2 --group_size 2 --max_tokens 12 --eval_problems 2 "
-    "--eval_every 0 --save_every 1 --record_tokens_every 1 --kl_coef 0"
+    "--task gsm8k --steps 2 --prompts_per_step 4 --group_size 4 --max_tokens 40 --eval_problems 2 "
+    "--eval_every 0 --save_every 1 --record_tokens_every 1 --kl_coef 0 --warmup_steps 0"
 ).split()
-EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
+EVENTS = {"open", "os.rename", "os.remove", "shutil.rmtree"}
 
 
 class Trace:
@@ -49,6 +51,8 @@ class Trace:
             return
         writes = event != "open" or (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         if not writes or not str(args[0]).startswith(self.directory):
+            return
+        if event == "shutil.rmtree" and not os.path.exists(args[0]):
             return
         self.within = True
         place = str(args[1] if event == "os.rename" else args[0])
@@ -142,7 +146,7 @@ def check_flip(whole, file):
 def harness(out, every=1, first=0):
     """All faults, or each `every`th from the `first`. Returns how many."""
     out = Path(out)
-    rows = [f'{{"nums": {n}, "target": {t}}}\n' for n in NUMBERS for t in (10, 20, 30)]
+    rows = [json.dumps(row) + "\n" for row in generate_problems("train", 24, 0)]
     (out / "problems.jsonl").write_text("".join(rows))
     whole = out / "whole"
     code, said = run(whole)
