@@ -170,6 +170,8 @@ def check_together(config):
     if config.lora_target_modules != "all-linear" and not config.lora_rank:
         raise UserError("--lora_target_modules has no effect without --lora_rank, e.g. 16.")
     name = config.name
+    if getattr(config, "learning_rate", 0) > 1000:  # AdamW computes it in float32
+        raise UserError(f"--learning_rate {config.learning_rate}: it must be far below 1.")
     odd = name in ("", ".", "..") or not str(name).isprintable()  # a line break
     if name is not None and (odd or os.path.basename(name) != name):
         raise UserError(f"--name {name!r}: a name, not a path; --out says where runs go.")

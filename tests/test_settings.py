@@ -57,7 +57,7 @@ WRONG = {
     "steps": ["20", 2.0, True, None, 0, -1],
     "group_size": [1],
     "max_tokens": [0],
-    "learning_rate": ["1e-4", None, True, 0, 0.0, float("inf"), float("nan")],
+    "learning_rate": ["1e-4", None, True, 0, 0.0, 1e38, float("inf"), float("nan")],
     "kl_coef": [-0.1],
     "temperature": [0.0],
     "save_every": [-1],
