@@ -227,7 +227,9 @@ def refuse_slips(argv, known):
     for arg, after in zip(argv, [*argv[1:], "-"]):
         name, equals, _ = arg.removeprefix("--").partition("=")
         name = name.replace("-", "_")
-        if arg.startswith("--") and name not in known and NICKNAMES.get(name) in known:
+        if not arg.startswith("--"):
+            continue
+        if name not in known and NICKNAMES.get(name) in known:
             raise UserError(f"There is no --{name}; it is --{NICKNAMES[name]} here.")
         if isinstance(known.get(name), bool) and (equals or not after.startswith("-")):
             raise UserError(f"--{name} takes no value: it is --{name} or --no-{name}.")
