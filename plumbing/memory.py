@@ -67,11 +67,13 @@ def memory_plan(policy, config, max_length, card=None):
         "CUDA": OUTSIDE if on_gpu else 0,
         "libraries": 0 if on_gpu else LIBRARIES,
     }
+    drawn = 0 if setting("eval_only") else setting("prompts_per_step") * setting("group_size")
+    # Each token's id, log-probs and advantage, as numbers of Python and of torch.
+    always["episodes"] = 64 * (drawn // world_size) * max_length
 
-    layers, hidden, _, keys, _ = layer_shape(policy)
+    layers, _, _, keys, _ = layer_shape(policy)
     vocabulary = policy.config.get_text_config().vocab_size
     evaluated = config.eval_problems * (config.eval_samples if setting("eval_only") else 1)
-    drawn = 0 if setting("eval_only") else setting("prompts_per_step") * setting("group_size")
     rows = min(TransformersSampler.MAX_ROWS, max(drawn, evaluated) // world_size)
     rollout = {
         "KV cache": rows * (max_length + PreallocatedKVLayer.ROOM) * layers * 2 * keys * size,
@@ -81,21 +83,29 @@ def memory_plan(policy, config, max_length, card=None):
         share = config.vllm_gpu_memory_utilization
         rollout = {"vLLM": int(share * available_memory(policy.device, card))}
 
-    tokens = max(config.micro_batch_tokens, max_length)  # one completion alone may be longer
-    kept = activations(policy, tokens, size, config.gradient_checkpointing)
-    chunk = 4 * min(CHUNK["cuda" if on_gpu else "cpu"], tokens * vocabulary)
-    update = {
-        "gradients": trained * 4 // (world_size if stage >= 2 else 1),  # summed in float32
-        # As the backward pass frees activations, the micro-batch's own gradients take their place.
-        "activations": max(kept, trained * size) + BUCKET * size * on_gpu,
-        # And the output layer's gradient of a chunk beside that of the chunks before.
-        "logits": (6 if setting("entropy_coef") else 4) * chunk
-        + (0 if config.lora_rank else 2 * vocabulary * hidden * size),
-    }
     if setting("eval_only"):
         weights = {"weights": everything * size, "libraries": always["libraries"]}
         return {"always": weights, "rollout": rollout, "update": {}}
+    tokens = max(config.micro_batch_tokens, max_length)  # one completion alone may be longer
+    gradients = trained * 4 // (world_size if stage >= 2 else 1)  # summed in float32
+    update = {"gradients": gradients, **update_memory(policy, config, tokens, size, on_gpu)}
     return {"always": always, "rollout": rollout, "update": update}
+
+
+def update_memory(policy, config, tokens, size, on_gpu):
+    """Bytes of a micro-batch of so many tokens, by part; a number has `size` bytes."""
+    _, hidden, _, _, _ = layer_shape(policy)
+    vocabulary = policy.config.get_text_config().vocab_size
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    kept = activations(policy, tokens, size, config.gradient_checkpointing)
+    chunk = 4 * min(CHUNK["cuda" if on_gpu else "cpu"], tokens * vocabulary)
+    return {
+        # As the backward pass frees activations, the micro-batch's own gradients take their place.
+        "activations": max(kept, trained * size) + BUCKET * size * on_gpu,
+        # And the output layer's gradient of a chunk beside that of the chunks before.
+        "logits": (6 if getattr(config, "entropy_coef", 0) else 4) * chunk
+        + (0 if config.lora_rank else 2 * vocabulary * hidden * size),
+    }
 
 
 def available_memory(device, card):

@@ -93,8 +93,8 @@ def test_the_plan_counts_weights_gradients_and_adamw(monkeypatch):
     model = tiny_model()
     count = sum(p.numel() for p in model.parameters())
     plan = memory_plan(model, config(), 100)
-    libraries = {"libraries": memory.LIBRARIES}
-    assert known(plan["always"]) == {"weights": 4 * count, "AdamW": 12 * count, **libraries}
+    parts = {"libraries": memory.LIBRARIES, "episodes": 64 * 12 * 100}
+    assert known(plan["always"]) == {"weights": 4 * count, "AdamW": 12 * count, **parts}
     # 512 completions of 100 tokens and room for 64, 2 layers, keys and values of 1 head of 8; 50
     # logits
     assert plan["rollout"] == {"KV cache": 512 * 164 * 2 * 2 * 8 * 4, "logits": 24 * 512 * 50}
@@ -110,11 +110,12 @@ def test_the_plan_counts_weights_gradients_and_adamw(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     plan = memory_plan(model, config(dtype="bfloat16", zero_stage=3, kl_coef=0.1), 100)
     parts = {
+        "libraries": memory.LIBRARIES,
+        "episodes": 64 * 6 * 100,
         "weights": count,
         "reference": 2 * count,
         "sampler's copy": 2 * count,
         "AdamW": 6 * count,
-        **libraries,
     }
     assert known(plan["always"]) == parts and plan["update"]["gradients"] == 2 * count
 
