@@ -208,6 +208,8 @@ def subgroups(problem):
 
 # ---- The reward
 
+BOUNDED = True  # linear in the text: no completion needs a limit of time
+
 
 def reward(completion, problem, style="short"):
     """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""

@@ -148,6 +148,7 @@ BOXED = "\\boxed{"
 MAX_BOX = 100_000  # characters in which a box must end, spaces included
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are passed over: they print a brace
 REWARD_THREADS = WORKERS  # completions that are compared side by side
+BOUNDED = True  # the workers have a limit of their own
 
 
 def reward(completion, problem, style="short"):

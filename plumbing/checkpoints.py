@@ -5,6 +5,8 @@ renamed, so it is complete or absent. No random state is stored: every random ch
 seed and step, so a resumed run is the same run.
 """
 
+import dataclasses
+import functools
 import glob
 import json
 import os
@@ -18,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from plumbing.files import atomic_write, numbered, remove, write_text, writing
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
-from plumbing.settings import UserError, check_resumable
+from plumbing.settings import RESUMABLE, UserError, check_resumable
 from plumbing.torch_engine import engine_kind
 
 
@@ -74,6 +76,10 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
         save_file(tensors, name, metadata={"engine": engine_kind(config)})
         dist.barrier()
         if first:
+            settings = json.dumps(dataclasses.asdict(config))
+            write_text(os.path.join(hidden, "config.json"), settings)
+            record = json.dumps(record_checksums(os.path.dirname(os.path.abspath(directory))))
+            write_text(os.path.join(hidden, "record.json"), record)
             write_text(os.path.join(hidden, "checksums.json"), json.dumps(checksums(hidden)))
     until_now = [old for at, old in numbered(directory).items() if at <= step]
     for old in until_now[: -config.keep_checkpoints] if first else ():
@@ -89,11 +95,60 @@ def checksums(directory):
     for name in sorted(glob.glob("**", root_dir=directory, recursive=True)):
         path = os.path.join(directory, name)
         if os.path.isfile(path) and name != "checksums.json":
-            with open(path, "rb") as file:
-                found[name] = 0
-                while block := file.read(2**24):
-                    found[name] = zlib.crc32(block, found[name])
+            found[name] = crc_of(path)
     return found
+
+
+RECORD = ("metrics.jsonl", "episodes/*", "held_out/*", "tokens/*")  # written before a checkpoint
+
+
+def record_checksums(run):
+    """{file: CRC-32} of what a run has recorded so far."""
+    files = [name for part in RECORD for name in sorted(glob.glob(part, root_dir=run))]
+    return {name: crc_of(os.path.join(run, name)) for name in files}
+
+
+def crc_of(path):
+    stat = os.stat(path)
+    return crc_of_version(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=100_000)  # only metrics.jsonl is written more than once
+def crc_of_version(path, *_):
+    crc = 0
+    with open(path, "rb") as file:
+        while block := file.read(2**24):
+            crc = zlib.crc32(block, crc)
+    return crc
+
+
+def changed_record(run, checkpoint):
+    """The files of a run's record that are not what they were at its checkpoint."""
+    try:
+        with open(os.path.join(checkpoint, "record.json")) as file:
+            written = json.load(file)
+    except OSError:  # of an older version
+        return []
+    found = record_checksums(run)
+    return [name for name, crc in written.items() if found.get(name) != crc]
+
+
+def check_settings_of(run, checkpoint):
+    """Say how a run's config.json differs from its checkpoint's; UserError if results do, too."""
+    try:
+        with open(os.path.join(checkpoint, "config.json")) as file:
+            before = json.load(file)
+    except OSError:  # of an older version
+        return
+    with open(os.path.join(run, "config.json")) as file:
+        now = json.load(file)
+    for name, value in before.items():
+        if now.get(name, value) != value and name not in ("resume", "out", "name"):
+            said = f"{run}/config.json says {name} {now[name]}, the checkpoint {value}"
+            if name not in RESUMABLE:
+                raise UserError(f"{said}: put it right.")
+            if dist.get_rank() == 0:
+                print(f"NOTE: {said}.", flush=True)
 
 
 def fault_of(checkpoint):
@@ -130,6 +185,8 @@ def resume_point(config):
         return None, 0
     check_resumable(config)
     path, step = newest_checkpoint(os.path.join(config.resume, "checkpoints"))
+    if path:
+        check_settings_of(config.resume, path)
     if step > config.steps:
         raise UserError(f"--steps {config.steps}: {config.resume} has done {step} already.")
     if path:  # the other engine's tensors are cut in another way

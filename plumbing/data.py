@@ -17,6 +17,12 @@ HELD_OUT = 500  # problems kept for the test split of a hub or file source
 JSON_FILES = (".jsonl", ".json")  # read here: exact whole numbers, and no import that takes seconds
 OTHER_FILES = {".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # `datasets` reads these
 MANY_ROWS = 50_000  # from here on a progress bar is shown
+MANY_BYTES = 5_000_000
+
+
+def with_bar(items, what, many):
+    """The items, with a progress bar if there are many; nothing of it stays."""
+    return tqdm(items, desc=f"reading {what}", disable=not many, leave=False)
 
 
 def load_rows(source, columns, hub, split="train"):
@@ -97,7 +103,8 @@ def json_rows(path, by_line):
         rows = None if by_line else whole_json(file.read())
         if rows is None:
             file.seek(0)
-            rows = [json_line(line, n) for n, line in enumerate(file, start=1) if line.strip()]
+            lines = enumerate(with_bar(file, path, os.path.getsize(path) > MANY_BYTES), start=1)
+            rows = [json_line(line, n) for n, line in lines if line.strip()]
     names = {}
     for row in rows:
         if not isinstance(row, dict):
@@ -174,12 +181,12 @@ def read_problems(
     return list(problems) if own_splits else hold_out(problems, split, source, seed, key)
 
 
-@functools.lru_cache(maxsize=1)  # the training and the test problems come from one reading
+@functools.lru_cache(maxsize=2)  # --data and --eval_data: each is read once in a run
 def all_problems(source, version, columns, to_problem, hub, split):
     """Every problem of a source; `version` tells whether a file has changed since."""
     rows = load_rows(source, columns, dict(hub) if hub else None, split)
     problems = []
-    bar = tqdm(rows, desc=f"reading {source}", disable=len(rows) < MANY_ROWS, leave=False)
+    bar = with_bar(rows, f"rows of {source}", len(rows) > MANY_ROWS)
     for number, row in enumerate(bar, start=1):
         try:
             problems.append(to_problem(row))

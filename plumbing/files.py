@@ -16,7 +16,10 @@ def writing(path):
     """Errors while `path` is written become a UserError."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except Exception as error:
+        known = isinstance(error, (OSError, SafetensorError))
+        if not known and "os error" not in str(error):  # as the library of tokenizers says it
+            raise
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path} could not be written: {reason}.") from None
 

@@ -14,8 +14,11 @@ from plumbing.math_reading import COMMA_OF_THOUSANDS, Unread
 
 # ---- Reading a formula
 
-# A letter that the grammar takes for the square root of -1, or for the E of 1E5; or a command.
-RESERVED = re.compile(r"(?P<letter>I|E(?=_))|\\[a-zA-Z]+")
+# A letter that the grammar takes for the square root of -1, for the E of 1E5, or (gamma of both
+# sizes) for Euler's constant; or a command, such as the function \Gamma(5).
+RESERVED = re.compile(
+    r"(?P<letter>I|E(?=_)|\\gamma(?![a-zA-Z])|\\Gamma(?!\s*\(|[a-zA-Z]))|\\[a-zA-Z]+"
+)
 SKIPPED = re.compile(r"['\"]|\^\s*\{?\s*(?:T|\\top)(?![a-zA-Z])")  # signs the grammar passes over
 
 

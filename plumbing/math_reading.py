@@ -106,9 +106,10 @@ def clean(text):
 
 
 def plain_font(match):
-    """A single letter of mathematics in another font is that letter; all else in it are words."""
-    letter = match[2].strip()
-    return f" {letter} " if match[1] == "math" and len(letter) == 1 else rf"\text{{{match[2]}}}"
+    r"""A single letter of mathematics, also \Gamma, in another font is that letter; all else in it
+    are words."""
+    letter = TOKEN.fullmatch(match[2].strip())
+    return f" {letter[0]} " if match[1] == "math" and letter else rf"\text{{{match[2]}}}"
 
 
 def brace_arguments(text):
@@ -148,6 +149,7 @@ SIGNS = {
 BEFORE_THOUSANDS = re.compile(r"(?<![0-9.])[1-9][0-9]{0,2}(?:,[0-9]{3})*$")
 THOUSANDS = re.compile(r"[0-9]{3}(?![0-9])")
 PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
+CLOCK = re.compile(r"\s*[0-9]{1,2}\s*:\s*[0-5][0-9]\s*")  # 5:30 is no sixth
 
 
 def split(text, separators):
@@ -201,6 +203,9 @@ def read(text):
     parts, cups = split(text, {r"\cup"})
     if cups:
         return Group(r"\cup", "", tuple(read(part) for part in parts))
+    parts, colons = split(text, {":"})
+    if len(colons) > 1 or CLOCK.fullmatch(text):  # 1:2 alone is a ratio, a half
+        return Group(":", "", tuple(read(part) for part in parts))
     if PLUS_MINUS.search(text):
         return Group("", "", (read(with_sign(text, "+-")), read(with_sign(text, "-+"))))
     return read_bracket(text.strip()) or read_value(text.strip())

@@ -9,7 +9,7 @@ import torch
 
 from plumbing.chunked_logits import CHUNK
 from plumbing.models import BUCKET, empty_model
-from plumbing.sampler import TransformersSampler, sampler_kind
+from plumbing.sampler import PreallocatedKVLayer, TransformersSampler, sampler_kind
 from plumbing.systems import memory_size
 from plumbing.timing import advice
 from plumbing.torch_engine import engine_kind
@@ -18,6 +18,7 @@ GIB = 2**30
 # Of the size that a card is sold by: a T4 has 14.6 GiB of 16, an L4 22.0 of 24, an L40S 44.4 of 48.
 USABLE = 0.91
 OUTSIDE = int(1.5 * GIB)  # CUDA's context, NCCL, vLLM's graphs
+LIBRARIES = 420 * 2**20  # Python, torch, transformers, DeepSpeed on a CPU, measured
 PROMPT = 256  # tokens of a prompt, where no problems have been read
 
 
@@ -72,15 +73,18 @@ def memory_plan(policy, config, max_length, card=None):
         # Two moments and float32 weights, which ZeRO keeps beside float32 ones too.
         "AdamW": 0 if config.offload else trained * (8 if shared else 12) // world_size,
         "CUDA": OUTSIDE if on_gpu else 0,
+        "libraries": 0 if on_gpu else LIBRARIES,
     }
+    drawn = 0 if setting("eval_only") else setting("prompts_per_step") * setting("group_size")
+    # Each token's id, log-probs and advantage, as numbers of Python and of torch.
+    always["episodes"] = 64 * (drawn // world_size) * max_length
 
     layers, hidden, _, keys, intermediate = layer_shape(policy)
     vocabulary = policy.config.get_text_config().vocab_size
     evaluated = config.eval_problems * (config.eval_samples if setting("eval_only") else 1)
-    drawn = 0 if setting("eval_only") else setting("prompts_per_step") * setting("group_size")
     rows = min(TransformersSampler.MAX_ROWS, max(drawn, evaluated) // world_size)
     rollout = {
-        "KV cache": rows * max_length * layers * 2 * keys * size,
+        "KV cache": rows * (max_length + PreallocatedKVLayer.ROOM) * layers * 2 * keys * size,
         "logits": 24 * rows * vocabulary,
     }
     if vllm:
@@ -92,21 +96,30 @@ def memory_plan(policy, config, max_length, card=None):
             "sync": everything * size if stage == 3 and world_size > 1 else merged,
         }
 
+    if setting("eval_only"):
+        weights = {"weights": everything * size, "libraries": always["libraries"]}
+        return {"always": weights, "rollout": rollout, "update": {}}
     tokens = max(config.micro_batch_tokens, max_length)  # one completion alone may be longer
+    gradients = trained * 4 // (world_size if stage >= 2 else 1)  # summed in float32
     length = max_length if on_gpu and config.dtype == "float32" else 0
+    parts = update_memory(policy, config, tokens, size, on_gpu, length)
+    return {"always": always, "rollout": rollout, "update": {"gradients": gradients, **parts}}
+
+
+def update_memory(policy, config, tokens, size, on_gpu, length):
+    """Bytes of a micro-batch of so many tokens, by part; a number has `size` bytes."""
+    _, hidden, _, _, _ = layer_shape(policy)
+    vocabulary = policy.config.get_text_config().vocab_size
+    trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     kept = activations(policy, tokens, size, config.gradient_checkpointing, length)
     chunk = 4 * min(CHUNK["cuda" if on_gpu else "cpu"], tokens * vocabulary)
-    update = {
-        "gradients": trained * 4 // (world_size if stage >= 2 else 1),  # summed in float32
+    return {
         # As the backward pass frees activations, the micro-batch's own gradients take their place.
         "activations": max(kept, trained * size) + BUCKET * size * on_gpu,
         # And the output layer's gradient of a chunk beside that of the chunks before.
-        "logits": (6 if setting("entropy_coef") else 4) * chunk
+        "logits": (6 if getattr(config, "entropy_coef", 0) else 4) * chunk
         + (0 if config.lora_rank else 2 * vocabulary * hidden * size),
     }
-    if setting("eval_only"):
-        return {"always": {"weights": everything * size}, "rollout": rollout, "update": {}}
-    return {"always": always, "rollout": rollout, "update": update}
 
 
 def available_memory(device, card):
@@ -133,8 +146,9 @@ def describe_memory(policy, config, max_length, card=None):
         listed = [f"{part} {size}" for part, size in parts.items() if size != "0.0"]
         text += f"; {turn}: {', '.join(listed)}" if listed else ""
     if needed > available:
+        on_gpu = card is not None or policy.device.type == "cuda"
         part = "start" if always > available else "rollout" if rollout > update else "update"
-        text += f"\nWARNING: that is more than is available: {advice(part, config)}"
+        text += f"\nWARNING: that is more than is available: {advice(part, config, on_gpu)}"
     if "vLLM" in plan["rollout"] and rollout < GIB + plan["always"]["weights"]:
         text += "\nWARNING: vLLM's own weights take more: raise --vllm_gpu_memory_utilization"
     return text

@@ -28,36 +28,57 @@ def loading(path):
         if out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:300]
+        if "trust_remote_code" in str(error):
+            reason = "it brings code of its own, which is not run; take one that transformers knows"
         raise UserError(
             f"The model {path} could not be read, here or on the hub: {reason}"
         ) from None
+
+
+NO_CODE = {"trust_remote_code": False}  # or transformers would ask whether to run what comes along
+
+
+def load_config(path):
+    """The config of a model."""
+    from transformers import AutoConfig
+
+    with loading(path):
+        return AutoConfig.from_pretrained(find(path), **NO_CODE)
 
 
 def load_model(path, dtype):
     """A causal language model, its weights in `dtype` ("float32" or "bfloat16"). UserError."""
     import transformers
 
+    config = load_config(path)
     with loading(path):
-        config = transformers.AutoConfig.from_pretrained(find(path))
         # sdpa ignores the soft-capping of Gemma 2's attention.
         capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
-        return transformers.AutoModelForCausalLM.from_pretrained(
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
             find(path),
             config=config,
             dtype=getattr(torch, dtype),
             use_safetensors=True,
+            **NO_CODE,
             attn_implementation="eager" if capped else None,
+            ignore_mismatched_sizes=True,  # refused below
+            output_loading_info=True,
         )
+        # What is not in the file would begin with random numbers.
+        shapes = [f"{name}, of another shape" for name, *_ in found["mismatched_keys"]]
+        if lacking := sorted(found["missing_keys"]) + shapes:
+            raise ValueError(f"{len(lacking)} of its weights are not there: {lacking[0]}")
+        return model
 
 
 def empty_model(config):
     """The policy of a config without memory for its weights, from the model's config.json."""
     import transformers
 
+    shape = load_config(config.model)
     with loading(config.model), torch.device("meta"):
-        shape = transformers.AutoConfig.from_pretrained(find(config.model))
         dtype = getattr(torch, config.dtype)
-        model = transformers.AutoModelForCausalLM.from_config(shape, dtype=dtype)
+        model = transformers.AutoModelForCausalLM.from_config(shape, dtype=dtype, **NO_CODE)
     return add_lora(model, config) if config.lora_rank else model
 
 
@@ -155,12 +176,24 @@ def merged_weights(model):
 
 
 def load_tokenizer(path):
+    """The tokenizer of a model that it fits. Raises UserError."""
     from transformers import AutoTokenizer
 
     with loading(path):
-        tokenizer = AutoTokenizer.from_pretrained(find(path))
+        tokenizer = AutoTokenizer.from_pretrained(find(path), **NO_CODE)
+    rows = load_config(path).get_text_config().vocab_size
+    if not tokenizer.encode("1 + 2"):
+        raise UserError(f"{path} has no tokenizer: tokenizer.json is missing or empty.")
     if tokenizer.eos_token_id is None:
         raise UserError(f"The tokenizer of {path} has no end token: no completion could end.")
+    # Tokens that were added and that no prompt has need no row (Gemma 3 has one for images).
+    added = set(tokenizer.get_added_vocab()) - {tokenizer.eos_token, tokenizer.bos_token}
+    written = tokenizer.chat_template or ""
+    used = {t: i for t, i in tokenizer.get_vocab().items() if t not in added or t in written}
+    last = max(used, key=used.get)
+    if used[last] >= rows:
+        fault = f"the tokenizer has {last!r} as {used[last]}, the model rows for {rows} tokens"
+        raise UserError(f"The tokenizer of {path} is another model's: {fault}.")
     return tokenizer
 
 
@@ -178,11 +211,7 @@ def stop_token_ids(model, tokenizer):
 
 def context_length(path):
     """Maximum number of tokens of prompt and completion together; None: no limit is known."""
-    from transformers import AutoConfig
-
-    with loading(path):
-        config = AutoConfig.from_pretrained(find(path)).get_text_config()
-    return getattr(config, "max_position_embeddings", None)
+    return getattr(load_config(path).get_text_config(), "max_position_embeddings", None)
 
 
 def load_reference(config, policy):

@@ -16,8 +16,10 @@ import numpy as np
 import torch.distributed as dist
 
 from plumbing import console, curves, report, systems, token_record
+from plumbing.checkpoints import changed_record
 from plumbing.evaluation import measure_step
 from plumbing.files import atomic_write, numbered, read_rows, remove, write_text, writing
+from plumbing.problems import overlap
 from plumbing.processes import all_gather_object, broadcast, shutdown_hooks
 from plumbing.settings import UserError
 from plumbing.timing import take_seconds
@@ -50,10 +52,13 @@ def open_directory(config):
 class RunLog:
     """The record of a run. Only the first process writes."""
 
+    current = None  # the one of this process's run
+
     def __init__(self, config, panels=curves.PANELS):
         self.config = config
         self.first = dist.get_rank() == 0
         (self.path,) = broadcast(open_directory(config) if self.first else None)
+        RunLog.current = self
         self.metrics_file = os.path.join(self.path, "metrics.jsonl")
         self.checkpoints = os.path.join(self.path, "checkpoints")
         self.model = os.path.join(self.path, "model")
@@ -75,6 +80,7 @@ class RunLog:
 
     def start(self, policy, task, data):
         """Say what will be run; decide whether tokens are recorded, and write down their text."""
+        task.directory = self.path
         if not self.config.eval_only:
             self.tokens_every = token_record.tokens_every(self.config, policy)
         if self.tokens_every and self.first:
@@ -82,12 +88,15 @@ class RunLog:
             text = json.dumps(vocabulary, ensure_ascii=False)
             write_text(os.path.join(self.path, "vocabulary.json"), text)
         self.task = task
-        self.print(console.header(self.config, policy, task, data) + f"\nrecord: {self.path}")
+        header = console.header(self.config, policy, task, data)
+        self.print(f"{header}{overlap(task, data)}\nrecord: {self.path}")
         if not self.config.resume and not self.config.eval_only:
             waiting(f"evaluating {len(data.eval)} problems before training")
 
     def start_tuning(self, examples, left_out, task, problems):
         """Say what will be tuned."""
+        task.directory = self.path
+        task.seconds = self.config.reward_seconds
         self.task = task
         text = console.tuning_header(self.config, examples, left_out, task, problems)
         self.print(f"{text}\nrecord: {self.path}")
@@ -114,6 +123,8 @@ class RunLog:
             for name in os.listdir(folder) if os.path.isdir(folder) else ():
                 if name.endswith(".tmp"):  # of an interrupted write
                     remove(os.path.join(folder, name))
+        for name in changed_record(self.path, numbered(self.checkpoints).get(step, "")):
+            self.print(f"WARNING: {self.path}/{name} is missing, cut short or changed.")
 
     def is_due(self, step, what):
         """Whether "tokens", an "evaluation" or a "checkpoint" is due after `step`."""

@@ -64,6 +64,9 @@ class Engine:
     offload: bool = False
     # recompute activations in the backward pass [3B on 80 GB: yes]
     gradient_checkpointing: bool = False
+    # stop where the reward of one completion takes longer, in seconds (0: never stop); a task of
+    # your own is called in a thread then
+    reward_seconds: NonNegativeInt = 60
     # stop after this many steps in a row with a loss or gradient that is not finite
     max_bad_steps: PositiveInt = 3
     # above 0: train low-rank adapters of this rank instead of all weights (peft) [16]
@@ -122,7 +125,7 @@ class Record:
 RESUMABLE = (
     "steps resume wandb out name micro_batch_tokens vllm_gpu_memory_utilization "
     "gradient_checkpointing check_sync lora_merge save_every keep_checkpoints eval_every "
-    "max_bad_steps record_tokens_every report device plan engine"
+    "max_bad_steps reward_seconds record_tokens_every report device plan engine"
 ).split()
 
 
@@ -169,7 +172,10 @@ def check_together(config):
     if config.lora_target_modules != "all-linear" and not config.lora_rank:
         raise UserError("--lora_target_modules has no effect without --lora_rank, e.g. 16.")
     name = config.name
-    if name is not None and (os.path.basename(name) != name or name in ("", ".", "..")):
+    if getattr(config, "learning_rate", 0) > 1000:  # AdamW computes it in float32
+        raise UserError(f"--learning_rate {config.learning_rate}: it must be far below 1.")
+    odd = name in ("", ".", "..") or not str(name).isprintable()  # a line break
+    if name is not None and (odd or os.path.basename(name) != name):
         raise UserError(f"--name {name!r}: a name, not a path; --out says where runs go.")
 
 
@@ -183,9 +189,14 @@ def read_config(path, config_class):
     known = {field.name for field in dataclasses.fields(config_class)}
     for name in saved:
         if name not in known:
-            made = "it was made by another script (variants.py, nano_sft.py) or another version"
+            made = (
+                "its config.json was made by another script (variants.py, nano_sft.py) or version"
+            )
             raise UserError(f"--resume {path}: {made}: unknown setting {name!r}.")
-    return config_class(**saved)
+    try:
+        return config_class(**saved)
+    except UserError as error:
+        raise UserError(f"{path}/config.json: {error}") from None
 
 
 def check_resumable(config):
@@ -210,6 +221,22 @@ def refuse_flags_of_variants(argv, known):
             raise UserError(f"--{name} is a setting of variants.py.")
 
 
+NICKNAMES = {"lr": "learning_rate", "beta": "kl_coef", "batch_size": "prompts_per_step"}
+
+
+def refuse_slips(argv, known):
+    """Raise UserError for what others call a setting, and for a switch with a value."""
+    for arg, after in zip(argv, [*argv[1:], "-"]):
+        name, equals, _ = arg.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if not arg.startswith("--"):
+            continue
+        if name not in known and NICKNAMES.get(name) in known:
+            raise UserError(f"There is no --{name}; it is --{NICKNAMES[name]} here.")
+        if isinstance(known.get(name), bool) and (equals or not after.startswith("-")):
+            raise UserError(f"--{name} takes no value: it is --{name} or --no-{name}.")
+
+
 def parse_args(config_class, prog, description, argv=None):
     """Command line -> config. With --resume the defaults are the settings of that run.
 
@@ -225,6 +252,7 @@ def parse_args(config_class, prog, description, argv=None):
     defaults = {f.name: f.default for f in dataclasses.fields(config_class)} | saved
     if prog == "nano_r1.py":
         refuse_flags_of_variants(argv, defaults)
+    refuse_slips(argv, defaults)
     groups = []
     for group in config_class.__mro__:
         if dataclasses.is_dataclass(group) and group.__bases__ == (object,):

@@ -9,10 +9,14 @@ import dataclasses
 import functools
 import importlib.util
 import os
+import signal
+import socket
 import sys
 import traceback
+import urllib.parse
 
 from plumbing.data import JSON_FILES
+from plumbing.files import numbered
 from plumbing.settings import UserError, check_resumable, find, parse_args
 from plumbing.tasks import load_task
 from plumbing.waiting import waiting
@@ -27,6 +31,7 @@ READ_HERE = tuple(f"{ending}{packed}" for ending in JSON_FILES for packed in (""
 def parse_or_exit(config_class, prog, description):
     """Command line -> a config that can start; an error is one sentence and exit code 2."""
     sys.stdout.reconfigure(errors="replace")  # a console that cannot show every character
+    signal.signal(signal.SIGINT, quit_at_once)  # until `run_script`: torch's import is no `try`
     try:
         config = parse_args(config_class, prog, description)
         check_start(config)
@@ -40,6 +45,12 @@ def parse_or_exit(config_class, prog, description):
         sys.exit(0)
 
 
+def quit_at_once(*_):
+    """Ctrl-C while the libraries are imported."""
+    os.write(2, b"\nInterrupted. Nothing was written.\n")
+    os._exit(130)
+
+
 def say(error):
     """Print an error of the user's. Returns its exit code."""
     print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
@@ -49,10 +60,14 @@ def say(error):
 def check_start(config):
     """Raise UserError for what the disk and the task's module tell; nothing is left behind."""
     check_resumable(config)
-    load_task(config.task, config.prompt, None)
+    task = load_task(config.task, config.prompt, None)
     for file in (config.data, config.eval_data):
         if file not in (None, "hub") and not os.path.exists(file):
             raise UserError(f"No such data file: {file}.")
+    rows = {config.data, config.eval_data} if hasattr(config, "group_size") else {config.eval_data}
+    for file in sorted(filter(None, rows)):  # nano_sft.py's --data holds no problems
+        if file.lower().endswith(READ_HERE):
+            task.load_problems("all", file, config.seed)  # kept: it is not read again
     for flag, package in NEEDS.items():
         value = getattr(config, flag)
         if value in NEEDS_NOTHING or flag.endswith("data") and value.lower().endswith(READ_HERE):
@@ -64,6 +79,19 @@ def check_start(config):
     if config.name and not config.resume and os.path.exists(os.path.join(path, "config.json")):
         raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
     check_model(config.model)
+    if config.data == "hub" or not os.path.isdir(find(config.model)):
+        notice_no_network()
+
+
+def notice_no_network():
+    """Where the hub's host has no address, do not let its client retry for most of a minute."""
+    proxies = {"http_proxy", "https_proxy", "all_proxy"} & {name.lower() for name in os.environ}
+    hub = urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    if not proxies:
+        try:
+            socket.getaddrinfo(hub.hostname, hub.port or 443)
+        except OSError:
+            os.environ["HF_HUB_OFFLINE"] = "1"  # read when the client is imported
 
 
 def check_model(model):
@@ -132,11 +160,13 @@ def starting_vllm(config):
         raise
 
 
-def run_script(main, config, after_interrupt="--resume goes on from the last checkpoint."):
+def run_script(main, config, after_interrupt=None):
     """Run a script's main, and end the program: 0; 2 for an error of the user's; 128 + signal."""
     from plumbing import processes
     from plumbing.memory import plan_for_card
+    from plumbing.record import RunLog
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         if config.plan:
             text, fits = plan_for_card(config)
@@ -148,5 +178,17 @@ def run_script(main, config, after_interrupt="--resume goes on from the last che
     except UserError as error:
         sys.exit(say(error))
     except KeyboardInterrupt:
-        print(f"\nInterrupted. {after_interrupt}", file=sys.stderr)
+        print(f"\nInterrupted. {after_interrupt or remaining(RunLog.current)}", file=sys.stderr)
         sys.exit(130)
+
+
+def remaining(log):
+    """What there is of a run that was quit, in words."""
+    if log is None:
+        return "Nothing was written."
+    if getattr(log.config, "eval_only", False):
+        return f"The evaluation in {log.path} is not complete."
+    steps = list(numbered(log.checkpoints))
+    if steps:
+        return f"--resume {log.path} goes on after step {steps[-1]}."
+    return f"{log.path} has no checkpoint yet: --resume {log.path} begins again at step 1."

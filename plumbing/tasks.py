@@ -4,7 +4,6 @@ A task is a module NAME_rewards.py; docs/own_task.md says what it defines and sh
 `load_task` imports it, and each breach of that contract becomes one sentence.
 """
 
-import concurrent.futures
 import contextlib
 import importlib
 import json
@@ -12,9 +11,12 @@ import math
 import os
 import re
 import sys
+import threading
+import time
 import traceback
 
-from plumbing.data import first_line
+from plumbing.data import MANY_ROWS, first_line, with_bar
+from plumbing.files import write_text
 from plumbing.forms import (  # noqa: F401 (for tasks)
     MAX_ANSWER,
     Prompt,
@@ -34,6 +36,8 @@ from plumbing.waiting import waiting
 REQUIRED = ("PROMPTS", "load_problems", "format_prompt", "reward")
 # Completions that every reward must take.
 SAMPLES = ("", "<answer>", "</think>\n<answer>1</answer>", "so \\boxed{1}")
+SPARE = 16  # tokens beside the text's: its beginning, what a normalization spells out
+MANY = 20_000  # problems that are looked at one by one
 MAX_PROMPT = 2048  # tokens; it bounds what vLLM has to have room for
 
 
@@ -80,7 +84,7 @@ def import_task(name):
             needed = f"{file} needs the package {error.name}"
             raise UserError(f"{needed}: see requirements.txt.") from None
         raise UserError(f"No task {name!r}: there is no {file}. Tasks here: {here}.") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         fault = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{in_file(error, file)}: {fault}.") from error
 
@@ -113,6 +117,9 @@ class Task:
     with its name and line.
     """
 
+    seconds = 0  # that the reward of a completion may take (0: any), unless the module is BOUNDED
+    directory = None  # of the run, where a completion is kept that takes longer
+
     def __init__(self, name, module, prompt, tokenizer):
         self.name = name
         self.module = module
@@ -127,6 +134,13 @@ class Task:
         if not problems or not all(isinstance(problem, dict) for problem in problems):
             needed = "must return a list of one dict or more"
             raise UserError(f"{self.file}: load_problems({split!r}) {needed}.")
+        for problem in problems[:MANY]:  # now, and not after the first step
+            try:
+                json.dumps(problem)
+            except (TypeError, ValueError) as error:
+                needed = "problems must be what JSON can hold"
+                fault = f"{first_line(error)} in {problem!r:.80}"
+                raise UserError(f"{self.file}: {needed}: {fault}.") from None
         return problems
 
     def title(self, problem):
@@ -153,11 +167,13 @@ class Task:
     def reward(self, text, problem):
         """The `Reward` of one completion."""
         reward = self._call("reward", Reward, text, problem, self.prompt)
-        numbers = [isinstance(part, (int, float)) and math.isfinite(part) for part in reward[:3]]
-        if not all(numbers) or reward.answer not in (0, 1):
+        # Numbers of numpy or torch become Python's.
+        parts = [part.item() if hasattr(part, "item") else part for part in reward[:3]]
+        numbers = [isinstance(part, (int, float)) and math.isfinite(part) for part in parts]
+        if not all(numbers) or parts[2] not in (0, 1):
             needed = "reward must give finite numbers and an answer of 0 or 1"
             raise UserError(f"{self.file}: {needed}: {reward}.")
-        return reward
+        return Reward(*parts, reward.why)
 
     def rewards(self, texts, problems):
         """The `Reward` of each completion, in order, in the module's REWARD_THREADS threads."""
@@ -215,7 +231,7 @@ class Task:
     def _call(self, function, kind, *args):
         try:
             result = getattr(self.module, function)(*args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if function == "load_problems" and isinstance(error, ValueError):
                 raise UserError(str(error)) from None
             fault = f"{function} raised {type(error).__name__}: {first_line(error)}"
@@ -229,10 +245,54 @@ class Task:
 
     def _map(self, function, texts, problems):
         threads = getattr(self.module, "REWARD_THREADS", 1)
-        if threads == 1:
+        seconds = 0 if getattr(self.module, "BOUNDED", False) else self.seconds
+        if threads == 1 and not seconds:
             return list(map(function, texts, problems))
-        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(function, texts, problems))
+        cases = list(zip(texts, problems))
+        try:
+            return in_threads(function, cases, threads, seconds)
+        except TimeoutError as error:
+            (text, problem) = error.args[0]
+        fault = f"{self.file}: the reward takes longer than --reward_seconds {seconds}"
+        if not self.directory:
+            raise UserError(f"{fault} for {text!r:.60}.")
+        path = os.path.join(self.directory, "slow_completion.json")
+        write_text(path, json.dumps({"problem": problem, "completion": text}, indent=2))
+        raise UserError(f"{fault}; the completion is in {path}.")
+
+
+def in_threads(function, cases, threads, seconds):
+    """[function(*case)] in so many threads. TimeoutError with the case that takes > seconds > 0.
+
+    What hangs is left behind, in a thread with which the program can end.
+    """
+    results = {}
+    began = {}
+    failed = []
+    numbers = iter(range(len(cases)))
+
+    def work():
+        for i in numbers:
+            began[i] = time.monotonic()
+            try:
+                results[i] = function(*cases[i])
+            except BaseException as error:
+                failed.append(error)
+            if failed:
+                return
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        while worker.is_alive():
+            worker.join(min(1, seconds) if seconds else None)
+            for i, at in began.copy().items():
+                if seconds and i not in results and not failed and time.monotonic() - at > seconds:
+                    raise TimeoutError(cases[i])
+    if failed:
+        raise failed[0]
+    return [results[i] for i in range(len(cases))]
 
 
 def load_problems(task, data, eval_data, eval_problems, seed, train=True):
@@ -258,9 +318,8 @@ def load_problems(task, data, eval_data, eval_problems, seed, train=True):
         task.prompt_ids(problem)
         task.subgroups(problem)
         task.votes(SAMPLES, problem)
-        for text in SAMPLES:
-            task.reward(text, problem)
-            task.lenient(text, problem)
+        task.rewards(SAMPLES, [problem] * len(SAMPLES))
+        task.lenients(SAMPLES, [problem] * len(SAMPLES))
     return training, test[:eval_problems]
 
 
@@ -272,14 +331,15 @@ def drop_long_prompts(problems, task, max_tokens, context):
         context: tokens that the model can hold; None: no limit but MAX_PROMPT.
     """
     room = MAX_PROMPT if context is None else min(context - max_tokens, MAX_PROMPT)
-
-    def fits(problem):
+    fitting = []
+    longest = 0
+    for problem in with_bar(problems, "prompts", len(problems) > MANY_ROWS):
         prompt = task.prompt_text(problem)
-        # A token is at least a byte: most prompts need no tokenizing.
-        return len(prompt.encode()) < room or len(encode_prompt(prompt, task.tokenizer)) <= room
-
-    fitting = [problem for problem in problems if fits(problem)]
+        size = len(prompt.encode())  # a token is at least a byte: most need no tokenizing
+        if size < room or len(encode_prompt(prompt, task.tokenizer)) <= room:
+            fitting.append(problem)
+            longest = max(longest, size)
     if problems and not fitting:
         fault = f"No prompt leaves room for --max_tokens {max_tokens}"
         raise UserError(f"{fault} in the model's context of {context} tokens.")
-    return fitting, room + max_tokens
+    return fitting, min(room, longest + SPARE) + max_tokens

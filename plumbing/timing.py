@@ -50,7 +50,7 @@ LOWER_FIRST = {  # settings to lower when memory runs out in a part
     "start": [],
     "start of vLLM": ["vllm_gpu_memory_utilization"],
     "evaluation": ["eval_problems", "vllm_gpu_memory_utilization", "max_tokens"],
-    "rollout": ["vllm_gpu_memory_utilization", "max_tokens", "prompts_per_step"],
+    "rollout": ["vllm_gpu_memory_utilization", "max_tokens", "prompts_per_step", "group_size"],
     "vine": ["vine_samples", "vine_segments"],
     "update": ["micro_batch_tokens", "vllm_gpu_memory_utilization"],
     "record": ["micro_batch_tokens"],
@@ -59,6 +59,12 @@ LOWER_FIRST = {  # settings to lower when memory runs out in a part
 INSTEAD = {
     "start": ["take --lora_rank 16 or --offload, or --zero_stage 3 on more GPUs"],
     "update": ["take --gradient_checkpointing, --offload, or --zero_stage 3 on several GPUs"],
+}
+
+WITHOUT_GPU = {
+    "start": ["take --lora_rank 16 or a smaller --model"],
+    "update": ["take --gradient_checkpointing"],
+    "sync": ["take a smaller --model"],
 }
 
 
@@ -72,12 +78,14 @@ def out_of_memory(error):
 def memory_advice(error, config):
     """A sentence about an error that says that memory ran out; its part is `timed`'s."""
     part = getattr(error, "part", "start")
-    return f"Out of memory in the {part}: {advice(part, config)}."
+    on_gpu = torch.cuda.is_available() or config.rollout == "vllm"
+    return f"Out of memory in the {part}: {advice(part, config, on_gpu)}."
 
 
-def advice(part, config):
-    """What to do when memory runs out in a part, as words."""
+def advice(part, config, on_gpu):
+    """What to do when memory runs out in a part, as words; without a GPU nothing of one."""
     names = LOWER_FIRST.get(part, ["prompts_per_step"])
+    names = [name for name in names if on_gpu or not name.startswith("vllm")]
     lower = [f"--{name} (now {getattr(config, name)})" for name in names if hasattr(config, name)]
     first = [f"lower {' or '.join(lower)}"] if lower else []
-    return ", or ".join(first + INSTEAD.get(part, []))
+    return ", or ".join(first + (INSTEAD if on_gpu else WITHOUT_GPU).get(part, []))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from helpers import TWO_PROCESSES, flags, main, rows_of, run
@@ -9,6 +10,7 @@ from helpers import TWO_PROCESSES, flags, main, rows_of, run
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
 from plumbing.models import load_tokenizer
+from plumbing.problems import Data, overlap
 from plumbing.settings import UserError
 
 SMALL = {"eval_problems": 24, "eval_samples": 4, "max_tokens": 80}
@@ -141,6 +143,15 @@ def test_a_bad_row_is_named_and_nothing_is_written(tmp_path, row, named):
     with pytest.raises(UserError, match=f"{data}, row 41: .*{named}"):
         main(task="gsm8k", data=str(data), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_evaluation_problems_that_are_trained_on_are_counted():
+    rows = gsm8k.generate_problems("train", 8, 0)
+    task = SimpleNamespace(module=gsm8k)
+    again = {**rows[0], "question": rows[0]["question"].upper()}
+    data = Data(train=rows[:5], eval=[again, rows[1], rows[6]], left_out=0, max_length=0)
+    assert "2 of 3 evaluation problems are training problems, too" in overlap(task, data)
+    assert overlap(task, data._replace(eval=rows[5:])) == ""
 
 
 def test_evaluation_needs_no_training_problems(tmp_path):

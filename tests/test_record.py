@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from helpers import SMALL, main, resume, rows_of, start, train, wait_for
@@ -12,6 +13,7 @@ from nano_r1 import Config
 from plumbing import record
 from plumbing.processes import init_distributed, run_shutdown_hooks
 from plumbing.settings import UserError
+from plumbing.start import remaining
 
 QUICK = {**SMALL, "eval_problems": 2, "max_tokens": 20, "record_tokens_every": 0}
 
@@ -68,17 +70,53 @@ def backup(path):
     )
 
 
-HARMS = [garbage, backup, lambda path: os.remove(path / "metrics.jsonl")]
+def flip(path):
+    """One bit, in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
-@pytest.mark.parametrize("harm", HARMS, ids=["garbage", "backup", "no metrics"])
-@pytest.mark.parametrize("steps", [2, 3])
-def test_a_finished_run_is_resumed_whatever_lies_in_its_directory(harm, steps, finished, tmp_path):
+HARMS = {  # what lies in the directory, which file is named, up to which step the run goes on
+    "garbage": (garbage, None, 2),
+    "backup": (backup, None, 3),
+    "no metrics": (lambda path: os.remove(path / "metrics.jsonl"), "metrics.jsonl", 2),
+    "bit in the metrics": (lambda path: flip(path / "metrics.jsonl"), "metrics.jsonl", 3),
+    "bit in the episodes": (
+        lambda path: flip(path / "episodes" / "step_000001.jsonl"),
+        "episodes/step_000001.jsonl",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_a_run_is_resumed_whatever_lies_in_its_directory(name, finished, tmp_path):
+    harm, named, steps = HARMS[name]
     path = copied(finished, tmp_path)
     harm(path)
-    resume(path, steps=steps)
+    _, printed = resume(path, steps=steps)
+    changed = re.findall(rf"WARNING: {path}/(.*) is missing, cut short or changed", printed)
+    assert changed == [named] * bool(named)
     assert [row["step"] for row in rows_of(path / "metrics.jsonl")][-1:] in ([steps], [])
     assert len(os.listdir(path / "episodes")) == steps
+
+
+@pytest.mark.parametrize("setting, value", [("learning_rate", 1.0), ("seed", 1)])
+def test_a_setting_that_was_changed_in_config_json_is_named(setting, value, finished, tmp_path):
+    path = copied(finished, tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, setting: value}))
+    with pytest.raises(UserError, match=f"config.json says {setting} {value}"):
+        resume(path)
+
+
+def test_quit_at_once_a_run_says_where_it_is_and_whether_there_is_a_checkpoint(finished, tmp_path):
+    log = SimpleNamespace(config=None, path=str(finished), checkpoints=finished / "checkpoints")
+    assert f"--resume {finished} goes on after step 2" in remaining(log)
+    log.checkpoints = tmp_path
+    assert "no checkpoint yet" in remaining(log) and f"--resume {finished}" in remaining(log)
+    assert remaining(None) == "Nothing was written."
 
 
 def test_fewer_steps_than_are_done_is_one_sentence_and_changes_nothing(finished):

@@ -57,7 +57,7 @@ WRONG = {
     "steps": ["20", 2.0, True, None, 0, -1],
     "group_size": [1],
     "max_tokens": [0],
-    "learning_rate": ["1e-4", None, True, 0, 0.0, float("inf"), float("nan")],
+    "learning_rate": ["1e-4", None, True, 0, 0.0, 1e38, float("inf"), float("nan")],
     "kl_coef": [-0.1],
     "temperature": [0.0],
     "save_every": [-1],
@@ -68,7 +68,7 @@ WRONG = {
     "zero_stage": [4, "2", None],
     "task": [20, None],
     "data": [3],
-    "name": ["../x", "a/b", "", "..", 3],
+    "name": ["../x", "a/b", "", "..", "a\nb", 3],
     "lora_target_modules": ["q_proj"],  # without a rank
 }
 
@@ -197,7 +197,7 @@ def test_resume_with_another_script_than_the_run_s_names_a_setting_that_is_not_k
     (tmp_path / "config.json").write_text('{"steps": 9, "epochs": 2, "minibatches": 4}')
     with pytest.raises(UserError) as caught:
         parse("--resume", tmp_path)
-    made = "it was made by another script (variants.py, nano_sft.py) or another version"
+    made = "its config.json was made by another script (variants.py, nano_sft.py) or version"
     assert str(caught.value) == f"--resume {tmp_path}: {made}: unknown setting 'epochs'."
 
 

@@ -1,6 +1,9 @@
 """Mistakes that are known without torch: one sentence at once, also from `main`; how a run ends."""
 
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import types
@@ -9,12 +12,13 @@ import weakref
 import pytest
 import torch
 from helpers import ROOT, config, cpu_seconds_of_children, run, start
+from safetensors.torch import load_file, save_file
 
 from nano_r1 import Config
-from plumbing.models import load_model
+from plumbing.models import load_model, load_tokenizer
 from plumbing.settings import UserError
 from plumbing.start import check_start, run_safely, run_script, starting_vllm
-from plumbing.timing import timed
+from plumbing.timing import LOWER_FIRST, advice, timed
 
 # Flags, and what the sentence names.
 MISTAKES = {
@@ -28,6 +32,10 @@ MISTAKES = {
     "no such model": ("--model ./none", "--model ./none"),
     "a run as a model": ("--model {tmp}/run", "--model {tmp}/run/model"),
     "vLLM": ("--rollout vllm", "pip install vllm"),
+    "another name of a flag": ("--lr 1e-4", "--learning_rate"),
+    "switch with a value": ("--report no", "--no-report"),
+    "a bad row": ("--data {tmp}/rows.jsonl", "rows.jsonl, row 2"),
+    "brackets": ("--eval_data {tmp}/deep.jsonl", "brackets within brackets"),
     "existing name": ("--out {tmp} --name run", "--resume {tmp}/run"),
     "resume": ("--resume {tmp}", "--resume {tmp}"),
 }
@@ -38,6 +46,9 @@ def place(tmp_path):
     """A directory with what a run leaves of itself."""
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text("{}")
+    row = '{"nums": [1, 2], "target": 3}\n'
+    (tmp_path / "rows.jsonl").write_text(row + row.replace("2", "true"))
+    (tmp_path / "deep.jsonl").write_text(row.replace("2", "[" * 100_000 + "]" * 100_000))
     return tmp_path
 
 
@@ -59,6 +70,18 @@ def test_what_is_waited_for_is_said_within_two_seconds():
         ticks = file.read().split()[13:15]  # of user and system time
     process.kill()
     assert sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") < 2.0
+
+
+def test_ctrl_c_while_torch_is_imported_is_one_line(tmp_path):
+    process = start("--out", tmp_path / "out", launcher=(sys.executable, "-X", "importtime"))
+    for line in process.stderr:
+        if " torch." in line:  # a part of it is imported, the rest is to come
+            break
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=300)
+    said = [line for line in error.splitlines() if line and not line.startswith("import time:")]
+    assert process.returncode == 130 and said == ["Interrupted. Nothing was written."]
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_into_a_pipe_that_closes_early_ends_quietly():
@@ -89,16 +112,41 @@ def test_a_package_that_is_missing_is_one_sentence_with_the_command(package, mon
         check_start(Config(**{SETTINGS[package]: PACKAGES[package]}))
 
 
-@pytest.mark.parametrize("harm", ["cut short", "empty"])
-def test_weights_that_cannot_be_read_is_one_sentence(harm, tmp_path):
-    for name in ("config.json", "model.safetensors"):
-        with open(os.path.join(ROOT, "models/nano-base", name), "rb") as file:
-            content = file.read()
-        cut = {"cut short": len(content) // 2, "empty": 0}.get(harm)
-        (tmp_path / name).write_bytes(content[: cut if name == "model.safetensors" else None])
-    with pytest.raises(UserError, match=str(tmp_path)) as caught:
-        load_model(str(tmp_path), "float32")
-    assert "\n" not in str(caught.value)
+def other_weights(path, change):
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+
+
+def other_config(path, **changes):
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+UP = "model.layers.0.mlp.up_proj.weight"
+CODE = {"AutoConfig": "configuration_x.X", "AutoModelForCausalLM": "modeling_x.X"}
+HARMS = {  # of a model's directory, and what the sentence names
+    "cut short": (lambda path: os.truncate(path / "model.safetensors", 10**6), ""),
+    "empty": (lambda path: os.truncate(path / "model.safetensors", 0), ""),
+    "no tensor": (lambda path: other_weights(path, lambda t: t.pop(UP)), UP),
+    "half a tensor": (lambda p: other_weights(p, lambda t: t.update({UP: t[UP][:5]})), UP),
+    "no output layer": (lambda p: other_config(p, tie_word_embeddings=False), "lm_head.weight"),
+    "its own code": (lambda p: other_config(p, model_type="x", auto_map=CODE), "code of its own"),
+    "no tokenizer": (lambda path: os.remove(path / "tokenizer.json"), "tokenizer"),
+    "few rows": (lambda path: other_config(path, vocab_size=99), "rows for 99 tokens"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_model_that_is_not_whole_is_one_sentence_and_never_trained_at_random(harm, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(os.path.join(ROOT, "models/nano-base"), path)
+    function, named = HARMS[harm]
+    function(path)
+    with pytest.raises(UserError, match=str(path)) as caught:
+        load_tokenizer(str(path))
+        load_model(str(path), "float32")
+    assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
 # Out of memory, and vLLM's start
@@ -115,7 +163,11 @@ ENDS = [  # what happened, in which part, what the sentence names
 
 
 @pytest.mark.parametrize("error, part, named", ENDS)
-def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(error, part, named):
+def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(
+    error, part, named, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+
     @run_safely
     def main(config):
         if part is None:
@@ -126,6 +178,13 @@ def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(error, par
     with pytest.raises(UserError) as caught:
         main(config(micro_batch_tokens=77))
     assert named in str(caught.value) and f"in the {part or 'start'}" in str(caught.value)
+
+
+def test_without_a_gpu_the_advice_names_nothing_of_one():
+    parts = [part for part in LOWER_FIRST if part != "start of vLLM"]
+    said = [advice(part, config(), on_gpu=False) for part in parts]
+    assert not any(word in " ".join(said) for word in ("vllm", "offload", "zero_stage"))
+    assert all(said) and "--group_size (now 2)" in advice("rollout", config(), on_gpu=False)
 
 
 def test_another_error_stays_what_it_is():

@@ -175,6 +175,8 @@ RESULT = 'Reward(float(right), 0.0, float(right), "a guess")'
             "reward(completion)",
             "reward raised TypeError",
         ),
+        (RESULT, "__import__('sys').exit(3)", "reward raised SystemExit"),
+        (LIST, "[{'number': {1}}]", "what JSON can hold: Object of type set"),
         (LIST, "[]", "load_problems"),
         (LIST, "[1, 2]", "load_problems"),
         (LIST, "iter([{'number': 1}])", "load_problems must return list"),
@@ -210,6 +212,27 @@ def test_a_breach_of_the_contract_is_a_sentence_that_names_file_and_fault(
     assert says in message and ("guess_rewards.py" in message or "--prompt" in message)
     if says in ("SyntaxError", "ImportError", "reward raised ValueError"):
         assert f"line {1 + text[: text.index(new)].count(chr(10))}" in message
+
+
+FOREVER = 'while "forever" in completion:\n        __import__("time").sleep(1)\n    right = str'
+
+
+def test_a_reward_that_hangs_stops_the_run_and_names_the_file_with_the_completion(
+    write_task, tmp_path
+):
+    write_task(GUESS.replace("right = str", FOREVER))
+    task = load()
+    task.seconds, task.directory = 1, str(tmp_path)
+    assert [r.total for r in task.rewards(["3", "4"], [{"number": 3}] * 2)] == [1.0, 0.0]
+    message = sentence(task.rewards, ["3", "forever"], [{"number": 3}] * 2)
+    path = tmp_path / "slow_completion.json"
+    assert str(path) in message and "--reward_seconds 1" in message
+    assert json.loads(path.read_text()) == {"problem": {"number": 3}, "completion": "forever"}
+
+
+def test_numbers_of_numpy_are_numbers(write_task):
+    write_task(GUESS.replace("Reward(float(right)", "Reward(__import__('numpy').float32(right)"))
+    assert json.dumps(load().reward("3", {"number": 3})) == '[1.0, 0.0, 1.0, "a guess"]'
 
 
 # The task as the loop uses it
@@ -273,14 +296,15 @@ def test_prompts_that_leave_no_room_are_dropped_and_the_longest_sequence_is_know
     task = load(prompt="plain")
     problems = [{"number": 3}, {"number": "3" * 40}, {"number": 4}]
     kept = [{"number": 3}, {"number": 4}]
-    assert drop_long_prompts(problems, task, 20, context=50) == (kept, 50)
+    spare = tasks.SPARE
+    assert drop_long_prompts(problems, task, 20, context=50) == (kept, 8 + spare + 20)
     for context in (None, 10**6):
-        longest = tasks.MAX_PROMPT + 20
+        longest = 47 + spare + 20
         assert drop_long_prompts(problems, task, 20, context=context) == (problems, longest)
     fits = [{"number": "3" * 10}]  # 17 characters with <think>
-    assert drop_long_prompts(fits, task, 20, context=37)[0] == fits
+    assert drop_long_prompts(fits, task, 20, context=37) == (fits, 37)
     assert "--max_tokens 20" in sentence(drop_long_prompts, fits, task, 20, context=36)
-    assert drop_long_prompts([], task, 20, context=50) == ([], 50)
+    assert drop_long_prompts([], task, 20, context=50) == ([], spare + 20)
 
 
 # The prompts of the tasks here

@@ -77,7 +77,9 @@ class Run:
             arrays = load_tokens(os.path.join(self.path, name))
             if arrays["lengths"].tolist() == [row["length"] for row in rows]:
                 return arrays
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        except (OSError, ValueError, KeyError, EOFError, RuntimeError):
+            pass
+        except (zipfile.BadZipFile, zlib.error):
             pass
         self.notes.append(f"{name} cannot be read, or is not of the step's completions.")
         return None

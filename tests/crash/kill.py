@@ -1,6 +1,7 @@
 """kill -9 at random moments, --resume, and so on to the end: is it the run that was never killed?
 
     python tests/crash/kill.py --times 20
+    python tests/crash/kill.py --times 10 --processes 2   # one of two is killed, the other must end
 
 Every other time the moment is within the writing of a checkpoint: as soon as its hidden directory
 appears, and a few milliseconds more. Compared are metrics.jsonl (without the times), the episodes
@@ -12,6 +13,7 @@ import json
 import multiprocessing
 import os
 import random
+import socket
 import sys
 import tempfile
 import time
@@ -28,8 +30,12 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["transformers.models.qwen2.modeling_qwen2", "deepspeed", "nano_r1"])
 
 
-def run(args, output):
-    """`nano_r1.py ARGS`, in a process of its own."""
+def run(args, output, rank=0, processes=1, port="0"):
+    """`nano_r1.py ARGS`, in a process of its own, or as one of several."""
+    if processes > 1:
+        where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
+        os.environ |= {name: str(value) for name, value in where.items()}
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
     with open(output, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -42,14 +48,38 @@ def run(args, output):
     shutdown()
 
 
-def start(path):
-    """The run, from its beginning or from where its directory shows that it can go on."""
-    args = ["--out", str(path.parent), "--name", path.name, *OPTIONS]
-    if (path / "config.json").exists():
-        args = ["--resume", str(path)]
-    process = SERVER.Process(target=run, args=(args, f"{path}.log"))
-    process.start()
-    return process
+class Run:
+    """The processes of a run: from its beginning, or from where its directory shows that it can
+    go on."""
+
+    def __init__(self, path, processes):
+        args = ["--out", str(path.parent), "--name", path.name, *OPTIONS]
+        if (path / "config.json").exists():
+            args = ["--resume", str(path)]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.processes = []
+        for rank in range(processes):
+            where = (args, f"{path}.log{rank or ''}", rank, processes, port)
+            self.processes.append(SERVER.Process(target=run, args=where))
+            self.processes[-1].start()
+
+    def is_alive(self):
+        return all(process.is_alive() for process in self.processes)
+
+    def join(self):
+        for process in self.processes:
+            process.join()
+
+    def kill(self, rng):
+        rng.choice(self.processes).kill()
+        for process in self.processes:  # the others notice
+            process.join(120)
+            assert not process.is_alive(), "a process outlives the one that was killed"
+
+    def exitcode(self):
+        return max(abs(process.exitcode) for process in self.processes)
 
 
 def result(path):
@@ -83,18 +113,17 @@ def kill(process, path, rng, duration, within_a_checkpoint):
     else:
         wait(process, rng.uniform(0, duration))
     killed = process.is_alive()
-    process.kill()
-    process.join()
+    process.kill(rng)
     return killed
 
 
 def finish(process, path):
     """Wait for the run's end; it must be a good one."""
     process.join()
-    assert process.exitcode == 0, Path(f"{path}.log").read_text()
+    assert process.exitcode() == 0, Path(f"{path}.log").read_text()
 
 
-def harness(times, seed, out):
+def harness(times, seed, out, processes=1):
     """Kill `times` times, over as many runs as that takes.
 
     Returns (runs, kills that left half a checkpoint).
@@ -102,19 +131,19 @@ def harness(times, seed, out):
     rng = random.Random(seed)
     began = time.monotonic()
     whole = Path(out) / "whole"
-    finish(start(whole), whole)
+    finish(Run(whole, processes), whole)
     duration = time.monotonic() - began
     kills = runs = half = 0
     while kills < times:
         path = Path(out) / f"killed{runs}"
         runs += 1
-        process = start(path)
+        process = Run(path, processes)
         while kills < times and kill(process, path, rng, duration, kills % 2 == 0):
             kills += 1
             half += being_written(path)
             within = ", within a checkpoint" if being_written(path) else ""
             print(f"kill {kills}/{times} of {path.name}{within}", flush=True)
-            process = start(path)
+            process = Run(path, processes)
         finish(process, path)
         expected, found = result(whole), result(path)
         different = [name for name in expected | found if found.get(name) != expected.get(name)]
@@ -126,7 +155,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        runs, half = harness(args.times, args.seed, directory)
+        runs, half = harness(args.times, args.seed, directory, args.processes)
     print(f"{args.times} kills, {half} within a checkpoint; {runs} runs, all as if never killed")
