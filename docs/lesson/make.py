@@ -29,8 +29,8 @@ LEAD = {
         "nano_r1, with the values of one step",
         "The file as it is, and beside each line what it computed in step {step} of {steps} of "
         "<code>python nano_r1.py --task countdown</code>: {prompts} prompts, {size} attempts at "
-        "each. Click a line for all its values, and ▸ to open a call below its line. Six places ask for "
-        "a prediction first.",
+        "each. Click a line for all its values, and ▸ to open a call below its line. Six places "
+        "ask for a prediction first.",
     ),
     "variants.py": (
         "One step under GRPO’s relatives",

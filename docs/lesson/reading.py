@@ -2,6 +2,7 @@
 
 import math
 
+from lesson.rounding import rounded
 from lesson.sources import functions, stop
 
 
@@ -46,22 +47,37 @@ class Reading:
         for k in range(size):
             ratio = self.row("grpo_loss", "ratio", k)
             loss = self.row("update", "parts", k)  # without a penalty not of advantage 0
-            sampled = "episodes[-1].per_token['sampler_log_probs']"
-            before = self.row("update", "batch['log_probs']", k) or self.row(
-                "sample_and_reward", sampled, k
-            )
-            after = self.row("add_log_probs", "e.per_token[name]", k, argument="new_log_probs")
             furthest = lambda x: abs(math.log(x))
             found.append(
                 {
-                    "advantage": self.row("main", "advantage", k)["num"],
+                    "reward": self.row("main", "rewards", k)["num"],
+                    "advantage": self.advantage(k),
                     "ratio": max(ratio["tok"], key=furthest) if ratio else None,
                     "loss": loss["num"] if loss else 0.0,
-                    "before": before["tok"],
-                    "after": after["tok"],
+                    "before": self.before(k)["tok"],
+                    "after": self.scored("new_log_probs", k)["tok"],
                 }
             )
         return found
+
+    def advantage(self, k):
+        """The completion's; with VinePPO the mean of its tokens'."""
+        own = self.row("update", "e.per_token['advantages']", k)
+        if own:
+            return rounded(sum(own["tok"]) / len(own["tok"]))
+        return self.row("main", "advantage", k)["num"]
+
+    def scored(self, name, k):
+        return self.row("add_log_probs", "e.per_token[name]", k, argument=name)
+
+    def before(self, k):
+        """Log-probs before the step: of several optimizer steps before the first."""
+        sampled = "episodes[-1].per_token['sampler_log_probs']"
+        return (
+            self.scored("old_log_probs", k)
+            or self.row("update", "batch['log_probs']", k)
+            or self.row("sample_and_reward", sampled, k)
+        )
 
 
 def line_of(file, source, function, text):
@@ -111,7 +127,8 @@ class Predictions:
 
     def all(self):
         made = [self.reward, self.advantage, self.ratio, self.weight, self.loss, self.sign]
-        return [one() for one in made]
+        hides = ["reward", "advantage", "ratio", "", "loss", "after"]  # facts on top of the page
+        return [{**one(), "hides": fact} for one, fact in zip(made, hides)]
 
     def reward(self):
         return {
@@ -173,8 +190,8 @@ class Predictions:
             "choices": ["about −1", "about 0", "about +1"],
             "right": 1,
             "because": f"It is {self.total:.1e}. With a ratio of 1 a completion's part is −A/N, "
-            "and the advantages of a group add up to 0; what is left is the penalty, β times the KL. "
-            "The gradient is not 0.",
+            "and the advantages of a group add up to 0; what is left is the penalty, β times "
+            "the KL. The gradient is not 0.",
         }
 
     def sign(self):
@@ -203,5 +220,5 @@ def predictions(file, source, step, facts):
         key = f"{file}:{function}"
         number = line_of(file, source, function, text)
         s = next(i for i, (a, b) in enumerate(known[key]["statements"]) if a <= number <= b)
-        found.append({"key": key, "s": s, **one})
+        found.append({"key": key, "s": s, "line": number, **one})
     return found

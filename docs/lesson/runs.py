@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 from lesson import reading, sources
-from lesson.tracer import Tracer
-from lesson.values import Group, Values, number
+from lesson.rounding import rounded
+from lesson.tracer import ROOT, Tracer
+from lesson.values import Group, Values
 
 import nano_r1 as r1
 import variants
@@ -125,7 +125,7 @@ def loss_of(config, step):
     for line in (Path(path) / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         if row["step"] == step:
-            return number(row.get("loss", 0.0))
+            return rounded(row.get("loss", 0.0))
 
 
 def attempt(e):

@@ -132,10 +132,12 @@ def functions(file, source):
             own = [line for line, at in statements.at.items() if at == i]
             places.append([min(own, default=node.lineno), max(own, default=node.lineno)])
         doc = ast.get_docstring(statements.node) or ""
+        text = statements.node.body[0]
         found[f"{file}:{name}"] = {
             "first": statements.first,
             "last": statements.node.end_lineno,
             "doc": re.split(r"\n\n", doc)[0].replace("\n", " "),
+            "docstring": [text.lineno, text.end_lineno] if doc else [0, 0],
             "statements": places,
         }
     return found

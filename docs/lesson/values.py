@@ -12,9 +12,9 @@ A value stands once in the table, however often a line sets it. A row is one of
 
 import dataclasses
 import json
-import math
 
 import torch
+from lesson.rounding import rounded
 
 from plumbing.sampler import Completion
 
@@ -62,17 +62,8 @@ class Group:
         return None
 
 
-def number(x):
-    """Four digits of it; a text for what JSON does not have."""
-    if isinstance(x, bool):
-        return x
-    if isinstance(x, int) or not math.isfinite(x):
-        return x if isinstance(x, int) else str(x)
-    return float(f"{x:.4g}")
-
-
 def numbers(tensor):
-    return [number(x) for x in tensor.detach().cpu().flatten().tolist()]
+    return [rounded(x) for x in tensor.detach().cpu().flatten().tolist()]
 
 
 class Values:
@@ -114,7 +105,7 @@ class Values:
             return {"type": type(value).__name__, "text": str(value)}
         if isinstance(value, (int, float)):
             key = "id" if name in IDS else "num"
-            return {"type": type(value).__name__, key: number(value)}
+            return {"type": type(value).__name__, key: rounded(value)}
         if isinstance(value, str):
             return {"type": "str", "text": value[:2000], "n": len(value)}
         if isinstance(value, slice):
@@ -163,7 +154,7 @@ class Values:
         entry = {"type": type(value).__name__, "n": len(value)}
         if len(value) and all(isinstance(x, (int, float)) for x in value):
             key = "ids" if name in IDS else "first"
-            entry[key] = [number(x) for x in value[:FIRST]]
+            entry[key] = [rounded(x) for x in value[:FIRST]]
         elif depth < 3:
             some = value if isinstance(value, tuple) else value[:1]
             entry["items"] = [
@@ -225,21 +216,23 @@ class Values:
         if isinstance(value, torch.Tensor):
             return self.own_tensor(value, name, length)
         if isinstance(value, (bool, int, float)):
-            return {"num": number(value)}
+            return {"num": rounded(value)}
         if isinstance(value, str):
             return {"text": value}
         if isinstance(value, list) and value and all(isinstance(x, (int, float)) for x in value):
             if name in IDS:
                 return {"ids": value}
-            values = [number(x) for x in value]
+            values = [rounded(x) for x in value]
             return {"tok": values} if len(value) == length else {"list": values[:12]}
         # A container: its parts have rows of their own.
         return {"at": self.add(value, name, {k}, lists, depth + 1)} if top and depth < 3 else None
 
     def own_tensor(self, value, name, length):
+        if value.dim() == 1 and len(value) == length and value.is_floating_point():
+            return {"tok": numbers(value)}
         if value.dim() == 0 or value.numel() == 1:
             key = "ids" if name in IDS and not value.is_floating_point() else "num"
-            single = number(value.item())
+            single = rounded(value.item())
             return {key: [single] if key == "ids" else single}
         if value.dim() == 2:
             return {"top": largest(value[0]), "of": "the first of its tokens"}
@@ -248,8 +241,6 @@ class Values:
             return {"runs": runs(value.tolist())}
         if name in IDS and not value.is_floating_point():
             return {"ids": value[: end + 1].tolist()}
-        if len(value) == length:
-            return {"tok": numbers(value)}
         if len(value) in self.vocabulary:
             rising = bool((value[1:] >= value[:-1]).all())
             return {"list": numbers(value[:12])} if rising else {"top": largest(value)}
@@ -268,7 +259,7 @@ def response(row, episode):
 
 def largest(row):
     values, ids = row.float().topk(min(5, len(row)))
-    return [[int(i), number(x)] for i, x in zip(ids, values.tolist())]
+    return [[int(i), rounded(x)] for i, x in zip(ids, values.tolist())]
 
 
 def runs(values):

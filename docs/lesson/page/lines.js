@@ -84,7 +84,7 @@ class Body {
     row.chips?.remove();
     if (!visit) return;
     const asked = prediction(this.key, row.statement);
-    row.side.append(asked ? h("span", { class: "ask" }, "predict first") : summary(visit));
+    row.side.append(...(asked ? [h("span", { class: "ask" }, "predict first")] : summary(visit)));
     row.side.toggleAttribute("data-differs", differs(this.key, row.statement, visit));
     row.side.setAttribute("aria-expanded", this.opened.has(`${row.statement} values`));
     this.drawChips(row, visit);
@@ -124,7 +124,7 @@ function summary(visit) {
   });
   if (visit.taken !== undefined) parts.push(h("span", { class: "one" }, visit.taken ? "yes" : "no"));
   for (const [name, at] of visit.read || []) parts.push(h("span", { class: "one read" }, `${name} = ${brief(page.values[at]) || typeOf(page.values[at])}`));
-  return parts.length ? parts : h("span", { class: "one read" }, "done");
+  return parts.length ? parts : [h("span", { class: "one read" }, "done")];
 }
 
 /** All that is known of a visit; of a loop over something else than completions, each of its first rounds. */
@@ -176,7 +176,7 @@ function nested(parent, s, name, call, spec) {
   const code = h("div", { class: "code" }), rows = new Map();
   for (let number = spec.first; number <= spec.last; number++) {
     const from = document.querySelector(`[data-file="${call.file}"] > [data-line="${number}"]`);
-    if (!from) continue;
+    if (!from || number >= spec.docstring[0] && number <= spec.docstring[1]) continue;
     const text = from.querySelector("code").cloneNode(true);
     text.querySelector(".chips")?.remove();
     const beside = from.querySelector(".beside")?.cloneNode(true);

@@ -1,7 +1,5 @@
 // The page as a whole: the group on top, which attempt is followed, keys, themes, links.
 
-const short_ = (text, length = 70) => clip(text.trim().replaceAll("\n", " ↵ "), length);
-
 /** What became of an attempt, with a sign of its own. */
 function verdict(attempt) {
   if (attempt.answer === 1) return ["✓", "right"];
@@ -20,7 +18,7 @@ function drawFollow() {
   } }, label);
   document.getElementById("follow").replaceChildren(
     h("span", { class: "label" }, "follow"), button(null, "all", "the whole step"),
-    page.attempts.map((attempt, k) => button(k, [String(k + 1), h("span", { class: "glyph" }, verdict(attempt)[0])], `attempt ${k + 1}: ${verdict(attempt)[1]}`)));
+    ...page.attempts.map((attempt, k) => button(k, [String(k + 1), h("span", { class: "glyph" }, verdict(attempt)[0])], `attempt ${k + 1}: ${verdict(attempt)[1]}`)));
 }
 
 const chance = (logProb) => `${(100 * Math.exp(logProb)).toPrecision(3)}%`;
@@ -32,8 +30,8 @@ function drawStory() {
   const list = h("ol", { class: "attempts" }, page.attempts.map((attempt, k) => h("li", {},
     h("button", { type: "button", "aria-pressed": state.follow === k, "data-attempt": k, onclick: () => follow(k) },
       h("span", { class: "place" }, MARKS[k]), h("span", { class: "what" }, verdict(attempt).join(" ")),
-      h("span", { class: "bar", "aria-hidden": "true" }, h("i", { style: `width: ${100 * attempt.reward / most}%` })),
-      h("span", { class: "amount" }, `reward ${digits(attempt.reward)}`, h("small", {}, `${attempt.ids.length} tokens`))))));
+      h("span", { class: "bar", "aria-hidden": "true" }, h("i", { style: `width: ${hidden("reward") ? 0 : 100 * attempt.reward / most}%` })),
+      h("span", { class: "amount" }, hidden("reward") ? "reward ?" : `reward ${digits(attempt.reward)}`, h("small", {}, `${attempt.ids.length} tokens`))))));
   const children = [h("h2", {}, "The group"), h("p", { class: "problem" }, words(page.prompt).trim()), list];
   if (state.follow !== null) children.push(attemptElement(page.attempts[state.follow], state.follow));
   else children.push(h("p", { class: "note" }, "Choose an attempt, here or with the keys 1 to 8: every line then shows its row alone."));
@@ -41,20 +39,25 @@ function drawStory() {
 }
 
 function attemptElement(attempt, k) {
-  const fact = (label, value, place) => h("div", {}, h("dt", {}, label), h("dd", {}, value), place ? h("a", { href: `#L${place}` }, `line ${place}`) : null);
+  const fact = (label, value, name) => {
+    const asked = hidden(name), link = asked ? asked.line : lines[name];
+    return h("div", {}, h("dt", {}, label), h("dd", {}, asked ? "?" : value),
+      link ? h("a", { href: `#L${link}` }, asked ? `predict first: line ${link}` : `line ${link}`) : null);
+  };
   const run = page.runs[state.run].facts[k], lines = page.lines;
   const before = meanOf(run.before), after = meanOf(run.after), moved = run.after.map((x, i) => Number((x - run.before[i]).toPrecision(3)));
   const tokens = tokenRow(k, moved);
   tokens.classList.add("moved");
+  const change = [h("p", { class: "note" }, "How the step has moved the log-prob of each token (▲ likelier, ▼ less likely):"), tokens];
   return h("div", { class: "attempt", "data-followed": k },
     h("pre", { class: "said", tabindex: 0 }, attempt.text),
     h("dl", { class: "facts" },
-      fact("reward", `${digits(attempt.reward)}: ${attempt.why || verdict(attempt)[1]}`, lines.reward),
-      fact("advantage", digits(run.advantage), lines.advantage),
-      run.ratio === null ? null : fact("ratio, before the step", digits(run.ratio), lines.ratio),
-      fact("its part of the loss", digits(run.loss), lines.loss),
-      fact("chance of a token, on (geometric) average", `${chance(before)} → ${chance(after)}`, lines.after)),
-    h("p", { class: "note" }, "How the step has moved the log-prob of each token (▲ likelier, ▼ less likely):"), tokens);
+      fact("reward", `${digits(run.reward)}: ${attempt.why || verdict(attempt)[1]}`, "reward"),
+      fact("advantage", digits(run.advantage), "advantage"),
+      run.ratio === null ? null : fact("ratio, before the step", digits(run.ratio), "ratio"),
+      fact("its part of the loss", digits(run.loss), "loss"),
+      fact("chance of a token, on (geometric) average", `${chance(before)} → ${chance(after)}`, "after")),
+    hidden("after") ? null : change);
 }
 
 function drawRuns() {
@@ -69,13 +72,13 @@ function comparison() {
   const k = state.follow ?? page.shown, base = page.runs[0];
   const cell = (text, differs) => h("td", differs ? { "data-differs": true } : {}, text, differs ? h("span", { class: "differs" }, " ≠") : "");
   const row = (run, i) => {
-    const own = run.facts[k], first = base.facts[k], numbers = [own.advantage, own.loss, meanOf(own.after) - meanOf(own.before), run.total];
-    const others = [first.advantage, first.loss, meanOf(first.after) - meanOf(first.before), base.total];
+    const own = run.facts[k], first = base.facts[k], numbers = [own.reward, own.advantage, own.loss, meanOf(own.after) - meanOf(own.before), run.total];
+    const others = [first.reward, first.advantage, first.loss, meanOf(first.after) - meanOf(first.before), base.total];
     return h("tr", { "aria-current": state.run === i }, h("th", { scope: "row" }, run.name, h("small", {}, run.flags)),
       numbers.map((x, j) => cell(digits(x), i > 0 && digits(x) !== digits(others[j]))));
   };
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "the relatives compared" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `attempt ${MARKS[k]} under`), ["advantage", "its part of the loss", "log-prob of a token, moved by", "loss of the step"].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `attempt ${MARKS[k]} under`), ["reward", "advantage", "its part of the loss", "log-prob of a token, moved by", "loss of the step"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, page.runs.map(row))), h("p", { class: "note" }, page.runs[state.run].what));
 }
 
@@ -128,6 +131,7 @@ const KEYS = {
   k: ["the line before", () => step(-1)],
   v: ["its values", () => current((body, row) => body.toggle(row.statement, "values"))],
   o: ["open its calls", () => current((body, row) => calledBy(body.visit(row)).forEach(([name]) => body.toggle(row.statement, name)))],
+  a: ["answer all predictions: show every value", () => { page.predictions.forEach((_, i) => answered.has(i) || answered.set(i, -1)); drawAll(); }],
   0: ["the whole step", () => state.follow !== null && follow(state.follow)],
   t: ["dark or light", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark")],
   "?": ["these keys", () => document.getElementById("help").showModal()],

@@ -8,6 +8,9 @@ function prediction(key, s) {
   return at >= 0 && !answered.has(at) ? { at, ...page.predictions[at] } : null;
 }
 
+/** The prediction without an answer that a fact on top of the page would give away. */
+const hidden = (fact) => page.predictions.find((one, i) => one.hides === fact && !answered.has(i));
+
 /** The question below its line. */
 function question(asked, after) {
   const answer = (choice) => {

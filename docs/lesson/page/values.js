@@ -22,8 +22,8 @@ function digits(x) {
   if (typeof x === "boolean") return x ? "True" : "False";
   if (typeof x !== "number") return String(x);
   const size = Math.abs(x);
-  const text = Number.isInteger(x) ? String(x) : size < 1e-3 ? x.toExponential(1) : size < 1000 ? x.toFixed(3) : x.toFixed(0);
-  return text.replace("-", "−").replace("e−", "e−");
+  const text = Number.isInteger(x) ? String(x) : size < 1e-3 ? x.toExponential(1) : String(Number(x.toFixed(size < 1000 ? 3 : 0)));
+  return text.replaceAll("-", "−");
 }
 
 const tokenText = (id) => page.tokens[id] ?? "?";
