@@ -23,7 +23,7 @@ browser_needed = pytest.mark.skipif(
 )
 FILES = list(make.PAGES)
 RECORDS = {file: make.record_in(path.read_text("utf-8")) for file, path in make.PAGES.items()}
-RECORD = RECORDS["nano_r1.py"]
+RECORD = make.payload_in(make.PAGES["nano_r1.py"].read_text("utf-8"))
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -122,7 +122,7 @@ def side(page, start):
 @browser_needed
 def test_following_an_attempt_shows_its_numbers_everywhere(opened):
     page = opened(make.PAGES["nano_r1.py"])
-    facts = RECORD["runs"][0]["facts"]
+    facts = RECORD["facts"][0]
     page.keyboard.press("a")
     for k, attempt in enumerate(RECORD["attempts"]):
         page.keyboard.press(str(k + 1))
@@ -148,7 +148,7 @@ def test_calls_open_in_place_down_to_the_loss(opened):
     update.get_by_role("button", name="grpo_loss", exact=True).click()
     loss = update.locator('.call[data-call="grpo_loss"]')
     line = loss.locator(".line").filter(has_text="per_completion / completions").first
-    part = RECORD["runs"][0]["facts"][RECORD["shown"]]["loss"]
+    part = RECORD["facts"][0][RECORD["shown"]]["loss"]
     assert str(RECORD["shown"] + 1) in page.locator('#follow [aria-pressed="true"]').inner_text()
     line.locator(".side").click()
     returned = loss.locator(".visit .cell[data-current] b").last.inner_text()

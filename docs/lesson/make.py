@@ -23,7 +23,7 @@ PAGES = {
     "nano_r1.py": ROOT / "docs" / "lesson.html",
     "variants.py": ROOT / "docs" / "variants.html",
 }
-SCRIPTS = ("values.js", "predict.js", "lines.js", "main.js")
+SCRIPTS = ("values.js", "predict.js", "lines.js", "calls.js", "main.js")
 LEAD = {
     "nano_r1.py": (
         "nano_r1, with the values of one step",
@@ -55,12 +55,14 @@ def page(file, record):
         **record,
         "functions": sources.functions(file, source) | sources.functions("nano_r1.py", lesson),
         "lines": reading.lines("nano_r1.py", lesson) if file == "nano_r1.py" else {},
+        "facts": [
+            reading.Reading(run["call"], record["values"]).facts(record["size"])
+            for run in record["runs"]
+        ],
         "predictions": [],
     }
     if file == "nano_r1.py":
-        step = {**record, "loss": record["runs"][0]["total"]}
-        facts = record["runs"][0]["facts"]
-        payload["predictions"] = reading.predictions(file, source, step, facts)
+        payload["predictions"] = reading.predictions(file, source, record, payload["facts"][0])
     script = "\n".join((HERE / "page" / name).read_text(encoding="utf-8") for name in SCRIPTS)
     title, lead = LEAD[file]
     runs = '<div id="runs"></div>' if len(record["runs"]) > 1 else ""
@@ -95,13 +97,17 @@ def sha256(text):
 
 
 RECORD = re.compile(r'<script type="application/json" id="record">(.*?)</script>', re.DOTALL)
-ADDED = ("file", "functions", "lines", "predictions")  # by `page`
+ADDED = ("file", "functions", "lines", "facts", "predictions")  # by `page`
+
+
+def payload_in(text):
+    """All that a page has of its step."""
+    return json.loads(RECORD.search(text)[1])
 
 
 def record_in(text):
     """The record that a page was made of."""
-    payload = json.loads(RECORD.search(text)[1])
-    return {name: value for name, value in payload.items() if name not in ADDED}
+    return {name: value for name, value in payload_in(text).items() if name not in ADDED}
 
 
 def main():

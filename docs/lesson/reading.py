@@ -118,7 +118,7 @@ class Predictions:
     def __init__(self, step, facts):
         self.attempts = step["attempts"]
         self.facts = facts
-        self.total = step["loss"]
+        self.total = step["runs"][0]["total"]
         places = range(len(self.attempts))
         self.right = next(k for k in places if self.attempts[k]["answer"] == 1)
         self.wrong = next(k for k in places if self.attempts[k]["format"] == 1 and k != self.right)

@@ -1,6 +1,7 @@
 """The runs behind the pages: the default command up to a step that has such a group, recorded.
 
-First a plain run looks for the step, then the same run again is traced: it is the same to the bit.
+The relatives go on from a checkpoint of that run before the step: from the same weights, with the
+same prompts and the same seeds.
 """
 
 import contextlib
@@ -13,13 +14,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lesson import reading, sources
+from lesson import sources
 from lesson.rounding import rounded
 from lesson.tracer import ROOT, Tracer
 from lesson.values import Group, Values
 
 import nano_r1 as r1
 import variants
+from plumbing.checkpoints import save_checkpoint
 from plumbing.models import vocabulary_size
 from plumbing.settings import parse_args
 
@@ -36,87 +38,95 @@ def suits(group):
     return len(right) == 1 and bool(form_only) and bool(cut)
 
 
-def find(config):
-    """(step, number of the group, its episodes) of the first group that suits."""
-    found = []
-
-    def rollout(sampler, problems, task, config, step):
-        episodes = r1.rollout(sampler, problems, task, config, step)
-        for i in range(0, len(episodes), config.group_size):
-            group = episodes[i : i + config.group_size]
-            if not found and suits(group):
-                found.extend([step, i // config.group_size, group])
-        if found:
-            raise Enough
-        return episodes
-
-    with contextlib.suppress(Enough):
-        r1.main(config, rollout=rollout)
-    if not found:
-        sys.exit("No group of this run has one right, one wrong and one cut off: take --steps 60.")
-    return found
-
-
 class Recorder:
     """Records one step under several mains, in one table of values."""
 
-    def __init__(self, lessons, step, number, group):
+    def __init__(self, lessons, found=None):
         self.lessons = lessons
-        self.step = step
-        self.number = number
-        self.group = group
-        self.values = Values(None)
-        self.found = []
+        self.found = found  # (step, number of the group, its episodes), once it is known
+        self.values = Values(Group(0, 1, 0, None))  # of no group yet
+        self.runs = []
+        self.tokenizer = None
 
-    def run(self, config, main, name, flags="", what=""):
-        """Add the step under this config to the record."""
-        group = Group(
-            self.number, config.group_size, config.prompts_per_step, self.group[0].problem
-        )
-        group.prompt_length = len(self.group[0].prompt_ids)
-        self.values.group = group
-        first = []
+    def run(self, config, main, name, flags="", what="", start=None):
+        """Add the step under this config to the record.
 
-        def rollout(sampler, problems, task, config, at):
-            first[:] = first or [at]
-            self.tokenizer = task.tokenizer
-            known = vocabulary_size(task.tokenizer)
-            self.values.vocabulary = {known, sampler.model.config.vocab_size}
-            if at > self.step:
+        `start`: a directory in which a run can go on with the step.
+        """
+
+        def rollout(sampler, problems, task, config, step):
+            frame = sys._getframe(1)
+            if self.found and step > self.found[0]:
                 raise Enough
-            # Tracing makes all of Python slower; on is it one step before, for main's own lines.
-            tracer.pause(at not in (self.step - 1, self.step) and config.resume is None)
-            return main.rollout(sampler, problems, task, config, at)
+            if step == 1:
+                tracer.pause()
+            if self.found is None:
+                episodes = main.rollout(sampler, problems, task, config, step)
+                self.search(episodes, config, step)
+                if self.found is None:
+                    return episodes
+                save_start(start, frame.f_locals, step, config)
+            self.prepare(sampler, task, config)
+            tracer.resume(frame)  # the same seeds draw the same once more
+            return main.rollout(sampler, problems, task, config, step)
 
-        active = lambda frame: frame.f_locals.get("step", self.step) == self.step
+        active = lambda frame: frame.f_locals.get("step") in (None, self.found and self.found[0])
         with Tracer(self.lessons, ("nano_r1.py", "main"), self.values, active) as tracer:
             with contextlib.suppress(Enough):
                 r1.main(config, rollout, main.advantages, main.loss, main.update)
-        facts = reading.Reading(tracer.root.record, self.values.table)
+        if self.found is None:
+            sys.exit("No group has one right, one wrong and one cut off: take another seed.")
         run = {"name": name, "flags": flags, "what": what, "call": plain(tracer.root.record)}
-        run["facts"] = facts.facts(config.group_size)
-        run["total"] = loss_of(config, self.step)
-        self.found.append(run)
+        run["total"] = loss_of(config, self.found[0])
+        self.runs.append(run)
         print(f"{name}: recorded", file=sys.stderr)
+
+    def search(self, episodes, config, step):
+        """Keep the first group that suits."""
+        for i in range(0, len(episodes), config.group_size):
+            group = episodes[i : i + config.group_size]
+            if suits(group):
+                self.found = (step, i // config.group_size, group)
+                print(f"step {step}, group {self.found[1] + 1}", file=sys.stderr)
+                return
+
+    def prepare(self, sampler, task, config):
+        """What the values need to know of the group before it is sampled."""
+        _, number, episodes = self.found
+        size = config.group_size
+        group = Group(number, size, config.prompts_per_step, episodes[0].problem)
+        group.prompt_length = len(episodes[0].prompt_ids)
+        self.values.group = group
+        self.tokenizer = task.tokenizer
+        known = vocabulary_size(task.tokenizer)
+        self.values.vocabulary = {known, sampler.model.config.vocab_size}
 
     def record(self, config):
         """Everything as an object for JSON."""
-        group = self.group
+        step, number, group = self.found
+        files = [self.lessons[0], self.lessons[-1]]
         found = {
-            "code": [sources.fingerprint((ROOT / name).read_text()) for name in self.lessons],
-            "step": self.step,
+            "code": [sources.fingerprint((ROOT / name).read_text()) for name in files],
+            "step": step,
             "steps": config.steps,
-            "group": self.number + 1,
+            "group": number + 1,
             "prompts": config.prompts_per_step,
             "size": config.group_size,
             "prompt": group[0].prompt_ids,
             "attempts": [attempt(e) for e in group],
             "shown": next(k for k, e in enumerate(group) if e.reward.answer == 1),
-            "runs": self.found,
+            "runs": self.runs,
             "values": self.values.table,
         }
         found["tokens"] = {str(i): self.tokenizer.decode([i]) for i in sorted(ids_in(found))}
         return found
+
+
+def save_start(path, of_main, step, config):
+    """A directory from which a run goes on with this step."""
+    shutil.copytree(of_main["log"].path, path)
+    directory = str(path / "checkpoints")
+    save_checkpoint(of_main["engine"], of_main["tokenizer"], directory, step - 1, config)
 
 
 def loss_of(config, step):
@@ -217,32 +227,24 @@ def variants_config(start, flags):
     path = Path(tempfile.mkdtemp(dir=start.parent)) / "run"
     shutil.copytree(start, path)
     saved = json.loads((path / "config.json").read_text())
-    words = [f"--{name}={value}" for name, value in saved.items() if name in KEPT]
-    config = parse_args(variants.Config, "variants.py", "", [*words, *flags.split()])
-    config = dataclasses.replace(config, record_tokens_every=1, report=False)
+    changed = parse_args(variants.Config, "variants.py", "", flags.split())
+    names = [word.removeprefix("--") for word in flags.split() if word.startswith("--")]
+    given = {name: getattr(changed, name) for name in names}
+    config = variants.Config(**{**saved, **given})
     (path / "config.json").write_text(json.dumps(dataclasses.asdict(config)))
     return dataclasses.replace(config, resume=str(path))
 
 
-KEPT = ("out", "name", "eval_every", "eval_problems", "save_every")
-
-
 def records(**settings):
-    """{file: its record}, of the default command but for what it writes and how it evaluates.
+    """{file: its record}, of the default command but for where it writes and what it keeps.
 
     `settings`: other ones, for the tests.
     """
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
-        quick = {"eval_every": 0, "eval_problems": 8, "save_every": 1}
-        config = r1.Config(out=out, name="find", **{**quick, **settings})
-        step, number, group = find(config)
-        print(f"step {step}, group {number + 1}", file=sys.stderr)
-        lesson = Recorder(["nano_r1.py"], step, number, group)
-        whole = r1.Config(out=out, name="lesson", record_tokens_every=1, **settings)
-        lesson.run(whole, Lesson, "GRPO")
-        family = Recorder(["variants.py", "nano_r1.py"], step, number, group)
-        record_relatives(family, Path(out) / "find")
-        found = {"nano_r1.py": lesson.record(config), "variants.py": family.record(config)}
-    for one in found.values():
-        one["code"] = one["code"][:1] + one["code"][-1:]
-    return found
+        start = Path(out) / "start"
+        config = r1.Config(out=out, name="lesson", record_tokens_every=1, **settings)
+        lesson = Recorder(["nano_r1.py"])
+        lesson.run(config, Lesson, "GRPO", start=start)
+        family = Recorder(["variants.py", "nano_r1.py"], lesson.found)
+        record_relatives(family, start)
+        return {"nano_r1.py": lesson.record(config), "variants.py": family.record(config)}

@@ -76,7 +76,8 @@ class Prose:
         where = f' id="{token.attrs["id"]}"' if "id" in token.attrs else ""
         if content.strip() in self.equations:
             latex = self.equations[content.strip()]
-            return f'<div class="display"{where}>{equations.typeset(latex, content, True)}</div>\n'
+            math = equations.typeset(latex, content, block=True)
+            return f'<div class="display" tabindex="0"{where}>{math}</div>\n'
         return f'<pre{where} tabindex="0">{html.escape(content)}</pre>\n'
 
 
@@ -89,7 +90,7 @@ def code_lines(file, source):
 def line_html(number, line, code, file):
     indent = len(line) - len(line.lstrip())
     equation = equations.in_comment(line, file)
-    math = f'<span class="beside">{equation[1]}</span>' if equation else ""
+    math = f'<span class="beside" tabindex="0">{equation[1]}</span>' if equation else ""
     return (
         f'<div class="line" id="L{number}" data-line="{number}" style="--i:{indent}">'
         f'<a class="number" href="#L{number}" aria-label="line {number}" tabindex="-1">{number}</a>'

@@ -145,6 +145,7 @@ class Tracer:
         self.values = values
         self.active = active
         self.recording = False
+        self.paused = False
         self.open = {}  # frame -> Call
         self.root = None
 
@@ -155,8 +156,28 @@ class Tracer:
     def __exit__(self, *_):
         sys.settrace(None)
 
-    def pause(self, paused):
-        sys.settrace(None if paused else self.on_call)
+    def pause(self):
+        """Tracing makes all of Python slower: off, until the step that is recorded."""
+        self.paused = True
+        sys.settrace(None)
+
+    def resume(self, frame):
+        """On again, in the middle of a line of the entry's frame."""
+        if not self.paused:
+            return
+        self.paused = False
+        call = self.open[frame]
+        now = call.statements.at[frame.f_lineno]
+        self.recording = True
+        for i, body in call.statements.bodies.items():
+            if now in body:  # the loops and the `with`s around the line
+                call.current = i
+                call.visit = self.begin(call, i)
+                self.finish(call, frame, body[0])
+        call.current = now
+        call.visit = self.begin(call, now)
+        frame.f_trace = self.on_line
+        sys.settrace(self.on_call)
 
     # ---- Calls
 

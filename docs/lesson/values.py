@@ -39,7 +39,7 @@ class Group:
 
     def learn(self, value):
         """The sampler's result, a list of groups: from here on its completions are known."""
-        if self.members or not isinstance(value, list) or len(value) != self.groups:
+        if self.members or not isinstance(value, list) or not 0 < len(value) == self.groups:
             return
         if all(isinstance(g, list) and len(g) == self.size for g in value) and all(
             isinstance(c, Completion) for c in value[self.number]
@@ -55,7 +55,7 @@ class Group:
         """The completions that a value is about; None: it is not about completions."""
         if isinstance(value, Completion) or hasattr(value, "completion"):
             return {self.place(value)} - {None}
-        if isinstance(value, dict) and value.keys() == self.problem.keys():
+        if self.problem and isinstance(value, dict) and value.keys() == self.problem.keys():
             return set(range(self.size)) if value == self.problem else set()
         if isinstance(value, list) and value and self.who(value[0]) is not None:
             return set().union(*map(self.who, value))

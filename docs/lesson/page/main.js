@@ -44,7 +44,7 @@ function attemptElement(attempt, k) {
     return h("div", {}, h("dt", {}, label), h("dd", {}, asked ? "?" : value),
       link ? h("a", { href: `#L${link}` }, asked ? `predict first: line ${link}` : `line ${link}`) : null);
   };
-  const run = page.runs[state.run].facts[k], lines = page.lines;
+  const run = page.facts[state.run][k], lines = page.lines;
   const before = meanOf(run.before), after = meanOf(run.after), moved = run.after.map((x, i) => Number((x - run.before[i]).toPrecision(3)));
   const tokens = tokenRow(k, moved);
   tokens.classList.add("moved");
@@ -69,10 +69,10 @@ function drawRuns() {
 
 /** One row for each relative: what it makes of the same step. */
 function comparison() {
-  const k = state.follow ?? page.shown, base = page.runs[0];
+  const k = state.follow ?? page.shown, base = page.runs[0], firstFacts = page.facts[0][k];
   const cell = (text, differs) => h("td", differs ? { "data-differs": true } : {}, text, differs ? h("span", { class: "differs" }, " ≠") : "");
   const row = (run, i) => {
-    const own = run.facts[k], first = base.facts[k], numbers = [own.reward, own.advantage, own.loss, meanOf(own.after) - meanOf(own.before), run.total];
+    const own = page.facts[i][k], first = firstFacts, numbers = [own.reward, own.advantage, own.loss, meanOf(own.after) - meanOf(own.before), run.total];
     const others = [first.reward, first.advantage, first.loss, meanOf(first.after) - meanOf(first.before), base.total];
     return h("tr", { "aria-current": state.run === i }, h("th", { scope: "row" }, run.name, h("small", {}, run.flags)),
       numbers.map((x, j) => cell(digits(x), i > 0 && digits(x) !== digits(others[j]))));

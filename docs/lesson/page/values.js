@@ -88,7 +88,7 @@ function tokenRow(k, numbers) {
   const ids = page.attempts[k].ids, all = numbers.length;
   const one = (i) => h("span", { class: `tok ${numbers[i] > 0 ? "up" : numbers[i] < 0 ? "down" : ""}` },
     h("span", { class: "piece" }, seen(tokenText(ids[i]))), h("small", {}, digits(numbers[i])));
-  const holder = h("div", { class: "toks" }, Array.from({ length: Math.min(all, 48) }, (_, i) => one(i)));
+  const holder = h("div", { class: "toks", tabindex: 0 }, Array.from({ length: Math.min(all, 48) }, (_, i) => one(i)));
   if (all > 48) {
     holder.append(h("button", { type: "button", onclick: (event) => {
       event.target.remove();
@@ -101,9 +101,9 @@ function tokenRow(k, numbers) {
 /** The row of the followed completion. */
 function rowElement(row, depth) {
   if (row.tok) return tokenRow(state.follow, row.tok);
-  if (row.ids) return h("div", { class: "toks" }, row.ids.map((id) => h("span", { class: "tok" },
+  if (row.ids) return h("div", { class: "toks", tabindex: 0 }, row.ids.map((id) => h("span", { class: "tok" },
     h("span", { class: "piece" }, seen(tokenText(id))), h("small", {}, String(id)))));
-  if (row.text !== undefined) return h("div", { class: "said" }, row.text);
+  if (row.text !== undefined) return h("div", { class: "said", tabindex: 0 }, row.text);
   if (row.top) return h("div", { class: "plain" }, row.of ? `${row.of}: ` : "",
     row.top.map(([id, x]) => `“${seen(tokenText(id))}” ${digits(x)}`).join("   "), " …");
   if (row.at !== undefined) return details(page.values[row.at], depth + 1);
@@ -115,8 +115,8 @@ function details(value, depth = 0) {
   const row = rowOf(value), parts = [], lined = strip(value);
   if (lined) parts.push(lined);
   if (row && !(lined && row.num !== undefined)) parts.push(rowElement(row, depth));
-  else if (!lined && value.type === "str") parts.push(h("div", { class: "said" }, value.text));
-  else if (!lined && value.ids) parts.push(h("div", { class: "toks" }, value.ids.map((id) => h("span", { class: "tok" },
+  else if (!lined && value.type === "str") parts.push(h("div", { class: "said", tabindex: 0 }, value.text));
+  else if (!lined && value.ids) parts.push(h("div", { class: "toks", tabindex: 0 }, value.ids.map((id) => h("span", { class: "tok" },
     h("span", { class: "piece" }, seen(tokenText(id))), h("small", {}, String(id)))), " …"));
   else if (!lined && !value.items) parts.push(h("div", { class: "plain" }, value.of ? `${value.of}: ` : "", brief(value)));
   if (value.items && !row && depth < 3) {
