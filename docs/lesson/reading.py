@@ -41,6 +41,13 @@ class Reading:
                         return row
         return None
 
+    def need(self, function, name, k, argument=None):
+        """The same of what the page cannot do without."""
+        row = self.row(function, name, k, argument)
+        if row is None:
+            stop(f"`{function}` sets no `{name}` any more: mend docs/lesson/reading.py.")
+        return row
+
     def facts(self, size):
         """Of each completion of the group what the page tells of its way through the step."""
         found = []
@@ -50,12 +57,12 @@ class Reading:
             furthest = lambda x: abs(math.log(x))
             found.append(
                 {
-                    "reward": self.row("main", "rewards", k)["num"],
+                    "reward": self.need("main", "rewards", k)["num"],
                     "advantage": self.advantage(k),
                     "ratio": max(ratio["tok"], key=furthest) if ratio else None,
                     "loss": loss["num"] if loss else 0.0,
                     "before": self.before(k)["tok"],
-                    "after": self.scored("new_log_probs", k)["tok"],
+                    "after": self.after(k)["tok"],
                 }
             )
         return found
@@ -65,24 +72,24 @@ class Reading:
         own = self.row("update", "e.per_token['advantages']", k)
         if own:
             return rounded(sum(own["tok"]) / len(own["tok"]))
-        return self.row("main", "advantage", k)["num"]
+        return self.need("main", "advantage", k)["num"]
 
-    def scored(self, name, k):
-        return self.row("add_log_probs", "e.per_token[name]", k, argument=name)
+    def after(self, k):
+        return self.need("add_log_probs", "e.per_token[name]", k, argument="new_log_probs")
 
     def before(self, k):
         """Log-probs before the step: of several optimizer steps before the first."""
         sampled = "episodes[-1].per_token['sampler_log_probs']"
         return (
-            self.scored("old_log_probs", k)
+            self.row("add_log_probs", "e.per_token[name]", k, argument="old_log_probs")
             or self.row("update", "batch['log_probs']", k)
-            or self.row("sample_and_reward", sampled, k)
+            or self.need("sample_and_reward", sampled, k)
         )
 
 
 def line_of(file, source, function, text):
     """The number of the first line of a function that begins with a text."""
-    spec = functions(file, source)[f"{file}:{function}"]
+    spec = functions(file, source).get(f"{file}:{function}", {"first": 1, "last": 0})
     lines = source.splitlines()
     for number in range(spec["first"], spec["last"] + 1):
         if lines[number - 1].strip().startswith(text):

@@ -169,7 +169,7 @@ class Tracer:
         call = self.open[frame]
         now = call.statements.at[frame.f_lineno]
         self.recording = True
-        for i, body in call.statements.bodies.items():
+        for i, body in sorted(call.statements.bodies.items()):
             if now in body:  # the loops and the `with`s around the line
                 call.current = i
                 call.visit = self.begin(call, i)
@@ -312,7 +312,8 @@ class Tracer:
                 return
         if visit is None or not self.recording:
             return
-        visit["times"] = [call.rounds.get(loop, [0])[0] for loop in call.statements.loops[i]]
+        loops = call.statements.loops[i][call is self.root :]  # without the one over the steps
+        visit["times"] = [call.rounds.get(loop, [0])[0] for loop in loops]
         visit["set"] = [[n, self.value(call, n, self.get(frame, n), visit["who"])] for n in names]
         reads = [[n, self.value(call, n, self.get(frame, n), None)] for n in read_of(node)]
         if reads:

@@ -85,6 +85,8 @@ class Values:
         entry = self.describe(value, name, whose, lists, depth)
         rows = {}
         for k in self.group.members.values():
+            if whose is not None and k not in whose:
+                continue
             row = self.row(value, name, k, whose, lists, depth)
             if row is not None:
                 rows[str(k)] = row

@@ -32,7 +32,7 @@ function drawStory() {
       h("span", { class: "place" }, MARKS[k]), h("span", { class: "what" }, verdict(attempt).join(" ")),
       h("span", { class: "bar", "aria-hidden": "true" }, h("i", { style: `width: ${hidden("reward") ? 0 : 100 * attempt.reward / most}%` })),
       h("span", { class: "amount" }, hidden("reward") ? "reward ?" : `reward ${digits(attempt.reward)}`, h("small", {}, `${attempt.ids.length} tokens`))))));
-  const children = [h("h2", {}, "The group"), h("p", { class: "problem" }, words(page.prompt).trim()), list];
+  const children = [h("h2", {}, `Group ${page.group} of step ${page.step}: ${page.size} attempts at one question`), h("p", { class: "problem" }, words(page.prompt).trim()), list];
   if (state.follow !== null) children.push(attemptElement(page.attempts[state.follow], state.follow));
   else children.push(h("p", { class: "note" }, "Choose an attempt, here or with the keys 1 to 8: every line then shows its row alone."));
   document.getElementById("story").replaceChildren(...children);

@@ -22,7 +22,7 @@ function digits(x) {
   if (typeof x === "boolean") return x ? "True" : "False";
   if (typeof x !== "number") return String(x);
   const size = Math.abs(x);
-  const text = Number.isInteger(x) ? String(x) : size < 1e-3 ? x.toExponential(1) : String(Number(x.toFixed(size < 1000 ? 3 : 0)));
+  const text = Number.isInteger(x) ? String(x) : size < 1e-3 ? x.toExponential(1) : size < 1000 ? String(Number(x.toPrecision(size < 1 ? 3 : 4))) : x.toFixed(0);
   return text.replaceAll("-", "−");
 }
 
