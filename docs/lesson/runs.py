@@ -62,7 +62,8 @@ class Recorder:
                 tracer.pause()
             if self.found is None:
                 episodes = main.rollout(sampler, problems, task, config, step)
-                self.search(episodes, config, step)
+                if step > 1:  # before it there is no step to go on from
+                    self.search(episodes, config, step)
                 if self.found is None:
                     return episodes
                 save_start(start, frame.f_locals, step, config)

@@ -106,7 +106,7 @@ class Values:
         if value is None or isinstance(value, bool):
             return {"type": type(value).__name__, "text": str(value)}
         if isinstance(value, (int, float)):
-            key = "id" if name in IDS else "num"
+            key = "id" if name == "token" else "num"
             return {"type": type(value).__name__, key: rounded(value)}
         if isinstance(value, str):
             return {"type": "str", "text": value[:2000], "n": len(value)}
@@ -155,7 +155,8 @@ class Values:
     def describe_list(self, value, name, whose, lists, depth):
         entry = {"type": type(value).__name__, "n": len(value)}
         if len(value) and all(isinstance(x, (int, float)) for x in value):
-            key = "ids" if name in IDS else "first"
+            whole = all(isinstance(x, int) for x in value)
+            key = "ids" if name in IDS and whole else "first"
             entry[key] = [rounded(x) for x in value[:FIRST]]
         elif depth < 3:
             some = value if isinstance(value, tuple) else value[:1]
