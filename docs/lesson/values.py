@@ -169,14 +169,14 @@ class Values:
 
     def row(self, value, name, k, whose, lists, depth):
         """What belongs to completion k, or None if the value is about no completion."""
-        if whose == {k}:
-            return self.own(value, name, k, lists, depth, top=False)
-        if not isinstance(value, (torch.Tensor, list)):
-            return None
-        if isinstance(value, torch.Tensor) and value.dim() == 0:
-            return None
-        part = self.part_of(value, k, lists)
-        return None if part is None else self.own(part, name, k, lists, depth)
+        part = None
+        many = isinstance(value, (torch.Tensor, list)) and getattr(value, "ndim", 1) > 0
+        length = len(self.group.completions[k].token_ids)
+        if many and not (whose == {k} and len(value) == length):
+            part = self.part_of(value, k, lists)
+        if part is not None:
+            return self.own(part, name, k, lists, depth)
+        return self.own(value, name, k, lists, depth, top=False) if whose == {k} else None
 
     def part_of(self, value, k, lists):
         """The row of a tensor or list that is completion k's, by its length."""
