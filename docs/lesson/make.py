@@ -114,10 +114,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", action="store_true", help="keep the records of the pages")
     if parser.parse_args().keep:
-        missing = [path.name for path in PAGES.values() if not path.exists()]
-        if missing:
-            sources.stop(f"There is no docs/{missing[0]} to keep a record of: leave out --keep.")
-        records = {file: record_in(path.read_text("utf-8")) for file, path in PAGES.items()}
+        kept = [path for path in PAGES.values() if path.exists()]
+        if not kept:
+            sources.stop("There is no page to keep a record of: leave out --keep.")
+        records = {
+            file: record_in(path.read_text("utf-8")) for file, path in PAGES.items() if path in kept
+        }
     else:
         from lesson import runs  # torch and the lessons: seconds
 

@@ -59,7 +59,7 @@ class Body {
 
   hover(row) {
     const visit = this.visit(row);
-    if (visit && !this.opened.has(`${row.statement} values`) && !prediction(this.key, row.statement)) showCard(row.element, visitElement(visit));
+    if (visit && !veiled(this.key, row.statement) && !this.opened.has(`${row.statement} values`) && !prediction(this.key, row.statement)) showCard(row.element, visitElement(visit));
   }
 
   toggle(s, what) {
@@ -84,7 +84,7 @@ class Body {
     row.chips?.remove();
     if (!visit) return;
     const asked = prediction(this.key, row.statement);
-    row.side.append(...(asked ? [h("span", { class: "ask" }, "predict first")] : summary(visit)));
+    row.side.append(...(asked || veiled(this.key, row.statement) ? [h("span", { class: "ask" }, "predict first")] : summary(visit)));
     row.side.toggleAttribute("data-differs", !this.nested && differs(this.key, row.statement, visit));
     row.side.setAttribute("aria-expanded", this.opened.has(`${row.statement} values`));
     this.drawChips(row, visit);

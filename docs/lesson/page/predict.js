@@ -11,6 +11,9 @@ function prediction(key, s) {
 /** The prediction without an answer that a fact on top of the page would give away. */
 const hidden = (fact) => page.predictions.find((one, i) => one.hides === fact && !answered.has(i));
 
+/** Whether a statement would give away the answer to a question further up in its function. */
+const veiled = (key, s) => page.predictions.some((one, i) => one.key === key && one.hides === "advantage" && s > one.s && !answered.has(i));
+
 /** The question below its line. */
 function question(asked, after) {
   const answer = (choice) => {
