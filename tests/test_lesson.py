@@ -1,0 +1,231 @@
+"""The lesson's pages: of the files as they are, and in a browser what the record says."""
+
+import json
+import os
+import re
+import shutil
+import sys
+
+import helpers
+import pytest
+import torch
+
+sys.path.insert(0, os.path.join(helpers.ROOT, "docs"))
+
+from lesson import equations, make, sources
+from lesson.tracer import Tracer
+from lesson.values import Group, Values
+
+import nano_r1 as r1
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+browser_needed = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium: `apt-get install chromium` and run it again"
+)
+FILES = [file for file, path in make.PAGES.items() if path.exists()]
+RECORDS = {file: make.record_in(make.PAGES[file].read_text("utf-8")) for file in FILES}
+RECORD = make.payload_in(make.PAGES["nano_r1.py"].read_text("utf-8"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_page_is_of_the_file_as_it_is(file):
+    """Its source, equations, places and predictions; only the step's numbers are its own."""
+    text = make.PAGES[file].read_text("utf-8")
+    assert make.page(file, RECORDS[file]) == text, "run: python docs/lesson/make.py --keep"
+    assert len(text.encode()) <= 3e6
+
+
+def test_comments_may_change_without_a_new_record():
+    code = "def f(x):\n    '''One.'''\n    return x  # a\n"
+    assert sources.fingerprint(code) == sources.fingerprint(code.replace("One", "Two") + "# b\n")
+    assert sources.fingerprint(code) != sources.fingerprint(code.replace("return x", "return -x"))
+
+
+def test_an_equation_that_is_gone_stops_the_build_with_one_sentence(monkeypatch):
+    monkeypatch.setitem(equations.PROSE, "nano_r1.py", {"e = m c^2": "e = mc^2"})
+    with pytest.raises(SystemExit, match="no longer has the equation `e = m c.2`: mend .*\\.$"):
+        sources.render("nano_r1.py", "# %% [markdown]\n# text\n")
+
+
+def test_the_tracer_keeps_what_a_line_sets_and_the_row_of_each_completion():
+    config = helpers.config(kl_coef=0.1, prompts_per_step=1)
+    episodes = helpers.make_episodes(count=2)
+    batch = r1.collate(episodes, "cpu")
+    batch["old_log_probs"] = batch["log_probs"] = batch["ref_log_probs"] = -batch["advantages"]
+    group = Group(0, 2, 1, {"nums": []})
+    group.learn([[e.completion for e in episodes]])
+    group.prompt_length = 3
+    values = Values(group)
+    with Tracer(["nano_r1.py"], ("nano_r1.py", "grpo_loss"), values, lambda _: True) as tracer:
+        parts, stats = r1.grpo_loss(batch["log_probs"] + 0.1, batch, 2, config)
+    record = tracer.root.record
+    seen = {name: values.table[at] for visit in record["visits"] for name, at in visit["set"]}
+    assert seen["ratio"]["shape"] == list(batch["labels"].shape)
+    returned = values.table[seen["return"]["items"][0][1]]
+    rows = [returned["rows"][k]["num"] for k in "01"]
+    assert rows == pytest.approx(parts.tolist(), rel=1e-3)
+    assert len(seen["lengths"]["first"]) == 2 and seen["lengths"]["first"][0] == episodes[0].length
+    kl = torch.tensor([float(x) for x in seen["stats['kl']"]["first"]])
+    mask = batch["response_mask"]
+    torch.testing.assert_close(kl, stats["kl"][0][mask[0]][:6], rtol=1e-3, atol=1e-6)
+
+
+# ---- In a browser
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium):
+    """open(path, hash, ...) -> a page. Nothing may fail, nor be asked of a network."""
+    contexts = []
+    troubles = []
+
+    def open_page(path, place="", width=1440, **options):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        context.route(
+            "http*://**", lambda route: (troubles.append(route.request.url), route.abort())
+        )
+        page = context.new_page()
+        page.on("console", lambda said: troubles.append(said.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(path.as_uri() + place)
+        page.wait_for_selector("html[data-drawn]", timeout=10_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def number(text):
+    return float(text.replace("−", "-"))
+
+
+def line(page, start):
+    """The line of the file that has this text."""
+    lines = page.locator("#file > section > .code > .line").filter(
+        has=page.locator("code", has_text=start)
+    )
+    return lines.first
+
+
+def below(line):
+    return line.locator("xpath=following-sibling::div[1]")
+
+
+@browser_needed
+def test_following_an_attempt_shows_its_numbers_everywhere(opened):
+    page = opened(make.PAGES["nano_r1.py"])
+    facts = RECORD["facts"][0]
+    page.keyboard.press("a")
+    for k, attempt in enumerate(RECORD["attempts"]):
+        page.keyboard.press(str(k + 1))
+        assert page.locator("#story pre.said").text_content() == attempt["text"]
+        told = dict(
+            zip(page.locator(".facts dt").all_inner_texts(), page.locator(".facts dd").all())
+        )
+        assert attempt["why"] in told["reward"].inner_text()
+        shown = number(told["advantage"].inner_text())
+        assert shown == pytest.approx(facts[k]["advantage"], abs=6e-4)
+        beside = line(page, "e.advantage = advantage").locator(".side").inner_text()
+        assert number(beside.split()[-1]) == shown
+    assert facts[RECORD["shown"]]["advantage"] > 0
+
+
+@browser_needed
+def test_calls_open_in_place_down_to_the_loss(opened):
+    page = opened(make.PAGES["nano_r1.py"])
+    page.keyboard.press("a")
+    page.keyboard.press(str(RECORD["shown"] + 1))
+    line(page, "measured = update(").get_by_role("button", name="update", exact=True).click()
+    update = page.locator('.call[data-call="update"]')
+    update.get_by_role("button", name="grpo_loss", exact=True).click()
+    loss = update.locator('.call[data-call="grpo_loss"]')
+    last = loss.locator(".line").filter(has_text="per_completion / completions").first
+    part = RECORD["facts"][0][RECORD["shown"]]["loss"]
+    assert str(RECORD["shown"] + 1) in page.locator('#follow [aria-pressed="true"]').inner_text()
+    returned = re.search(r"−?\d[\d.e−]*", last.locator(".side").inner_text())[0]
+    assert number(returned) == pytest.approx(part, rel=0.01)
+    update.get_by_role("button", name="micro_batches").click()
+    assert "Lists of episodes of similar length" in update.locator(".doc").all_inner_texts()[1]
+
+
+@browser_needed
+def test_six_places_ask_before_they_show(opened):
+    page = opened(make.PAGES["nano_r1.py"])
+    asked = page.locator("#file > section > .code > .below > .question")
+    assert asked.count() == 6
+    place = line(page, "advantages = (rewards - mean)")
+    assert place.locator(".side").inner_text() == "predict first"
+    right = next(p for p in page.evaluate("page.predictions") if p["key"].endswith("advantages"))
+    below(place).get_by_role("button", name=right["choices"][right["right"]]).click()
+    assert "✓ Yes" in below(place).locator(".answer").inner_text()
+    assert place.locator(".side").inner_text().startswith("advantages")
+
+
+@browser_needed
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("file", FILES)
+def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(file, theme, opened):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(make.PAGES[file], "#L200", width=390, color_scheme=theme)
+    page.keyboard.press("1")
+    page.keyboard.press("v")
+    found = Axe().run(page).response["violations"]
+    assert [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found] == []
+    assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    assert page.evaluate(paint) < 2000
+
+
+@browser_needed
+def test_every_line_has_an_address_and_keys_go_from_line_to_line(opened):
+    page = opened(make.PAGES["nano_r1.py"], "#L200")
+    count = len((make.ROOT / "nano_r1.py").read_text().splitlines())
+    known = page.evaluate(
+        "n => Array.from({length: n}, (_, i) => (location.hash = `L${i + 1}`, place()))", count
+    )
+    assert all(0 <= at <= n for n, at in enumerate(known, 1)) and known[199] == 200
+    page.evaluate("location.hash = 'L200'")
+    page.keyboard.press("j")
+    assert int(page.url.partition("#L")[2]) > 200
+    page.keyboard.press("t")
+    assert page.get_attribute("html", "data-theme") == "dark"
+
+
+@browser_needed
+@pytest.mark.skipif("variants.py" not in FILES, reason="run: python docs/lesson/make.py")
+def test_a_relative_marks_what_differs_from_grpo(opened):
+    page = opened(make.PAGES["variants.py"])
+    runs = RECORDS["variants.py"]["runs"]
+    assert page.locator("[data-differs]").count() >= len(runs) - 1
+    page.get_by_role("button", name="Dr. GRPO").click()
+    assert line(page, "values = rewards - BASELINES").locator(".side[data-differs]").count() == 0
+    assert page.locator(".side[data-differs]").count() > 3
+
+
+HOSTILE = "<script>window.harm = 1</script></script><img src=x onerror='window.harm = 1'><b>"
+
+
+@browser_needed
+def test_what_a_model_wrote_is_text_and_nothing_else(opened, tmp_path):
+    record = json.loads(json.dumps(RECORD))
+    record["attempts"][0] |= {"text": HOSTILE, "why": HOSTILE}
+    record["tokens"] = dict.fromkeys(record["tokens"], HOSTILE)
+    (tmp_path / "page.html").write_text(make.page("nano_r1.py", record), encoding="utf-8")
+    page = opened(tmp_path / "page.html")
+    page.keyboard.press("1")
+    assert page.locator("#story pre.said").text_content() == HOSTILE
+    assert page.evaluate("window.harm") is None and page.locator("img, #story pre b").count() == 0
