@@ -60,9 +60,6 @@ altogether?
 A box holds {k} {x}. {A} fills {m} boxes and has {a} {x} left over. How many {x} are
 there in all?
     m*k r1+a
-{A} buys {k} {x} at {m} dollars each and pays with {a} dollars. How many dollars
-does {A} get back?
-    k*m a-r1
 {A} reads {k} pages a day from Monday to Friday and {a} pages at the weekend. How
 many pages is that?
     k*5 r1+a
@@ -79,9 +76,6 @@ on each. How many are on a plate?
 {A} earns {k} dollars an hour and works {m} hours a day. How many dollars does {A}
 earn in {h} days?
     k*m r1*h
-A bus carries {a} people. At the first stop {b} get off and {c} get on. How many
-people are on the bus now?
-    a-b r1+c
 {A} saves {k} dollars a week for a bicycle that costs {a} dollars. How many are
 still missing after {m} weeks?
     k*m a-r1
@@ -105,9 +99,54 @@ animals are sold. How many are left?
 {A} needs {a} {x} and has {b}. They are sold in packs of {k}. How many packs must
 {A} buy?
     a-b r1/k
+A train has {k} cars with {m} seats in each. {a} of the seats are taken. How many
+seats are free?
+    k*m r1-a
+{A} plants {k} rows of {m} trees and {a} trees around the house. How many trees does
+{A} plant?
+    k*m r1+a
+A baker makes {a} rolls, and {b} of them are eaten. The others go into bags of {k}.
+How many bags are needed?
+    a-b r1/k
+{A} has {a} dollars, earns {k} dollars on each of {m} days and then spends {b}. How
+many dollars does {A} have now?
+    k*m a+r1 r2-b
+A shop sells {k} {x} an hour and is open for {m} hours a day. How many {x} does it
+sell in {h} days?
+    k*m r1*h
+{A} and {B} have {a} {x} together, and {b} of them are {A}'s. {B} loses {k}. How many
+{x} does {B} have left?
+    a-b r1-k
 """
-STORIES = re.findall(r"((?:\S.*\n)+)    (.*)\n", STORIES)
-STORIES = [(" ".join(story.split()), steps) for story, steps in STORIES]
+# Stories that no training problem tells: the same operations, in a question not practised.
+NEW_STORIES = """
+{A} is {a} years old, and {B} is {k} years younger. How old are the two together?
+    a-k a+r1
+{A} walks {a} miles in the morning and {b} miles in the evening, on every one of {k}
+days. How many miles is that?
+    a+b r1*k
+A tank holds {a} liters. In each of {m} hours {k} liters flow out. How many liters
+are left?
+    k*m a-r1
+A book has {b} pages, of which {A} has read {a}. From now on {A} reads {k} pages a
+day. How many days are needed for the others?
+    b-a r1/k
+{A} buys {k} {x} at {m} dollars each and pays with {a} dollars. How many dollars
+does {A} get back?
+    k*m a-r1
+A bus carries {a} people. At the first stop {b} get off and {c} get on. How many
+people are on the bus now?
+    a-b r1+c
+"""
+
+
+def _read_stories(text):
+    """[(story, steps)]"""
+    pairs = re.findall(r"((?:\S.*\n)+)    (.*)\n", text)
+    return [(" ".join(story.split()), steps) for story, steps in pairs]
+
+
+STORIES, NEW_STORIES = _read_stories(STORIES), _read_stories(NEW_STORIES)
 
 
 def solve(steps, numbers):
@@ -133,16 +172,18 @@ def is_test_problem(question):
     return zlib.crc32(question.encode()) % 8 == 0
 
 
-def generate_problems(split, size, seed):
+def generate_problems(split, size, seed, stories=None):
     """`size` distinct word problems with GSM8K's columns: `question` and the worked `answer`.
 
-    Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test share the stories, but
-    never a problem.
+    Stories of 2 to 4 steps, far narrower than GSM8K: 24 in training, the same and NEW_STORIES in
+    the test split, which says of each problem whether its story is a new one (`new_story`). Train
+    and test never share a problem.
     """
     rng = random.Random(f"gsm8k {split} {seed}")
+    stories = stories or (STORIES + NEW_STORIES if split == "test" else STORIES)
     problems = {}
     while len(problems) < size:
-        story, steps = rng.choice(STORIES)
+        story, steps = rng.choice(stories)
         solution = None
         while not solution:
             numbers = {name: rng.randint(2, 99 if name in "abc" else 12) for name in "abckmhj"}
@@ -152,8 +193,11 @@ def generate_problems(split, size, seed):
         question = story.format(A=first, B=second, x=x, y=y, **numbers)
         if is_test_problem(question) == (split == "test"):
             lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
-            problems.setdefault(question, "\n".join([*lines, f"#### {solution[-1][-1]}"]))
-    return [{"question": question, "answer": answer} for question, answer in problems.items()]
+            answer = "\n".join([*lines, f"#### {solution[-1][-1]}"])
+            new = (story, steps) in NEW_STORIES
+            row = {"question": question, "answer": answer, "new_story": new}
+            problems.setdefault(question, row)
+    return list(problems.values())
 
 
 HUB_DATASET = {
@@ -225,11 +269,13 @@ def format_prompt(problem, tokenizer, style="short"):
 
 
 def subgroups(problem):
-    """The evaluation subgroup of a problem: the steps of its worked answer (<<3+4=7>> is one)."""
+    """Its steps in the worked answer (<<3+4=7>> is one), and whether its story is a new one."""
     steps = problem["answer"].count("<<")
-    return (
-        [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
-    )
+    names = {1: "1_step", 2: "2_steps", 3: "3_steps"}
+    found = [names.get(steps, "4_or_more_steps")] if steps else []
+    if "new_story" in problem:
+        found.append("new_stories" if problem["new_story"] else "known_stories")
+    return found
 
 
 # ---- The reward

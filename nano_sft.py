@@ -107,8 +107,8 @@ def sft_loss(log_probs, batch, completions, config, tokens):
 
     `tokens`: all response tokens of the step, a process's share of them.
     """
-    # L = -1/tokens sum_t log pi(y_t | prompt, y_<t)
-    return -(log_probs * batch["response_mask"]).sum(dim=1) / tokens, {}
+    # L = -1/tokens sum_t A_t log pi(y_t | prompt, y_<t), where A_t is 1: REINFORCE on given text
+    return -(log_probs * batch["advantages"]).sum(dim=1) / tokens, {}
 
 
 def train_step(engine, rows, config, lr):
