@@ -108,6 +108,18 @@ class Model:
 
         return self.cached(["pass@1", temperature, COUNTS], problems, compute)
 
+    def right(self, problems, temperature):
+        """1.0 or 0.0 for one completion of each problem."""
+        from nano_r1 import sample_and_reward
+
+        def compute():
+            episodes = sample_and_reward(
+                self.ready, problems, self.task, self.config, "right", 1, temperature
+            )
+            return [e.reward.answer for e in episodes]
+
+        return self.cached(["right", temperature], problems, compute)
+
     def correct(self, problems, samples):
         """How many of so many completions are right at temperature 1, for each problem."""
         from nano_r1 import sample_and_reward

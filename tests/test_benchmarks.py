@@ -1,5 +1,6 @@
 """What the benchmarks rest on: flags that exist, two loops with one gradient, honest verdicts."""
 
+import collections
 import os
 import random
 import sys
@@ -18,7 +19,10 @@ sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 
 import ablations
 import against_trl
+import choices
+import controls
 import elicitation
+import rules
 import search
 import update
 
@@ -136,3 +140,49 @@ def test_a_search_to_go_on_with_has_begun_with_two_failures():
         verdicts = [search.judge(line, problem["nums"]) for line in lines.splitlines()[1:]]
         assert len(verdicts) == 2 and all(right and complete for _, right, complete in verdicts)
         assert all(value != problem["target"] for value, _, _ in verdicts)
+
+
+def test_a_decoding_rule_has_every_line_checked_and_begun_its_way_and_the_form_right():
+    path = os.path.join(ROOT, "models/nano-base")
+    tokenizer = r1.load_tokenizer(path)
+    task = r1.load_task("countdown", "short", tokenizer)
+    problems = countdown_rewards.generate_problems("test", 6, 0)
+    model = r1.load_policy(r1.Config(model=path), None, init_distributed())
+    for text in rules.sample(model, tokenizer, task, problems, "-", 1.0, 120):
+        thinking, _, answer = text.partition("</think>")
+        lines = thinking.strip().splitlines()
+        assert all(line.endswith((" yes", " no")) for line in lines[:-1]) and answer
+        assert all("-" in line[:4] for line in lines)
+        assert answer.startswith("\n<answer>") and answer.endswith("</answer>")
+        assert "</think>" in text and (lines[-1].endswith("yes") or len(lines) > 2)
+
+
+@pytest.mark.parametrize(
+    "line, steps",
+    [
+        ("36-19=17-7=10+55=65 no", [(36, "-", 19, 17), (17, "-", 7, 10), (10, "+", 55, 65)]),
+        ("55-36=19,7*19=133+19=152", [(55, "-", 36, 19), (19, "*", 7, 133), (133, "+", 19, 152)]),
+        ("36-19=17", None),  # not all numbers
+        ("36-19=17+36=53-7=46+55=101", None),  # one twice
+        ("36-19=17,7-55=48", None),  # two sums that do not belong together
+    ],
+)
+def test_the_operations_of_a_line(line, steps):
+    assert choices.operations_of(line, [19, 36, 55, 7]) == steps
+
+
+def test_a_choice_is_compared_with_an_even_draw_among_the_legal_operators():
+    counts = collections.Counter()
+    choices.count_choices("36+19=55 yes", [19, 36], 55, counts)
+    choices.count_choices("36-19=17 no", [19, 36], 55, counts)
+    assert counts["last"] == 1 and counts["last of"] == 2
+    assert counts["last by chance"] == pytest.approx(2 / 3)  # of +, -, * (684)
+
+
+def test_a_control_is_paid_for_something_else(tmp_path):
+    few = "--steps 1 --prompts_per_step 2 --group_size 2 --max_tokens 40 --eval_problems 2"
+    flags = f"--task countdown {few} --record_tokens_every 0"
+    path = controls.train_control("form", 0, str(tmp_path), flags)
+    first, last = runs.records(path)
+    assert last["reward"] == last["reward/format"] and last["step"] == 1
+    assert controls.train_control("form", 0, str(tmp_path), flags) == path
