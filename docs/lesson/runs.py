@@ -21,7 +21,7 @@ from lesson.values import Group, Values
 
 import nano_r1 as r1
 import variants
-from plumbing.checkpoints import save_checkpoint
+from plumbing.checkpoints import checksums, save_checkpoint
 from plumbing.models import vocabulary_size
 from plumbing.settings import parse_args
 
@@ -232,7 +232,11 @@ def variants_config(start, flags):
     names = [word.removeprefix("--") for word in flags.split() if word.startswith("--")]
     given = {name: getattr(changed, name) for name in names}
     config = variants.Config(**{**saved, **given})
-    (path / "config.json").write_text(json.dumps(dataclasses.asdict(config)))
+    settings = json.dumps(dataclasses.asdict(config))
+    (path / "config.json").write_text(settings)
+    for checkpoint in (path / "checkpoints").iterdir():  # as if it were this run's own
+        (checkpoint / "config.json").write_text(settings)
+        (checkpoint / "checksums.json").write_text(json.dumps(checksums(checkpoint)))
     return dataclasses.replace(config, resume=str(path))
 
 
