@@ -17,6 +17,7 @@ from lesson.tracer import Tracer
 from lesson.values import Group, Values
 
 import nano_r1 as r1
+from plumbing.evaluation import measure_update
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 browser_needed = pytest.mark.skipif(
@@ -32,7 +33,7 @@ def test_a_page_is_of_the_file_as_it_is(file):
     """Its source, equations, places and predictions; only the step's numbers are its own."""
     text = make.PAGES[file].read_text("utf-8")
     assert make.page(file, RECORDS[file]) == text, "run: python docs/lesson/make.py --keep"
-    assert len(text.encode()) <= 3e6
+    assert len(text.encode()) <= {"nano_r1.py": 3e6, "variants.py": 4e6}[file]
 
 
 def test_comments_may_change_without_a_new_record():
@@ -43,7 +44,8 @@ def test_comments_may_change_without_a_new_record():
 
 def test_an_equation_that_is_gone_stops_the_build_with_one_sentence(monkeypatch):
     monkeypatch.setitem(equations.PROSE, "nano_r1.py", {"e = m c^2": "e = mc^2"})
-    with pytest.raises(SystemExit, match="no longer has the equation `e = m c.2`: mend .*\\.$"):
+    monkeypatch.setitem(equations.COMMENTS, "nano_r1.py", {})
+    with pytest.raises(SystemExit, match="no longer has the equation `e = m c.2`: mend "):
         sources.render("nano_r1.py", "# %% [markdown]\n# text\n")
 
 
@@ -136,10 +138,10 @@ def test_following_an_attempt_shows_its_numbers_everywhere(opened):
             zip(page.locator(".facts dt").all_inner_texts(), page.locator(".facts dd").all())
         )
         assert attempt["why"] in told["reward"].inner_text()
-        shown = number(told["advantage"].inner_text())
+        shown = number(told["advantage"].locator("span").inner_text())
         assert shown == pytest.approx(facts[k]["advantage"], abs=6e-4)
         beside = line(page, "e.advantage = advantage").locator(".side").inner_text()
-        assert number(beside.split()[-1]) == shown
+        assert number(beside.split()[-1].lstrip("①②③④⑤⑥⑦⑧")) == shown
     assert facts[RECORD["shown"]]["advantage"] > 0
 
 
@@ -148,17 +150,19 @@ def test_calls_open_in_place_down_to_the_loss(opened):
     page = opened(make.PAGES["nano_r1.py"])
     page.keyboard.press("a")
     page.keyboard.press(str(RECORD["shown"] + 1))
-    line(page, "measured = update(").get_by_role("button", name="update", exact=True).click()
+    chip = lambda place, name: place.locator(".chips").get_by_text(name, exact=True)
+    chip(line(page, "measured = update("), "update").click()
     update = page.locator('.call[data-call="update"]')
-    update.get_by_role("button", name="grpo_loss", exact=True).click()
+    chip(update, "grpo_loss").click()
     loss = update.locator('.call[data-call="grpo_loss"]')
     last = loss.locator(".line").filter(has_text="per_completion / completions").first
     part = RECORD["facts"][0][RECORD["shown"]]["loss"]
     assert str(RECORD["shown"] + 1) in page.locator('#follow [aria-pressed="true"]').inner_text()
     returned = re.search(r"−?\d[\d.e−]*", last.locator(".side").inner_text())[0]
     assert number(returned) == pytest.approx(part, rel=0.01)
-    update.get_by_role("button", name="micro_batches").click()
-    assert "Lists of episodes of similar length" in update.locator(".doc").all_inner_texts()[1]
+    chip(update, "measure_update").click()
+    said = measure_update.__doc__.split("\n")[0]
+    assert any(text.startswith(said) for text in update.locator(".doc").all_inner_texts())
 
 
 @browser_needed

@@ -46,7 +46,7 @@ def whole(tmp_path_factory):
 def test_the_console_says_the_prompt_each_step_and_where_everything_is(whole):
     done, path = whole
     before, *evaluations = done.stdout.split("evaluation after step")
-    assert "rollout transformers, engine deepspeed" in before
+    assert "rollout transformers, engine deepspeed" in " ".join(before.split())
     assert "  | assistant: <think>" in before and "'<|endoftext|>' (0)" in before
     assert len(evaluations) == 3 and all("  --- Make " in text for text in evaluations)
     for name in ("model", "curves.png", "report.html", "episodes", "metrics.jsonl"):

@@ -197,7 +197,9 @@ class Variants:
     update = staticmethod(variants.update)
 
 
-RELATIVES = ("Dr. GRPO", "RLOO", "REINFORCE", "MaxRL", "DAPO", "GSPO", "PPO's reuse", "VinePPO")
+# Not DAPO: it draws further prompts, and the group that is followed is at another place. Not
+# VinePPO: its continuations would be half of the page.
+RELATIVES = ("Dr. GRPO", "RLOO", "REINFORCE", "MaxRL", "GSPO", "PPO's reuse")
 
 
 def relatives():

@@ -43,6 +43,9 @@ def cells_of(source):
     return cells
 
 
+BLOCK = "<!-- -->"  # before an equation of its own line
+
+
 class Prose:
     """Prose cells as HTML, each block with the number of its line."""
 
@@ -66,18 +69,22 @@ class Prose:
             if token.type == "code_block":
                 token.type, token.content = "html_block", self.block(token)
         found = self.markdown.renderer.render(tokens, self.markdown.options, {})
-        for plain, latex in self.equations.items():
-            found = found.replace(html.escape(plain), equations.typeset(latex, plain, block=False))
-        return found
+        # In one pass: an equation's text stands in what it becomes, too.
+        plain = {html.escape(text): text for text in self.equations}
+        known = "|".join(map(re.escape, sorted(plain, key=len, reverse=True)))
+        return re.sub(known, lambda m: self.typeset(plain[m[0]], m), found) if known else found
+
+    def typeset(self, text, match):
+        block = match.string[: match.start()].endswith(BLOCK)
+        return equations.typeset(self.equations[text], text, block=block)
 
     def block(self, token):
         """An indented block: an equation, or commands."""
         content = token.content.strip("\n")
         where = f' id="{token.attrs["id"]}"' if "id" in token.attrs else ""
         if content.strip() in self.equations:
-            latex = self.equations[content.strip()]
-            math = equations.typeset(latex, content, block=True)
-            return f'<div class="display" tabindex="0"{where}>{math}</div>\n'
+            equation = html.escape(content.strip())
+            return f'<div class="display" tabindex="0"{where}>{BLOCK}{equation}</div>\n'
         return f'<pre{where} tabindex="0">{html.escape(content)}</pre>\n'
 
 

@@ -41,8 +41,9 @@ function drawStory() {
 function attemptElement(attempt, k) {
   const fact = (label, value, name) => {
     const asked = hidden(name), link = asked ? asked.line : lines[name];
-    return h("div", {}, h("dt", {}, label), h("dd", {}, asked ? "?" : value),
-      link ? h("a", { href: `#L${link}` }, asked ? `predict first: line ${link}` : `line ${link}`) : null);
+    const where = asked ? `predict first: line ${link}` : `line ${link}`;
+    return h("div", {}, h("dt", {}, label), h("dd", {}, h("span", {}, asked ? "?" : value),
+      link ? h("a", { href: `#L${link}` }, where) : null));
   };
   const run = page.facts[state.run][k], lines = page.lines;
   const before = meanOf(run.before), after = meanOf(run.after), moved = run.after.map((x, i) => Number((x - run.before[i]).toPrecision(3)));
