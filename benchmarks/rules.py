@@ -19,6 +19,7 @@ pass@1 of every rule at every temperature; one sample a problem. Minutes with th
 """
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -45,8 +46,9 @@ class Rule:
         self.prompt_length = prompt_length
         self.max_tokens = max_tokens
         self.end = tokenizer.eos_token_id
+        self.id = functools.cache(self.only_token)  # asked for at every row and token
 
-    def id(self, text):
+    def only_token(self, text):
         (token,) = self.tokenizer.encode(text)
         return token
 
