@@ -1,6 +1,9 @@
 import importlib.util
 import os
 import sys
+from pathlib import Path
+
+import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]  # tests/helpers.py
@@ -17,3 +20,50 @@ if importlib.util.find_spec("hypothesis") is not None:
 
     hypothesis.settings.register_profile("nano_r1", deadline=None)
     hypothesis.settings.load_profile("nano_r1")
+
+
+# ---- Pages in a browser
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from helpers import CHROMIUM
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium, request):
+    """open(file, hash, ...) -> a page that is drawn; its width is the module's WIDTH, or `width`.
+
+    At the end nothing may have failed, said anything, nor been asked of a network.
+    """
+    contexts, troubles = [], []
+
+    def open_page(file, place="", width=request.module.WIDTH, **options):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+
+        def asked(route):
+            if route.request.is_navigation_request() and route.request.url.startswith("file://"):
+                route.continue_()
+            else:
+                troubles.append(route.request.url)
+                route.abort()
+
+        context.route("**/*", asked)
+        page = context.new_page()
+        page.on("console", lambda said: troubles.append(said.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(Path(file).as_uri() + place)
+        page.wait_for_selector("html[data-drawn]", timeout=10_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []

@@ -6,12 +6,14 @@ import functools
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
 
+import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -23,6 +25,11 @@ from plumbing.models import gathered
 from plumbing.processes import derive_seed
 from plumbing.sampler import Completion
 from plumbing.tasks import Reward
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+browser_needed = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium: `apt-get install chromium` and run it again"
+)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]

@@ -3,14 +3,14 @@
 import json
 import os
 import re
-import shutil
 import sys
 
-import helpers
 import pytest
 import torch
+from helpers import ROOT, browser_needed, make_episodes
+from helpers import config as make_config
 
-sys.path.insert(0, os.path.join(helpers.ROOT, "docs"))
+sys.path.insert(0, os.path.join(ROOT, "docs"))
 
 from lesson import equations, make, sources
 from lesson.tracer import Tracer
@@ -19,10 +19,7 @@ from lesson.values import Group, Values
 import nano_r1 as r1
 from plumbing.evaluation import measure_update
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-browser_needed = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium: `apt-get install chromium` and run it again"
-)
+WIDTH = 1440  # of a page
 FILES = [file for file, path in make.PAGES.items() if path.exists()]
 RECORDS = {file: make.record_in(make.PAGES[file].read_text("utf-8")) for file in FILES}
 RECORD = make.payload_in(make.PAGES["nano_r1.py"].read_text("utf-8"))
@@ -50,8 +47,8 @@ def test_an_equation_that_is_gone_stops_the_build_with_one_sentence(monkeypatch)
 
 
 def test_the_tracer_keeps_what_a_line_sets_and_the_row_of_each_completion():
-    config = helpers.config(kl_coef=0.1, prompts_per_step=1)
-    episodes = helpers.make_episodes(count=2)
+    config = make_config(kl_coef=0.1, prompts_per_step=1)
+    episodes = make_episodes(count=2)
     batch = r1.collate(episodes, "cpu")
     batch["old_log_probs"] = batch["log_probs"] = batch["ref_log_probs"] = -batch["advantages"]
     group = Group(0, 2, 1, {"nums": []})
@@ -73,41 +70,6 @@ def test_the_tracer_keeps_what_a_line_sets_and_the_row_of_each_completion():
 
 
 # ---- In a browser
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(chromium):
-    """open(path, hash, ...) -> a page. Nothing may fail, nor be asked of a network."""
-    contexts = []
-    troubles = []
-
-    def open_page(path, place="", width=1440, **options):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-        context.route(
-            "http*://**", lambda route: (troubles.append(route.request.url), route.abort())
-        )
-        page = context.new_page()
-        page.on("console", lambda said: troubles.append(said.text))
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.goto(path.as_uri() + place)
-        page.wait_for_selector("html[data-drawn]", timeout=10_000)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def number(text):

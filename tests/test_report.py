@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import rows_of, train
+from helpers import browser_needed, rows_of, train
 
 import variants
 from nano_r1 import Config
@@ -29,10 +29,7 @@ from plumbing.report.read import explanations, read_run
 from plumbing.settings import parse_args
 from plumbing.token_record import load_tokens
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-browser_needed = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium: `apt-get install chromium` and run it again"
-)
+WIDTH = 1200  # of a page
 
 
 # ---- Runs
@@ -201,54 +198,6 @@ def test_the_base_is_found_beside_the_run_where_the_report_s_command_puts_it(run
 
 
 # ---- In a browser
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(chromium):
-    """open(file, hash, ...) -> a page that is drawn.
-
-    At the end nothing may have failed, nor been asked of a network.
-    """
-    contexts, troubles = [], []
-
-    def open_page(file, place="", width=1200, **options):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-
-        def asked(route):
-            if route.request.is_navigation_request() and route.request.url.startswith("file://"):
-                route.continue_()
-            else:
-                troubles.append(route.request.url)
-                route.abort()
-
-        context.route("**/*", asked)
-        page = context.new_page()
-        page.on(
-            "console",
-            lambda message: (
-                troubles.append(message.text) if message.type in ("error", "warning") else None
-            ),
-        )
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.goto(Path(file).as_uri() + place)
-        page.wait_for_selector("html[data-drawn]", timeout=10_000)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def redrawn(page, action):

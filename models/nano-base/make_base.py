@@ -56,6 +56,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))  # the repository's root
 import countdown_rewards as countdown
@@ -673,14 +674,38 @@ def make_model(config, tokenizer):
 
 # %%
 @dataclass
-class BaseConfig:
+class TrainingConfig:
+    """What every base is trained with (../random-base is another)."""
+
+    # a file of Countdown problems (nums, target) that must not occur in the training data
+    exclude: str | None = None
+    problems: int = 40_000  # Countdown problems, and as many word problems, to write about
+    hidden_size: int = 128  # width
+    layers: int = 5  # depth
+    seed: int = 0  # every random choice derives from it
+    micro_batch_tokens: int = 4096  # tokens, padding included, per forward pass
+    save_every: int = 200  # checkpoint every so many steps
+    # what the functions of the lesson and of plumbing/ ask for; without a type: no setting
+    keep_checkpoints = 1
+    lora_rank = 0
+    offload = False
+    gradient_checkpointing = False
+    plan = 0
+    temperature = 1.0
+    kl_coef = 0.0
+    max_grad_norm: float = 1.0  # gradients are scaled down to this norm
+    weight_decay: float = 0.0  # AdamW's
+    zero_stage: int = 2  # DeepSpeed ZeRO stage
+    dtype: str = "float32"  # of the weights
+
+
+@dataclass
+class BaseConfig(TrainingConfig):
     """Settings of make_base.py; the defaults make models/nano-base."""
 
     # where the model goes; OUT.work holds checkpoints until it is done
     out: str = "models/nano-base"
     start_from: str | None = None  # a model in which stages 1 and 2 are done already: only the rest
-    # a file of Countdown problems (nums, target) that must not occur in the training data
-    exclude: str | None = None
     pretrain_steps: int = 5000  # steps of stage 1, of 32 sequences of 128 tokens
     attempt_steps: int = 4500  # steps of stage 2, of batch_size completions
     practice_steps: int = 1200  # steps of stage 3, of batch_size completions and of practice
@@ -706,24 +731,6 @@ class BaseConfig:
     learning_rate: float = 2e-3  # peak of the cosine schedule of stages 1 and 2
     practice_learning_rate: float = 1e-3  # peak of the cosine schedules of stages 3, 4, 6 and 7
     final_learning_rate: float = 5e-4  # peak of the cosine schedule of stage 5
-    problems: int = 40_000  # Countdown problems, and as many word problems, to write about
-    hidden_size: int = 128  # width
-    layers: int = 5  # depth
-    seed: int = 0  # every random choice derives from it
-    micro_batch_tokens: int = 4096  # tokens, padding included, per forward pass
-    save_every: int = 200  # checkpoint every so many steps
-    # what the functions of the lesson and of plumbing/ ask for; without a type: no setting
-    keep_checkpoints = 1
-    lora_rank = 0
-    offload = False
-    gradient_checkpointing = False
-    plan = 0
-    temperature = 1.0
-    kl_coef = 0.0
-    max_grad_norm: float = 1.0  # gradients are scaled down to this norm
-    weight_decay: float = 0.0  # AdamW's
-    zero_stage: int = 2  # DeepSpeed ZeRO stage
-    dtype: str = "float32"  # of the weights
 
 
 def early_rows(config, tokenizer, problems, word_problems, step):
@@ -899,10 +906,10 @@ def make_base(config):
     shutil.rmtree(work)
 
 
-def as_episode(prompt_ids, response_ids):
-    """A training row as nano_sft.py has it: all tokens of the response have advantage 1."""
+def as_episode(prompt_ids, response_ids, weights=None):
+    """A training row as nano_sft.py has it: a token's weight, 1 by default, is its advantage."""
     e = Episode({}, prompt_ids, Completion(response_ids, [], "stop"), "")
-    e.per_token["advantages"] = [1.0] * e.length
+    e.per_token["advantages"] = weights or [1.0] * e.length
     return e
 
 
@@ -911,8 +918,9 @@ def keep_settings(config, work):
     path = os.path.join(work, "settings.json")
     settings = dataclasses.asdict(config)
     os.makedirs(work, exist_ok=True)
-    if not os.path.exists(path):
+    if dist.get_rank() == 0 and not os.path.exists(path):
         write_text(path, json.dumps(settings))
+    dist.barrier()
     with open(path) as file:
         saved = json.load(file)
     free = ("out", "save_every")
@@ -922,13 +930,18 @@ def keep_settings(config, work):
 
 
 def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, out):
-    """AdamW with a cosine schedule; `work` holds checkpoints, `out` gets the result."""
+    """AdamW with a cosine schedule; `work` holds checkpoints, `out` gets the result.
+
+    A row is (prompt ids, response ids), with a third entry for the weights of its tokens. Several
+    processes share each step's rows.
+    """
     work = os.path.join(work, name.replace(" ", "-"))
     device = init_distributed()
     checkpoint, start = newest_checkpoint(work)
     model = load_policy(config, checkpoint, device) if checkpoint else new_model().to(device)
-    parameters = sum(p.numel() for p in model.parameters())
-    print(f"{name}: {parameters:,} parameters, {len(tokenizer)} tokens")
+    if dist.get_rank() == 0:
+        parameters = sum(p.numel() for p in model.parameters())
+        print(f"{name}: {parameters:,} parameters, {len(tokenizer)} tokens", flush=True)
     engine = make_engine(model, config)
     restore_optimizer(engine, checkpoint)
     started = time.time()
@@ -937,16 +950,18 @@ def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, ou
         # 100 steps of warm-up, then a cosine down to a fiftieth of the peak
         cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps))
         lr = peak * min(1, step / 100) * cosine
-        episodes = [as_episode(prompt, response) for prompt, response in rows_of(step)]
-        losses.append(train_step(engine, episodes, config, lr)["loss"])
-        if step % 20 == 0:
+        episodes = [as_episode(*row) for row in rows_of(step)]
+        mine = episodes[dist.get_rank() :: dist.get_world_size()]
+        losses.append(train_step(engine, mine, config, lr)["loss"])
+        if step % 20 == 0 and dist.get_rank() == 0:
             left = (time.time() - started) / (step - start) * (steps - step) / 60
             loss = sum(losses[-20:]) / len(losses[-20:])
             print(f"{name}: step {step}/{steps}  loss {loss:.3f}  {left:.0f} min left", flush=True)
         if step % config.save_every == 0:
             save_checkpoint(engine, tokenizer, work, step, config)
     save_policy(engine.module, tokenizer, out)
-    print(f"Saved {out}")
+    if dist.get_rank() == 0:
+        print(f"Saved {out}")
 
 
 if __name__ == "__main__":
