@@ -1,0 +1,92 @@
+"""Do a base's habits decide what reinforcement makes of it? (arXiv:2503.01307)"""
+
+import os
+import random
+import sys
+
+from lab import COUNTDOWN, RANDOM_BASE, ROOT, Expected, Lab, Run, Tuning
+
+import countdown_rewards
+from plumbing.models import load_tokenizer
+
+sys.path.append(os.path.join(ROOT, "models", "nano-base"))
+from make_base import systematic_attempts
+
+LINES = 7  # of a search that does not succeed
+
+
+def search(problem, rng):
+    """(lines that were tried and failed, the line that succeeds or None), each with expression."""
+    nums = rng.sample(problem["nums"], len(problem["nums"]))
+    failed = []
+    for text, value, expression in systematic_attempts(nums, problem["target"]):
+        if value == problem["target"]:
+            return failed, (text, expression)
+        failed.append((text, expression))
+    return failed, None
+
+
+def write(kind, problem, rng):
+    """A completion of this kind for the problem; None where there is none."""
+    failed, success = search(problem, rng)
+    if success is None or len(failed) < 2:
+        return None
+    shown = [f"{text} no" for text, _ in failed[:LINES]]
+    answer = failed[: LINES + 1][-1][1]
+    if kind == "right, searching":
+        shown = [f"{text} no" for text, _ in failed] + [f"{success[0]} yes"]
+        answer = success[1]
+    elif kind == "right, no search":
+        shown = [success[0]]
+        answer = success[1]
+    thinking = "\n".join(shown)
+    return f"\n{thinking}\n</think>\n<answer>{answer}</answer>"
+
+
+def primed(kind):
+    """`before` of a run: the base after fine-tuning on 1,024 completions of this kind."""
+
+    def rows(seed):
+        tokenizer = load_tokenizer("models/random-base")
+        rng = random.Random(seed)
+        problems = countdown_rewards.load_problems("train", None, seed)[:8192]
+        texts = ((p, write(kind, p, rng)) for p in problems)
+        prompt = lambda p: countdown_rewards.format_prompt(p, tokenizer)
+        return [{"prompt": prompt(p), "response": t} for p, t in texts if t][:1024]
+
+    def before(seed, path):
+        flags = f"{RANDOM_BASE} --task countdown --max_tokens 200 --eval_problems 64 --steps 60"
+        tuned = f"{path}-primed"
+        Tuning(f"{flags} --save_every 0 --no-report", rows).train(tuned, seed)
+        return os.path.join(tuned, "model")
+
+    return before
+
+
+FLAGS = f"{COUNTDOWN} {RANDOM_BASE}"
+LAB = Lab(
+    title="Habits decide, not right answers",
+    claim="On this very game: a model that verifies and goes back improves under reinforcement, "
+    "one that does not stays behind; priming it with such traces helps, **even where their answers "
+    "are wrong**, as much as right ones (arXiv:2503.01307).",
+    prediction="From a base of random authors, primed with 1,024 completions and then 20 steps. "
+    "Searching traces with wrong answers end within 0.1 of searching traces with right ones, and "
+    "both at least 0.15 above right answers without a search.",
+    runs={
+        "not primed": Run(FLAGS),
+        **{
+            kind: Run(FLAGS, before=primed(kind))
+            for kind in ("right, searching", "wrong, searching", "right, no search")
+        },
+    },
+    expected=[
+        Expected("wrong, searching", "right, searching", within=0.1),
+        Expected("wrong, searching", "right, no search", above=0.15),
+        Expected("right, searching", "not primed", above=0.1, claim=False),
+    ],
+    limits="The traces are of a program that searches in an order, so that they teach an order "
+    "besides the habit. The paper's model had read the web; what it knew before is unknown.",
+)
+
+if __name__ == "__main__":
+    LAB.main()

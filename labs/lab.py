@@ -1,0 +1,275 @@
+"""What the labs share: runs, seed by seed; measures; the section of docs/labs.md. No lab itself.
+
+A lab is a claim of the literature, a prediction written down before anything ran, and two to six
+runs of some minutes that can hold or break it. docs/labs.md begins with how to add one.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+sys.path[:0] = [ROOT, os.path.join(ROOT, "benchmarks"), HERE]
+
+from page import Expected, write_section
+
+import nano_r1
+import runs
+import variants
+from plumbing.files import write_text
+from plumbing.settings import UserError, parse_args, read_config
+
+# A run of a minute. The learning rate does not fall, so that the last step is like any other.
+SHORT = (
+    "--steps 20 --warmup_steps 3 --lr_scheduler_type constant --eval_problems 512 "
+    "--save_every 0 --record_tokens_every 0 --no-report --eval_every 20"
+)
+COUNTDOWN = f"--task countdown --max_tokens 200 {SHORT}"
+COINS = f"--task coins --max_tokens 40 {SHORT} --steps 80 --eval_problems 384"
+RANDOM_BASE = "--model models/random-base"  # never shown how to solve: docs/base.md
+
+
+# ---- Runs
+
+
+@dataclasses.dataclass
+class Run:
+    """One way to train. With flags alone the runs of a lab serve the others too.
+
+    `rollout`, `advantages` and `loss` are parts of `nano_r1.main`. `before(seed, path)` returns the
+    model to start from, e.g. one that it fine-tunes; it may write beside `path`.
+    """
+
+    flags: str
+    rollout: callable = variants.rollout
+    advantages: callable = variants.advantages
+    loss: callable = variants.loss
+    before: callable = None
+
+    @property
+    def is_plain(self):
+        parts = (variants.rollout, variants.advantages, variants.loss, None)
+        return (self.rollout, self.advantages, self.loss, self.before) == parts
+
+    def train(self, path, seed):
+        """Complete the run in directory `path`."""
+        if os.path.exists(os.path.join(path, "config.json")):
+            config = read_config(path, variants.Config)
+        else:
+            config = config_of(self.flags)
+            where = {"out": os.path.dirname(path), "name": os.path.basename(path)}
+            model = self.before(seed, path) if self.before else config.model
+            config = dataclasses.replace(config, seed=seed, model=model, **where)
+        nano_r1.main(config, self.rollout, self.advantages, self.loss, variants.update)
+
+
+@dataclasses.dataclass
+class Tuning:
+    """Fine-tuning by nano_sft.py. `rows(seed)`: dicts with prompt and response."""
+
+    flags: str
+    rows: callable
+    is_plain = False
+
+    def train(self, path, seed):
+        import nano_sft
+
+        if os.path.exists(os.path.join(path, "config.json")):
+            nano_sft.main(read_config(path, nano_sft.Config))
+            return
+        file = f"{path}.jsonl"
+        if not os.path.exists(file):
+            write_text(file, "".join(json.dumps(row) + "\n" for row in self.rows(seed)))
+        where = ["--out", os.path.dirname(path), "--name", os.path.basename(path)]
+        words = [*shlex.split(self.flags), "--data", file, "--seed", str(seed), *where]
+        nano_sft.main(parse_args(nano_sft.Config, "nano_sft.py", "", words))
+
+
+@dataclasses.dataclass
+class Nothing:
+    """The model as it is, for the same measures."""
+
+    flags: str
+    is_plain = True
+
+    def train(self, path, seed):
+        config = dataclasses.replace(config_of(self.flags), seed=seed)
+        metrics = sampled(config.model, config, 512, 1)[0]
+        os.makedirs(path, exist_ok=True)
+        write_text(os.path.join(path, "metrics.jsonl"), json.dumps({"step": 0, **metrics}) + "\n")
+
+
+def config_of(flags):
+    with runs.PARSING:
+        return parse_args(variants.Config, "variants.py", "", shlex.split(flags))
+
+
+# ---- Measures: numbers of a trained model, at temperature 1 where nothing else is said
+
+
+def sampled(model, config, problems, n, temperature=1.0, task=None):
+    """(metrics, episodes) of n completions of each of the first built-in test problems."""
+    changed = {"model": model, "task": task or config.task, "temperature": temperature}
+    config = dataclasses.replace(config, **changed)
+    sampler, _, loaded = runs.load_sampler(config)
+    chosen = loaded.load_problems("test", None, 0)[:problems]
+    return nano_r1.evaluate(sampler, chosen, loaded, config, n, temperature)
+
+
+def tries(problems=64, samples=64):
+    """pass@1, pass@4, ... pass@`samples`, unbiased."""
+
+    def measure(model, config):
+        from plumbing.evaluation import pass_at_k
+
+        _, episodes = sampled(model, config, problems, samples)
+        right = [e.reward.answer == 1 for e in episodes]
+        counts = [sum(right[i : i + samples]) for i in range(0, len(right), samples)]
+        ks = [k for k in (1, 4, 16, 64, 256) if k <= samples]
+        mean = lambda k: statistics.mean(pass_at_k(samples, count, k) for count in counts)
+        return {f"pass@{k} of {samples}": mean(k) for k in ks}
+
+    return measure
+
+
+def on_task(task, temperature=1.0, max_tokens=64):
+    """pass@1 on 512 problems of another task, or at another temperature."""
+
+    def measure(model, config):
+        other = dataclasses.replace(config, max_tokens=max_tokens)
+        metrics, _ = sampled(model, other, 512, 1, temperature, task)
+        return {f"{task}, T {temperature:g}": metrics["eval/pass@1"]}
+
+    return measure
+
+
+# ---- The lab
+
+
+@dataclasses.dataclass
+class Lab:
+    title: str
+    claim: str  # in the paper's words, with its number and its size
+    prediction: str  # written down before the runs, in a commit of its own
+    runs: dict  # label -> Run or Tuning; differences are to the first
+    expected: list[Expected]
+    limits: str  # what this size cannot show
+    groups: tuple = ()  # subgroups of the task that have a column of their own
+    measures: tuple = ()  # functions (model's directory, config) -> {name: number}
+    seeds: tuple = (0, 1, 2)
+    found: str = ""  # what was seen, written down afterwards
+
+    def main(self):
+        """The command line of a lab."""
+        parser = argparse.ArgumentParser(description=f"{self.title} {self.claim}")
+        add = parser.add_argument
+        add("--seeds", type=int, nargs="+", default=list(self.seeds))
+        add("--jobs", type=int, default=2, help="runs side by side, of one thread each")
+        add("--more", default="", metavar="FLAGS", help="for every run, e.g. '--steps 2': a try")
+        add("--out", default=os.path.join(runs.OUT, "labs"), help="where the runs are kept")
+        add(
+            "--page",
+            default=os.path.join(ROOT, "docs", "labs.md"),
+            help="the page that gets this lab's section",
+        )
+        add("--complete", action="store_true", help="start no run; report on complete ones")
+        add("--run", help="this run alone, with the first seed; what the others are started by")
+        args = parser.parse_args()
+        name = os.path.basename(sys.argv[0]).removesuffix(".py")
+        sys.path.append(HERE)  # the tasks of labs/
+        try:
+            if args.run:
+                self.complete(name, args.run, args.seeds[0], args)
+            else:
+                if not args.complete:
+                    self.train_all(name, args)
+                write_section(self, name, args)
+        except UserError as error:
+            sys.exit(f"{name}: {error}")
+
+    def path(self, name, label, seed, args):
+        run = self.runs[label]
+        words = run.flags + args.more if run.is_plain else f"{name} {label} {args.more}"
+        if isinstance(run, Nothing):
+            words = f"base {words}"
+        words = words.replace(SHORT, "").replace("--", "")
+        slug = re.sub(r"[^\w.]+", "_", words).strip("_")
+        return os.path.join(args.out, f"{slug}-seed{seed}")
+
+    def complete(self, name, label, seed, args):
+        """Train and measure, in this process."""
+        path = self.path(name, label, seed, args)
+        cost = os.path.join(path, "cost.json")
+        run = dataclasses.replace(self.runs[label], flags=f"{self.runs[label].flags} {args.more}")
+        if not os.path.exists(cost):
+            start = time.time()
+            run.train(path, seed)
+            git = ["git", "describe", "--always", "--dirty"]
+            commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+            facts = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
+            write_text(cost, json.dumps(facts | {"commit": commit}))
+        measured = self.measured(path)
+        flags = run.flags if not isinstance(run, Tuning) else COUNTDOWN
+        config = dataclasses.replace(config_of(flags), seed=seed)
+        model = config.model if isinstance(run, Nothing) else runs.model_of(path)
+        for measure in self.measures:
+            key = self.key(measure)
+            if key not in measured:
+                measured[key] = measure(model, config)
+                write_text(os.path.join(path, "measured.json"), json.dumps(measured))
+
+    def key(self, measure):
+        """The name and the arguments of a measure."""
+        arguments = [str(cell.cell_contents) for cell in measure.__closure__ or ()]
+        return f"{measure.__qualname__} {' '.join(arguments)}"
+
+    def measured(self, path):
+        file = os.path.join(path, "measured.json")
+        if not os.path.exists(file):
+            return {}
+        with open(file) as opened:
+            return json.load(opened)
+
+    def is_complete(self, path):
+        wanted = {self.key(measure) for measure in self.measures}
+        return os.path.exists(f"{path}/cost.json") and wanted <= set(self.measured(path))
+
+    def train_all(self, name, args):
+        from tqdm import tqdm
+
+        wanted = {}  # a run that stands under two labels is there once
+        for seed in args.seeds:
+            for label in self.runs:
+                path = self.path(name, label, seed, args)
+                if not self.is_complete(path):
+                    wanted.setdefault(path, (label, seed))
+        if not wanted:
+            return
+        command = [sys.executable, os.path.abspath(sys.argv[0]), "--out", args.out]
+        command += [f"--more={args.more}"]
+        threads = str(max(1, os.cpu_count() // args.jobs))
+        environment = os.environ | {"OMP_NUM_THREADS": threads}
+
+        def start(label, seed):
+            words = [*command, "--run", label, "--seeds", str(seed)]
+            done = subprocess.run(words, env=environment, capture_output=True, text=True)
+            if done.returncode:
+                said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+                raise UserError(f"{label}, seed {seed}, failed.\n$ {shlex.join(words)}\n{said}")
+
+        with ThreadPoolExecutor(args.jobs) as pool:
+            started = [pool.submit(start, *which) for which in wanted.values()]
+            try:
+                for run in tqdm(as_completed(started), total=len(started), desc=f"{name}: runs"):
+                    run.result()
+            finally:
+                pool.shutdown(cancel_futures=True)  # after those that have begun

@@ -1,0 +1,185 @@
+"""The section that a lab writes into docs/labs.md."""
+
+import dataclasses
+import os
+
+import runs
+from plumbing.files import write_text
+
+
+@dataclasses.dataclass
+class Expected:
+    """A prediction: `measure` of run `high` exceeds that of `low` by more than `above`.
+
+    With `within` the two differ by less than that. `low` is another run, a number, or what the
+    same run had before its first step.
+    """
+
+    high: str
+    low: str | float = "before"
+    above: float = 0.0
+    within: float | None = None
+    measure: str = "pass@1"
+    claim: bool = True  # whether the claim stands or falls with it
+
+    def said(self):
+        low = f"{self.low:g}" if isinstance(self.low, float) else f"*{self.low}*"
+        if self.within is not None:
+            return f"{self.measure}: *{self.high}* within {self.within:g} of {low}"
+        more = f" by more than {self.above:g}" if self.above else ""
+        return f"{self.measure}: *{self.high}* above {low}{more}"
+
+    def check(self, values):
+        """(difference, low end, high end, word), from {run: {measure: a number for each seed}}."""
+        high = values[self.high][self.measure]
+        if isinstance(self.low, float):
+            low = [self.low] * len(high)
+        elif self.low == "before":
+            low = values[self.high]["before"]
+        else:
+            low = values[self.low][self.measure]
+        mean, left, right = runs.paired_difference(high, low)
+        if self.within is not None:
+            held = -self.within < left and right < self.within
+            failed = right < -self.within or left > self.within
+        else:
+            held = left > self.above
+            failed = right < self.above
+        return mean, left, right, "held" if held else "failed" if failed else "not resolved"
+
+
+def write_section(lab, name, args):
+    """Print the section; put it into the page in the place of the one before."""
+    paths = {seed: [lab.path(name, label, seed, args) for label in lab.runs] for seed in args.seeds}
+    seeds = [seed for seed in paths if all(map(lab.is_complete, paths[seed]))]
+    text = section(lab, name, seeds, args) if seeds else announcement(lab, name)
+    print(text)
+    page = ""
+    if os.path.exists(args.page):
+        with open(args.page) as file:
+            page = file.read()
+    begin = f"<!-- lab {name} -->\n"
+    end = f"<!-- end of {name} -->\n"
+    before, found, rest = page.partition(begin)
+    after = rest.partition(end)[2]
+    if not found:
+        before = f"{page.rstrip()}\n\n" if page else ""
+    write_text(args.page, f"{before}{begin}{text}{end}{after}")
+
+
+def announcement(lab, name):
+    parts = [
+        f"## {lab.title}",
+        f"**Claim.** {lab.claim}",
+        f"**Predicted, before the runs.** {lab.prediction}",
+        "\n".join(f"- {e.said()}" for e in lab.expected),
+        f"Not run yet: `python labs/{name}.py`",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def section(lab, name, seeds, args):
+    values = {label: row_of(lab, name, label, seeds, args) for label in lab.runs}
+    paths = {lab.path(name, label, seed, args) for label in lab.runs for seed in seeds}
+    costs = [runs.cost(path) for path in paths]
+    minutes = sum(c["seconds"] for c in costs) / 60
+    commits = ", ".join(sorted({c["commit"] for c in costs}))
+    checks = [(e, *e.check(values)) for e in lab.expected] if len(seeds) > 1 else []
+    folder = os.path.join(os.path.dirname(args.page), "labs")
+    os.makedirs(folder, exist_ok=True)
+    draw(lab, values, os.path.join(folder, f"{name}.png"))
+    parts = [
+        f"## {lab.title}",
+        f"**{verdict(checks)}.** {lab.found}".strip(),
+        f"**Claim.** {lab.claim}",
+        f"**Predicted, before the runs.** {lab.prediction}",
+    ]
+    if checks:
+        lines = [["predicted", "difference, 95% by seed", ""]]
+        lines += [[e.said(), interval(*numbers), word] for e, *numbers, word in checks]
+        parts.append(runs.table(lines))
+    parts += [
+        table(values),
+        f"![{name}](labs/{name}.png)",
+        f"`python labs/{name}.py`; seeds {', '.join(map(str, seeds))}; {len(costs)} runs, "
+        f"{minutes:.0f} minutes of one core; commit {commits}. Built-in held-out problems at "
+        "temperature 1, mean (smallest to largest). The flags:",
+        "\n".join(f"- {label}: `{run.flags} {args.more}`" for label, run in lab.runs.items()),
+        f"**What this size cannot show.** {lab.limits}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def verdict(checks):
+    """The word for the claim, from the predictions with which it stands or falls."""
+    words = [word for e, *_, word in checks if e.claim]
+    if "failed" in words:
+        return "Not reproduced"
+    return "Reproduced" if words and set(words) == {"held"} else "Cannot say"
+
+
+def row_of(lab, name, label, seeds, args):
+    """{measure: a number for each seed}; and of each seed `evaluations` and `training`, to draw."""
+    row = {}
+    for seed in seeds:
+        path = lab.path(name, label, seed, args)
+        ends = [r for r in runs.records(path) if "eval/pass@1" in r]
+        numbers = {"before": ends[0]["eval/pass@1"], "pass@1": ends[-1]["eval/pass@1"]}
+        for group in lab.groups:
+            numbers[group] = ends[-1][f"eval/{group}/pass@1"]
+        numbers["tokens"] = ends[-1]["eval/mean_length"]
+        for measured in lab.measured(path).values():
+            numbers |= measured
+        numbers["evaluations"] = [(r["step"], r["eval/pass@1"]) for r in ends]
+        numbers["training"] = [r["reward/answer"] for r in runs.records(path)[1:] if "reward" in r]
+        for key, value in numbers.items():
+            row.setdefault(key, []).append(value)
+    return row
+
+
+def table(values):
+    measures = []
+    for row in values.values():
+        measures += [m for m in row if m not in (*measures, "evaluations", "training")]
+    first, reference = next(iter(values.items()))
+    lines = [["run", *measures, f"pass@1 less that of *{first}*"]]
+    for label, row in values.items():
+        cells = [runs.spread(row.get(m, []), 0 if m == "tokens" else 3) for m in measures]
+        difference = ""
+        if label != first and len(row["pass@1"]) > 1:
+            pairs = runs.paired_difference(row["pass@1"], reference["pass@1"])
+            difference = interval(*pairs)
+        lines.append([label, *cells, difference])
+    return runs.table(lines)
+
+
+def interval(mean, low, high):
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def draw(lab, values, path):
+    """Lines: right in training, a moving mean of five steps; dots: held out. Ranges over seeds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    plot, axis = plt.subplots(figsize=(7.5, 4), constrained_layout=True)
+    for number, (label, row) in enumerate(values.items()):
+        color = f"C{number}"
+        evaluations = np.array(row["evaluations"])  # (seeds, evaluations, 2)
+        steps = evaluations[0, :, 0]
+        axis.plot(steps, evaluations[:, :, 1].mean(axis=0), "o", color=color, label=label)
+        training = np.array(row["training"])  # (seeds, steps)
+        if training.shape[1] < 5:  # fine-tuning samples nothing
+            continue
+        smooth = np.array([np.convolve(seed, np.ones(5) / 5, mode="valid") for seed in training])
+        steps = np.arange(3, 3 + smooth.shape[1])
+        axis.plot(steps, smooth.mean(axis=0), color=color)
+        axis.fill_between(steps, smooth.min(axis=0), smooth.max(axis=0), alpha=0.15, color=color)
+    axis.set(xlabel="step", ylabel="right", title=lab.title, ylim=(0, None))
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    plot.savefig(path, dpi=100)
+    plt.close(plot)

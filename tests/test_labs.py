@@ -1,0 +1,69 @@
+"""The labs: each says what it expects before it runs; the one to copy runs, and is resumed."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+LABS = os.path.join(ROOT, "labs")
+sys.path.append(LABS)
+SHARED = {"lab", "page", "coins_rewards"}
+NAMES = sorted(p.stem for p in Path(LABS).glob("*.py") if p.stem not in SHARED)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lab_is_short_predicts_and_has_flags_that_exist(name):
+    from lab import Tuning, config_of
+
+    import nano_sft
+    from plumbing.settings import parse_args
+
+    lab = importlib.import_module(name).LAB
+    assert len(Path(LABS, f"{name}.py").read_text().splitlines()) <= 100
+    assert lab.claim and lab.prediction and lab.limits and lab.expected
+    assert any(e.claim for e in lab.expected)
+    for run in lab.runs.values():
+        if isinstance(run, Tuning):
+            parse_args(nano_sft.Config, "nano_sft.py", "", [*run.flags.split(), "--data", "x"])
+        else:
+            config_of(run.flags)
+    for expected in lab.expected:
+        assert expected.high in lab.runs
+        assert not isinstance(expected.low, str) or expected.low in {*lab.runs, "before"}
+    assert name == "template" or f"<!-- lab {name} -->" in Path(ROOT, "docs/labs.md").read_text()
+
+
+def test_a_prediction_holds_fails_or_is_not_resolved():
+    from lab import Expected
+
+    values = {"a": {"pass@1": [0.5, 0.6, 0.55], "before": [0.1] * 3}}
+    values["b"] = {"pass@1": [0.4, 0.5, 0.45], "before": [0.1] * 3}
+    word = lambda *args, **options: Expected(*args, **options).check(values)[-1]
+    assert word("a", "b") == "held" and word("b", "a") == "failed"
+    assert word("a", "b", within=0.05) == "failed" and word("a", "b", within=0.2) == "held"
+    assert word("a", above=0.44) == "not resolved" and word("a", 0.9) == "failed"
+
+
+def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path):
+    small = "--steps 1 --prompts_per_step 2 --eval_problems 4 --max_tokens 16 --eval_every 1"
+    page = tmp_path / "labs.md"
+    page.write_text("# Labs\n")
+    command = [sys.executable, os.path.join(LABS, "template.py"), "--seeds", "0", "1"]
+    command += ["--out", tmp_path / "out", "--page", page, "--jobs", "1", f"--more={small}"]
+    announced = subprocess.run([*command, "--complete"], capture_output=True, text=True)
+    assert "Not run yet" in page.read_text(), announced.stderr
+    done = subprocess.run(command, capture_output=True, text=True)
+    first = page.read_text()
+    assert done.returncode == 0, done.stderr
+    assert first.startswith("# Labs\n") and first.count("<!-- lab template -->") == 1
+    assert "*GRPO* above *code of your own*" in first and "Not run yet" not in first
+    assert (tmp_path / "labs" / "template.png").exists()
+    records = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("metrics.jsonl")}
+    assert len(records) == 6
+    subprocess.run(command, capture_output=True, check=True)
+    assert page.read_text() == first
+    assert records == {p: p.stat().st_mtime_ns for p in records}
