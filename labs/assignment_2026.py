@@ -9,7 +9,7 @@ GSM8K = f"--task gsm8k --max_tokens 64 {SHORT} --binary_reward"
 BASELINES = {"mean": "", "none": "--baseline none"}
 NORMALIZERS = {"std": "", "none": "--scale_rewards none", "mean": "--scale_rewards mean"}
 AGGREGATES = {"sequence": "", "constant": "--loss_agg_mode seq-mean-token-sum-norm"}
-OFF_POLICY = "--minibatches 32 --cliprange_high 0.28"
+OFF_POLICY = "--minibatches 32"
 IMPORTANCE = {
     "none": f"{OFF_POLICY} --loss_type reinforce_with_baseline",
     "no clip": f"{OFF_POLICY} --loss_type grpo_no_clip",
