@@ -257,7 +257,7 @@ class Lab:
         command = [sys.executable, os.path.abspath(sys.argv[0]), "--out", args.out]
         command += [f"--more={args.more}"]
         threads = str(max(1, os.cpu_count() // args.jobs))
-        environment = os.environ | {"OMP_NUM_THREADS": threads}
+        environment = {"OMP_NUM_THREADS": threads} | os.environ
 
         def start(label, seed):
             words = [*command, "--run", label, "--seeds", str(seed)]
