@@ -24,9 +24,12 @@
 import functools
 import os
 import random
+import shutil
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import torch.distributed as dist
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "nano-base"))
 from make_base import (
@@ -282,6 +285,8 @@ def make_random_base(config):
 
     model = lambda: load_model(practised, config.dtype)
     run("the task's form", model, config.task_steps, config.task_learning_rate, rows, config.out)
+    if dist.get_rank() == 0:
+        shutil.rmtree(work)
 
 
 if __name__ == "__main__":
