@@ -1,7 +1,6 @@
 """The base of random authors: nothing in it depends on the target but the verdict."""
 
 import collections
-import json
 import os
 import random
 import subprocess
