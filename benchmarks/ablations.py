@@ -143,7 +143,8 @@ class Result:
 
 
 def read(paths):
-    records, costs = [runs.records(path) for path in paths], [runs.cost(path) for path in paths]
+    records = [runs.records(path) for path in paths]
+    costs = [runs.cost(path) for path in paths]
     curves = [[r["reward/answer"] for r in rows[1:]] for rows in records]
     evaluations = [
         [(r["step"], r["eval/pass@1"]) for r in rows if "eval/pass@1" in r] for rows in records

@@ -101,7 +101,9 @@ def measure(args):
 
     tokenizer = load_tokenizer(args.model)
     task = load_task("countdown", "short", tokenizer)
-    steps, ends, rewarded = [], [], []
+    steps = []
+    ends = []
+    rewarded = []
 
     class Clock(TrainerCallback):
         def on_train_begin(self, *_, **__):
@@ -176,7 +178,8 @@ def main():
         "completion tokens",
         "tokens a second",
     ]
-    lines, medians = [head], []
+    lines = [head]
+    medians = []
     for name, rounds in found.items():
         columns = list(zip(*[(s, first, s - first, n, n / s) for s, n, first in sum(rounds, [])]))
         digits = (1, 1, 1, 0, 0)

@@ -46,13 +46,11 @@ def main():
     )
     names = sorted(os.listdir(os.path.join(args.run, "episodes")))
     for name in dict.fromkeys(names[:1] + names[args.every - 1 :: args.every]):
-        right, total, count, claims, true_claims = (
-            collections.Counter(),
-            collections.Counter(),
-            0,
-            0,
-            0,
-        )
+        right = collections.Counter()
+        total = collections.Counter()
+        count = 0
+        claims = 0
+        true_claims = 0
         with open(os.path.join(args.run, "episodes", name)) as file:
             rows = [json.loads(line) for line in file]
         for row in rows:

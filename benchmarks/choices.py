@@ -35,7 +35,9 @@ def operations_of(line, nums):
 
     `36-19=17-7=10` goes on from the running value; `88/22=4,41-4=37` puts the other number first.
     """
-    steps, value, used = [], None, []
+    steps = []
+    value = None
+    used = []
     for part in line.split()[0].replace(",", " ").split():
         place = 0
         for match in STEP.finditer(part):
@@ -43,10 +45,13 @@ def operations_of(line, nums):
             if match.start() != place or (left is None) == (place == 0):
                 return None
             place = match.end()
-            left, right, result = int(left or value), int(right), int(result)
+            left = int(left or value)
+            right = int(right)
+            result = int(result)
             if value is None:
                 used += [left, right]
-                value, number = left, right
+                value = left
+                number = right
             elif left == value:
                 number = right
                 used.append(right)

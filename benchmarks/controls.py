@@ -88,7 +88,8 @@ def right_completions(path, seed, tokens, flags):
     config = dataclasses.replace(runs.config_of(flags), seed=seed)
     sampler, _, task = runs.load_sampler(config)
     data = load_data(task, config)
-    rows, step = [], 0
+    rows = []
+    step = 0
     while tokens > 0:
         step += 1
         for e in nano_r1.rollout(sampler, data.train, task, config, step):

@@ -49,7 +49,8 @@ class Cache:
     """Results by key, in one json file that is always whole."""
 
     def __init__(self, path):
-        self.path, self.values = path, {}
+        self.path = path
+        self.values = {}
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         if os.path.exists(path):
             with open(path) as file:
@@ -131,7 +132,8 @@ class Model:
             right = [e.reward.answer == 1 for e in episodes]
             return [sum(right[i : i + samples]) for i in range(0, len(right), samples)]
 
-        counts, starts = [], range(0, len(problems), CHUNK)
+        counts = []
+        starts = range(0, len(problems), CHUNK)
         for first in tqdm(starts, desc=f"{self.path}, {samples} tries of {CHUNK} problems"):
             part = problems[first : first + CHUNK]
             counts += self.cached(
@@ -142,16 +144,16 @@ class Model:
 
 def behaviour(episodes):
     """What the completions do, counted in their text, named as in `BEHAVIOUR`; None: not there."""
-    right, total, c = collections.Counter(), collections.Counter(), collections.Counter()
+    right = collections.Counter()
+    total = collections.Counter()
+    c = collections.Counter()
     with_target = (
         bool(episodes) and "target" in episodes[0].problem
     )  # Countdown: one sees if an attempt is right
     for e in episodes:
         lines = attempts_of(e.text)
-        cut_off, repeats = (
-            e.completion.finish_reason == "length",
-            [line in lines[:i] for i, line in enumerate(lines)],
-        )
+        cut_off = e.completion.finish_reason == "length"
+        repeats = [line in lines[:i] for i, line in enumerate(lines)]
         c.update(
             {
                 "attempts": len(lines),
@@ -222,7 +224,8 @@ def mean_interval(values):
     """(mean, low, high): 95% by the percentile bootstrap over problems, the first dimension."""
     import numpy as np
 
-    values, n = np.asarray(values, dtype=float), len(values)
+    n = len(values)
+    values = np.asarray(values, dtype=float)
     drawn = (
         np.random.default_rng(0).multinomial(n, [1 / n] * n, size=10_000) / n
     )  # how often each problem was drawn
@@ -315,7 +318,8 @@ def pass_at_k_table(base_counts, trained_counts, samples):
     difference, low, high = mean_interval(seeds.mean(axis=0) - base)
     lines = [["k", "base", "trained", "seeds", "trained - base, paired"]]
     for k in ks_shown(samples):
-        mine, theirs = base[:, k - 1].tolist(), seeds.mean(axis=0)[:, k - 1].tolist()
+        mine = base[:, k - 1].tolist()
+        theirs = seeds.mean(axis=0)[:, k - 1].tolist()
         row = [with_interval(statistics.mean(v), *confidence_interval(v)) for v in (mine, theirs)]
         each = [f"{value:.3f}" for value in seeds.mean(axis=1)[:, k - 1]]
         gain = f"{difference[k - 1]:+.3f} [{low[k - 1]:+.3f}, {high[k - 1]:+.3f}]"
@@ -388,7 +392,8 @@ def draw(directory, name, base, trained, base_counts, trained_counts, samples):
 
     os.makedirs(directory, exist_ok=True)
     plot, axis = plt.subplots(figsize=(6.5, 4.2), constrained_layout=True)
-    x, key = list(base), "eval/pass@1"
+    x = list(base)
+    key = "eval/pass@1"
     low, high = ([m[f"{key}_{end}"] for m in base.values()] for end in ("low", "high"))
     axis.plot(x, [m[key] for m in base.values()], "o-", label="base (band: 95% interval)")
     axis.fill_between(x, low, high, alpha=0.15)
@@ -507,10 +512,13 @@ def main():
     config = r1.Config(model=args.base, **same)
     sampler, _, task = runs.load_sampler(config)
     problems, left_out = load_problems(task, args, config, paths)
-    many, few = problems[: args.pass1_problems], problems[: args.problems]
+    many = problems[: args.pass1_problems]
+    few = problems[: args.problems]
     cache = Cache(os.path.join(args.out, f"{args.task}.json"))
 
-    pass_at_1, counts, start = [], [], time.time()  # of the base, then of each run
+    pass_at_1 = []
+    counts = []
+    start = time.time()  # of the base, then of each run
     for path in (args.base, *map(runs.model_of, paths)):
         model = Model(path, config, sampler, task, cache)
         temperatures = tqdm(

@@ -223,7 +223,8 @@ def measure(name, args):
     device = r1.init_distributed()
     if device.type == "cpu":
         args.dtype = "float32"
-    now, steps = {"part": "set-up"}, []
+    now = {"part": "set-up"}
+    steps = []
     sys.modules["coin_rewards"] = coin_task(max(64, args.prompts_per_step))
     r1.timed = measuring_timed(name, device.type == "cuda", now, steps)
     r1.save_policy = lambda *args, **options: None  # gigabytes that nobody wants

@@ -64,7 +64,8 @@ class Rollout:
 
     def generate(self, round_):
         """As many samples by `generate`; the tokens are those before each row's end."""
-        width, stop_ids = max(map(len, self.prompts)), self.sampler.stop_ids
+        width = max(map(len, self.prompts))
+        stop_ids = self.sampler.stop_ids
         ids = torch.tensor([[self.sampler.pad_id] * (width - len(p)) + p for p in self.prompts])
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in self.prompts])
         torch.manual_seed(round_)
@@ -135,7 +136,9 @@ def beside_a_busy_program(loop):
 
 def compare(loops, rounds):
     """Run two loops in turn; print their tokens a second, and the second's share of the first's."""
-    names, ratios, same = list(loops), [], []
+    names = list(loops)
+    ratios = []
+    same = []
     print(f"{'round':>5} {names[0]:>22} {names[1]:>22}  ratio")
     for round_ in range(rounds + 1):
         order = names if round_ % 2 else names[::-1]
@@ -166,7 +169,8 @@ def profile(rollout):
     ) as profiler:
         seconds, tokens, ids = rollout.ours(1)
     operations = profiler.key_averages()
-    lines, left = [["operations", "calls a token of the longest", "milliseconds", "share"]], seconds
+    lines = [["operations", "calls a token of the longest", "milliseconds", "share"]]
+    left = seconds
     steps = max(map(len, ids))
     kinds = {**KINDS, "views, allocation, dispatch": ".*"}
     kind_of = lambda operation: next(

@@ -85,8 +85,10 @@ class Rule:
 
     def of_thinking(self, ids, problem):
         """A line: a number, operations, and ` yes` or ` no` once all numbers are used."""
-        newline, close = self.id("\n"), self.id("</think>")
-        yes, no = self.id(" yes"), self.id(" no")
+        newline = self.id("\n")
+        close = self.id("</think>")
+        yes = self.id(" yes")
+        no = self.id(" no")
         if not ids:
             return [newline], []
         if ids[-1] in (yes, no):

@@ -118,7 +118,8 @@ def problem_key(task_name):
 
 def problems_trained_on(path, key):
     """The keys of the problems of every episode of a run; none where there are no episodes."""
-    seen, episodes = set(), os.path.join(path, "episodes")
+    seen = set()
+    episodes = os.path.join(path, "episodes")
     for name in os.listdir(episodes) if os.path.isdir(episodes) else ():
         with open(os.path.join(episodes, name)) as file:
             seen |= {key(json.loads(line)["problem"]) for line in file}

@@ -40,7 +40,8 @@ def begin(problems):
     sys.path.insert(0, os.path.join(runs.ROOT, "models", "nano-base"))
     from make_base import MAX_ATTEMPTS, systematic_attempts
 
-    begun, rng = [], random.Random(0)
+    begun = []
+    rng = random.Random(0)
     for problem in problems:
         order = rng.sample(problem["nums"], len(problem["nums"]))
         attempts = systematic_attempts(order, problem["target"])
@@ -66,14 +67,14 @@ def go_on(model, temperature):
     limits = [config.max_tokens - len(encode(lines)) for _, lines, _ in begun]
     sampled = sampler.generate(prompts, 1, temperature, limits, list(range(len(begun))))
 
-    groups, bands = (
-        collections.defaultdict(collections.Counter),
-        collections.defaultdict(collections.Counter),
-    )
+    groups = collections.defaultdict(collections.Counter)
+    bands = collections.defaultdict(collections.Counter)
     found_by_problem = []
     for (problem, lines, author), [completion] in zip(begun, sampled):
         text = lines + task.text(completion.token_ids)
-        attempts, seen, found = attempts_of(text), set(), False
+        attempts = attempts_of(text)
+        seen = set()
+        found = False
         for number, attempt in enumerate(attempts):
             value, right, complete = judge(attempt, problem["nums"])
             found |= right and complete and value == problem["target"]

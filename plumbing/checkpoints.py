@@ -165,7 +165,8 @@ def fault_of(checkpoint):
 
 def newest_checkpoint(directory):
     """(path, step) of the newest whole checkpoint, or (None, 0); the same on every process."""
-    found, fault = (None, 0), None
+    found = (None, 0)
+    fault = None
     for step in reversed(numbered(directory) if dist.get_rank() == 0 else {}):
         path = numbered(directory)[step]
         fault = fault_of(path)

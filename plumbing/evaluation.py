@@ -119,7 +119,8 @@ def confidence_interval(values):
     has a width at 0 of n; for shares of several samples the normal approximation over problems,
     and Wilson's where that leaves [0, 1].
     """
-    n, z = len(values), 1.96
+    n = len(values)
+    z = 1.96
     mean = math.fsum(values) / n
     if n > 1 and not set(values) <= {0, 1}:
         half = z * float(np.std(values, ddof=1)) / math.sqrt(n)

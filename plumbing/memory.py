@@ -25,7 +25,8 @@ PROMPT = 256  # tokens of a prompt, where no problems have been read
 def layer_shape(model):
     """(layers, hidden, width of all queries, width of all keys, width of the MLP) of a model."""
     shape = model.config.get_text_config()
-    hidden, heads = shape.hidden_size, shape.num_attention_heads
+    hidden = shape.hidden_size
+    heads = shape.num_attention_heads
     kv_heads = getattr(shape, "num_key_value_heads", None) or heads
     head_size = getattr(shape, "head_dim", None) or hidden // heads
     intermediate = getattr(shape, "intermediate_size", None) or 4 * hidden
@@ -79,23 +80,12 @@ def memory_plan(policy, config, max_length, card=None):
     # Each token's id, log-probs and advantage, as numbers of Python and of torch.
     always["episodes"] = 64 * (drawn // world_size) * max_length
 
-    layers, hidden, _, keys, intermediate = layer_shape(policy)
-    vocabulary = policy.config.get_text_config().vocab_size
     evaluated = config.eval_problems * (config.eval_samples if setting("eval_only") else 1)
-    rows = min(TransformersSampler.MAX_ROWS, max(drawn, evaluated) // world_size)
-    rollout = {
-        "KV cache": rows * (max_length + PreallocatedKVLayer.ROOM) * layers * 2 * keys * size,
-        "logits": 24 * rows * vocabulary,
-    }
+    rows = max(drawn, evaluated) // world_size
     if vllm:
-        share = config.vllm_gpu_memory_utilization
-        # The sync happens with vLLM awake: ZeRO 3 gathers all, adapters are merged one by one.
-        merged = 16 * hidden * intermediate if config.lora_rank else 0
-        rollout = {
-            "vLLM": int(share * available_memory(policy.device, card)),
-            "sync": everything * size if stage == 3 and world_size > 1 else merged,
-        }
-
+        rollout = vllm_memory(policy, config, everything * size, card)
+    else:
+        rollout = sampling_memory(policy, min(TransformersSampler.MAX_ROWS, rows), max_length, size)
     if setting("eval_only"):
         weights = {"weights": everything * size, "libraries": always["libraries"]}
         return {"always": weights, "rollout": rollout, "update": {}}
@@ -104,6 +94,26 @@ def memory_plan(policy, config, max_length, card=None):
     length = max_length if on_gpu and config.dtype == "float32" else 0
     parts = update_memory(policy, config, tokens, size, on_gpu, length)
     return {"always": always, "rollout": rollout, "update": {"gradients": gradients, **parts}}
+
+
+def sampling_memory(policy, rows, max_length, size):
+    """Bytes of the sampling loop, by part, for so many completions at a time."""
+    layers, _, _, keys, _ = layer_shape(policy)
+    return {
+        "KV cache": rows * (max_length + PreallocatedKVLayer.ROOM) * layers * 2 * keys * size,
+        "logits": 24 * rows * policy.config.get_text_config().vocab_size,
+    }
+
+
+def vllm_memory(policy, config, weights, card):
+    """Bytes of vLLM and of the sync, which happens while it is awake."""
+    _, hidden, _, _, intermediate = layer_shape(policy)
+    # ZeRO 3 gathers all weights, adapters are merged one by one.
+    sync = 16 * hidden * intermediate if config.lora_rank else 0
+    if config.zero_stage == 3 and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        sync = weights
+    share = config.vllm_gpu_memory_utilization
+    return {"vLLM": int(share * available_memory(policy.device, card)), "sync": sync}
 
 
 def update_memory(policy, config, tokens, size, on_gpu, length):

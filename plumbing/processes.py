@@ -53,9 +53,11 @@ def init_distributed(config=None):
     if config:
         check_device(config, on_gpu)
     kind = prepare_libraries(config, on_gpu)
-    device, backend = torch.device("cpu"), "gloo"
+    device = torch.device("cpu")
+    backend = "gloo"
     if on_gpu:
-        device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "nccl"
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        backend = "nccl"
         torch.cuda.set_device(device)
     if not dist.is_initialized():
         if int(os.environ.get("WORLD_SIZE", 1)) == 1:  # no port, no rendezvous

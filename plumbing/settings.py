@@ -144,7 +144,8 @@ def check_settings(config):
 
 def fault_of(value, kind):
     """What a value must be and is not, in words; None if it is of that type."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    args = typing.get_args(kind)
     if origin is Literal:
         return None if value in args else f"one of {', '.join(map(str, args))}"
     if origin in (typing.Union, types.UnionType):  # NonNegativeInt | None

@@ -42,7 +42,8 @@ def opened(chromium, request):
 
     At the end nothing may have failed, said anything, nor been asked of a network.
     """
-    contexts, troubles = [], []
+    contexts = []
+    troubles = []
 
     def open_page(file, place="", width=request.module.WIDTH, **options):
         context = chromium.new_context(viewport={"width": width, "height": 900}, **options)

@@ -135,7 +135,8 @@ def script_commands(script, *arguments, folder, **env):
 
     `folder` is for a python that only writes them down.
     """
-    python, said = Path(folder) / "python", Path(folder) / "said"
+    python = Path(folder) / "python"
+    said = Path(folder) / "said"
     python.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" -- >> {said}\n")
     python.chmod(0o755)
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **env}
@@ -225,7 +226,8 @@ def formula(c, completions, count):
     """
     total = 0.0
     for o in completions:
-        n, a = len(o.policy), o.advantage
+        n = len(o.policy)
+        a = o.advantage
         log_ratio = o.policy - o.old
         ratio = (log_ratio.mean().expand(n) if c.loss_type == "gspo" else log_ratio).exp()
         # Beyond the bound that lies in the advantage's direction the loss is constant.

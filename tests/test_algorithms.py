@@ -46,8 +46,11 @@ def settings_of(loss, mode, **options):
 
 def ours(b, loss, mode, parts=None, **options):
     """(loss, gradient with respect to the log-probs), in micro-batches of the rows of `parts`."""
-    c, b["policy"].grad, total = settings_of(loss, mode, **options), None, 0.0
-    rows, tokens = len(b["policy"]), b["response_mask"].sum()
+    c = settings_of(loss, mode, **options)
+    b["policy"].grad = None
+    total = 0.0
+    rows = len(b["policy"])
+    tokens = b["response_mask"].sum()
     for part in parts or [list(range(rows))]:
         batch = {name: values[part] for name, values in b.items()}
         if loss == "lesson":
@@ -98,7 +101,8 @@ def test_value_and_gradient_are_those_of_the_equations_in_float64(loss, mode, op
 
 def test_the_lesson_and_variants_measure_the_same():
     """Which tokens the clip froze is in test_course.py, the mean of k3 in test_update.py."""
-    b, c = random_batch(), settings_of("lesson", "seq-mean-token-mean", kl_coef=0.1)
+    b = random_batch()
+    c = settings_of("lesson", "seq-mean-token-mean", kl_coef=0.1)
     theirs = variants.loss(b["policy"], b, 6, c, tokens=None)
     assert_close(r1.grpo_loss(b["policy"], b, 6, c), theirs, rtol=0, atol=0)
 
@@ -140,7 +144,8 @@ def fake_trainer(b, c):
 def trl(b, loss, mode, **options):
     from trl import GRPOTrainer
 
-    c, b["policy"].grad = settings_of(loss, mode, **options), None
+    c = settings_of(loss, mode, **options)
+    b["policy"].grad = None
     ids = torch.zeros(b["policy"].shape, dtype=torch.long)
     weights = (b["old_log_probs"] - b["sampler_log_probs"]).exp()
     inputs = {
@@ -165,7 +170,8 @@ OF_TRL = ["lesson", "reinforce_with_baseline", "grpo_clip", "gspo"]
 @pytest.mark.parametrize("loss, mode, options", cases(OF_TRL, OPTIONS[:4]), ids=str)
 def test_value_and_gradient_are_those_of_trl(loss, mode, options):
     for b in map(random_batch, range(3)):
-        found, theirs = ours(b, loss, mode, **options), trl(b, loss, mode, **options)
+        found = ours(b, loss, mode, **options)
+        theirs = trl(b, loss, mode, **options)
         # TRL's value of REINFORCE has the ratio 1 in the place of the log-prob.
         skip = 1 if loss == "reinforce_with_baseline" else 0
         assert_close(found[skip:], theirs[skip:], rtol=1e-6, atol=1e-12)
@@ -173,7 +179,8 @@ def test_value_and_gradient_are_those_of_trl(loss, mode, options):
 
 @pytest.mark.parametrize("loss", ["grpo_clip", "gspo"])
 def test_the_entropy_bonus_is_trl_s(loss):
-    b, options = random_batch(), {"mode": "token-mean", "entropy_coef": 0.05}
+    b = random_batch()
+    options = {"mode": "token-mean", "entropy_coef": 0.05}
     assert_close(ours(b, loss, **options), trl(b, loss, **options), rtol=1e-6, atol=1e-12)
 
 
@@ -186,7 +193,8 @@ def test_the_entropy_bonus_is_trl_s(loss):
     st.integers(0, 5),
 )  # fmt: skip
 def test_padding_order_and_micro_batches_change_nothing(pair, seed, order, cut, columns):
-    b, padded = random_batch(seed), {}
+    b = random_batch(seed)
+    padded = {}
     whole, gradient = ours(b, *pair, kl_coef=0.1)
     for name, values in b.items():
         # The policy's log-probs are 0 outside the mask; a masked copy's other numbers are its own.
@@ -201,7 +209,8 @@ def test_padding_order_and_micro_batches_change_nothing(pair, seed, order, cut, 
 @pytest.mark.parametrize("loss", ["lesson", "grpo_clip", "grpo_no_clip", "gspo"])
 def test_on_fresh_samples_the_gradient_is_the_plain_policy_gradient(loss):
     """And the loss minus the mean advantage."""
-    b, mode = random_batch(), "seq-mean-token-mean"
+    b = random_batch()
+    mode = "seq-mean-token-mean"
     b["old_log_probs"] = b["policy"].detach().clone()
     value, gradient = ours(b, loss, mode)
     assert_close(value, -b["advantages"][:, 0].mean(), **EXACT)

@@ -182,7 +182,8 @@ def tokenizer():
 
 
 def test_the_embedded_tokenizer_is_the_one_that_make_base_makes(tokenizer):
-    made, rng = base.make_tokenizer(), random.Random(0)
+    made = base.make_tokenizer()
+    rng = random.Random(0)
     texts = [base.write_population_response(p["nums"], p["target"], rng) for p in PROBLEMS[:20]]
     texts += [gsm8k.format_prompt(p, made) for p in STORIES[:50]]
     assert [made.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
@@ -220,7 +221,8 @@ def made(tmp_path_factory):
 def test_the_base_is_made_in_seven_stages_and_resumes_to_the_same_weights(tmp_path, made):
     from safetensors.torch import load_file
 
-    out, work = tmp_path / "base", tmp_path / "base.work"
+    out = tmp_path / "base"
+    work = tmp_path / "base.work"
     killed = subprocess.Popen([*COMMAND, "--out", out])
     while not list(work.glob("stages-1-and-2/step_*")):
         assert killed.poll() is None

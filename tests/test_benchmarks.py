@@ -71,7 +71,8 @@ def test_the_naive_loop_has_the_gradient_of_ours():
 def test_trl_gets_as_many_completions_a_step_and_the_objective_of_ours():
     sizes = {"prompts_per_step": 6, "group_size": 4, "max_tokens": 50, "trl_rows": 8}
     args = SimpleNamespace(model="models/nano-base", **sizes)
-    settings, ours = against_trl.trl_settings(args), runs.config_of(against_trl.our_flags(args))
+    settings = against_trl.trl_settings(args)
+    ours = runs.config_of(against_trl.our_flags(args))
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 24
     assert settings["num_generations"] == ours.group_size
     assert settings["beta"] == r1.Config().kl_coef == ours.kl_coef

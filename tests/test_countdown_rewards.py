@@ -407,7 +407,8 @@ def held_out():
 def test_generated_problems_are_as_documented(generated, held_out):
     assert len(held_out) == 512
     for problem in generated + held_out:
-        nums, target = problem["nums"], problem["target"]
+        nums = problem["nums"]
+        target = problem["target"]
         assert len(nums) in (3, 4) and all(type(n) is int and 1 <= n <= 99 for n in nums)
         assert type(target) is int and 10 <= target <= 100
     assert all(p["target"] in reachable(p["nums"]) for p in generated[:500] + held_out)

@@ -15,7 +15,8 @@ import course
 tensor = torch.tensor
 X = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 MASK = tensor([[1, 1, 0], [0, 0, 1]])
-ONES, NOTHING = torch.ones(2, 3), tensor([[1, 0, 0], [0, 0, 0]])
+ONES = torch.ones(2, 3)
+NOTHING = tensor([[1, 0, 0], [0, 0, 0]])
 LENGTHS = torch.arange(7) < tensor([[4], [7]])
 NAN = math.nan
 
@@ -55,7 +56,8 @@ def test_the_entropy_is_finite_and_in_float32(logits, entropy, dtype):
 
 def test_log_probs_and_if_asked_for_entropies_of_every_position():
     logits = 5 * torch.randn(3, 4, 97, generator=torch.Generator().manual_seed(0))
-    labels, exact = torch.arange(12).view(3, 4), torch.distributions.Categorical(logits=logits)
+    labels = torch.arange(12).view(3, 4)
+    exact = torch.distributions.Categorical(logits=logits)
     model = lambda ids: transformers.modeling_outputs.CausalLMOutput(logits=logits)
     found = course.get_response_log_probs(model, labels, labels, return_token_entropy=True)
     assert_close(found, {"log_probs": exact.log_prob(labels), "token_entropy": exact.entropy()})
@@ -149,7 +151,8 @@ def test_grpo_clip_by_cases(ratio, advantage, loss, gradient, frozen):
 
 
 LOG_PROBS = [[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]]
-REWARD, ADVANTAGE = tensor([[2.0], [0.0]]), tensor([[1.0], [-2.0]])
+REWARD = tensor([[2.0], [0.0]])
+ADVANTAGE = tensor([[1.0], [-2.0]])
 BOTH = {"raw_rewards": REWARD, "advantages": ADVANTAGE}
 CLIP = {"advantages": ADVANTAGE, "old_log_probs": tensor(LOG_PROBS), "cliprange": 0.2}
 

@@ -60,7 +60,8 @@ def test_every_completion_is_written_with_its_verdict(evaluated):
 
 
 def test_the_numbers_are_those_of_the_written_completions(evaluated):
-    rows, metrics = episodes(evaluated[1], "sampled"), results(evaluated[1])["sampled"]
+    rows = episodes(evaluated[1], "sampled")
+    metrics = results(evaluated[1])["sampled"]
     right = [row["answer_reward"] for row in rows]
     assert metrics["eval/pass@1"] == pytest.approx(sum(right) / 96)
     assert metrics["eval/pass@4"] == pytest.approx(

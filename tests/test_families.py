@@ -18,7 +18,8 @@ def test_two_steps_train_what_was_sampled(family, tied, tmp_path):
     after = model.state_dict()
     assert set(after) == set(before)
     assert not any("proj" in n and torch.equal(after[n], before[n]) for n in after)
-    output, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    output = model.get_output_embeddings()
+    embedding = model.get_input_embeddings()
     assert torch.equal(output.weight, embedding.weight) == tied
 
 

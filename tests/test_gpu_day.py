@@ -77,7 +77,8 @@ def test_a_row_that_fails_hangs_or_dies_is_written_down_and_the_next_one_runs(
     """What the piece's end cuts off is begun again in the next, and the third time given up."""
     shutil.copy(os.path.join(ROOT, "docs/gpu.md"), tmp_path)
     args = gpu_day.parse_args(["--tiny", "--dir", str(tmp_path), "--write", str(tmp_path)])
-    here, results = {"card": "CPU", "commit": "c"}, {}
+    here = {"card": "CPU", "commit": "c"}
+    results = {}
     limits = {fail: 100, die: 100, hang: 1}
     rows = [gpu_day.Row(f.__name__, f, limit) for f, limit in limits.items()]
     assert gpu_day.go_through(rows, results, here, args)

@@ -190,7 +190,8 @@ def mutants(number):
     """The number with one sign, digit or separator changed."""
     yield "-" + number
     for i, character in enumerate(number):
-        before, after = number[:i], number[i + 1 :]
+        before = number[:i]
+        after = number[i + 1 :]
         if character.isdigit():
             yield before + str((int(character) + 1) % 10) + after
             yield before + character + character + after

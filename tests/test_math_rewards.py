@@ -257,7 +257,8 @@ def mutants(gold):
     yield "-" + gold
     other = {"-": "+", "+": "-", "(": "[", ")": "]", "[": "(", "]": ")"}
     for i, character in enumerate(gold):
-        before, after = gold[:i], gold[i + 1 :]
+        before = gold[:i]
+        after = gold[i + 1 :]
         in_words = re.search(r"\\[a-zA-Z]*$|\\(?:text|mbox|begin|end|mathrm)\{[^}]*$", before)
         if character.isdigit():
             yield before + str((int(character) + 1) % 10) + after

@@ -47,7 +47,8 @@ def test_scores_in_chunks_are_those_of_the_softmax_at_the_temperature(
     mask, score, dtype, monkeypatch
 ):
     """In chunks of 1 and 5 tokens, or in one: values in float64, gradients of all the logits."""
-    model, mask = tiny_model().to(dtype), MASKS[mask]
+    model = tiny_model().to(dtype)
+    mask = MASKS[mask]
     p = (model(TOKENS[:, :-1]).logits.double() / 0.7).softmax(-1)
     chosen = p.gather(-1, TOKENS[:, 1:, None])[..., 0].log()
     exact = [chosen * mask, -(p * p.log()).sum(-1) * mask]

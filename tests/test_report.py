@@ -137,7 +137,8 @@ def test_steps_are_chosen_evenly_and_the_file_says_so(tmp_path):
 def test_a_large_model_s_report_stays_below_30_megabytes(tmp_path):
     """512 completions of 1,024 tokens out of 151,936, every one as unlike the others as can be."""
     run = make_run(tmp_path / "r", ["x"] * 512, group_size=8, steps=range(1, 4), tokens=[[1]] * 512)
-    rng, n = np.random.default_rng(0), 512 * 1024
+    rng = np.random.default_rng(0)
+    n = 512 * 1024
     (run / "vocabulary.json").write_text(json.dumps({"tokens": ["ab"] * 151_936, "special": []}))
     for file in (run / "tokens").iterdir():
         values = {
@@ -466,7 +467,8 @@ def test_what_a_model_wrote_is_text_and_nothing_else(theme, tmp_path, opened):
 
 @browser_needed
 def test_a_character_that_is_split_over_tokens_is_shown_once_it_is_complete(tmp_path, opened):
-    texts, tokens = ["1+1=3🙂", "\n"], [[1, 2, 4, 5, 6, 0], [3, 0]]
+    texts = ["1+1=3🙂", "\n"]
+    tokens = [[1, 2, 4, 5, 6, 0], [3, 0]]
     run = make_run(tmp_path / "r", texts, tokens=tokens, steps=(1, 2))
     os.remove(run / "tokens" / "step_000002.npz")  # the report opens on the last that has some
     page = opened(report.write([str(run)]))

@@ -188,7 +188,8 @@ def pair(tmp_path_factory):
 
 
 def test_one_process_and_two_nodes_train_on_the_same_groups(pair):
-    one, two = records(pair[0]), records(pair[1])
+    one = records(pair[0])
+    two = records(pair[1])
     for a, b in zip(one[1:], two[1:], strict=True):
         for key in ("sampling/rounds", "reward", "tokens/rollout", "frac_reward_zero_std"):
             assert a[key] == pytest.approx(b[key], rel=1e-6), key

@@ -55,7 +55,8 @@ def place(tmp_path):
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2_within_two_seconds(name, place):
     flags, named = (text.format(tmp=place) for text in MISTAKES[name])
-    before, files = cpu_seconds_of_children(), sorted(place.rglob("*"))
+    before = cpu_seconds_of_children()
+    files = sorted(place.rglob("*"))
     done = run(*flags.split())
     assert cpu_seconds_of_children() - before < 2.0
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1

@@ -381,7 +381,8 @@ def test_in_bfloat16_the_proof_allows_more_while_the_weights_are_perturbed(
     """There two right implementations differ by up to 0.13 nats, afterwards by 0.02."""
     sampler, engine, *rest, c = synced(2)
     c.dtype = dtype
-    generate, syncs = sampler.generate, []
+    generate = sampler.generate
+    syncs = []
 
     def other(*args):
         groups = generate(*args)

@@ -222,7 +222,8 @@ def test_a_reward_that_hangs_stops_the_run_and_names_the_file_with_the_completio
 ):
     write_task(GUESS.replace("right = str", FOREVER))
     task = load()
-    task.seconds, task.directory = 1, str(tmp_path)
+    task.seconds = 1
+    task.directory = str(tmp_path)
     assert [r.total for r in task.rewards(["3", "4"], [{"number": 3}] * 2)] == [1.0, 0.0]
     message = sentence(task.rewards, ["3", "forever"], [{"number": 3}] * 2)
     path = tmp_path / "slow_completion.json"
@@ -265,7 +266,8 @@ def test_rewards_wait_side_by_side_in_as_many_threads_as_the_module_says_and_kee
 ):
     slow = "    time.sleep(0.2 if completion == '3' else 0)\n    right = str"
     write_task("import time\n\nREWARD_THREADS = 8\n" + GUESS.replace("    right = str", slow))
-    threads, start = threading.active_count(), time.monotonic()
+    threads = threading.active_count()
+    start = time.monotonic()
     rewards = load().rewards([*["3"] * 8, "4"], [{"number": 3}] * 9)
     assert [reward.answer for reward in rewards] == [1.0] * 8 + [0.0]
     assert time.monotonic() - start < 0.8 and threading.active_count() == threads
@@ -274,7 +276,8 @@ def test_rewards_wait_side_by_side_in_as_many_threads_as_the_module_says_and_kee
 
 def test_a_task_without_optional_functions_gets_the_strict_answer_and_the_block_as_vote(write_task):
     write_task()
-    task, problem = load(), {"number": 3}
+    task = load()
+    problem = {"number": 3}
     assert task.rewards(["3", "4"], [problem] * 2) == [task.reward(t, problem) for t in "34"]
     assert task.lenient("it is 3", problem) == 1.0 and task.lenients(["4"], [problem]) == [0.0]
     assert task.subgroups(problem) == []
@@ -407,7 +410,8 @@ def test_all_rows_of_a_file_are_loaded_in_order_and_nothing_is_looked_up(
 def test_a_file_is_split_by_the_seed_without_overlap_loss_or_a_second_reading(
     write, name, monkeypatch
 ):
-    task, path = load(name), write("rows.jsonl", ROWS[name])
+    task = load(name)
+    path = write("rows.jsonl", ROWS[name])
     train, test = (task.load_problems(split, path, 5) for split in ("train", "test"))
     assert (len(train), len(test)) == (36, 4)
     assert sorted(map(str, train + test)) == sorted(map(str, ROWS[name]))
@@ -521,7 +525,9 @@ def test_the_forms_in_which_others_write_a_row_are_read(write, name, row, proble
     assert load(name).load_problems("all", write("rows.jsonl", [row]), 0) == [problem]
 
 
-C, G, M = ROWS["countdown"][0], ROWS["gsm8k"][0], ROWS["math"][0]
+C = ROWS["countdown"][0]
+G = ROWS["gsm8k"][0]
+M = ROWS["math"][0]
 LONG = "1" * 100_001
 
 

@@ -85,7 +85,8 @@ def test_a_change_is_the_log_prob_after_the_update_minus_before(name, request):
     path = request.getfixturevalue(name)
     arrays, prompts, ids, parts = completions(path, 2, 4 if name == "plain" else 2)
     before, after = (log_probs_and_entropies(path, step, prompts, ids) for step in (1, 2))
-    largest, known = 0.0, 0
+    largest = 0.0
+    known = 0
     for part, trained, (old, entropy), (new, _) in zip(parts, arrays["trained"], before, after):
         assert arrays["log_probs"][part] == pytest.approx(old, rel=1e-3, abs=1e-3)
         assert (

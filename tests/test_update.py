@@ -43,7 +43,9 @@ def formula_update(c, episodes, reference):
     model = tiny_model()
     adamw = torch.optim.AdamW(model.parameters(), c.learning_rate, (0.9, 0.95), weight_decay=0.0)
     old, ref = ([score(m, e, c)[0].detach() for e in episodes] for m in (model, reference))
-    losses, norms, size = [], [], len(episodes) // c.minibatches
+    losses = []
+    norms = []
+    size = len(episodes) // c.minibatches
     for start in [*range(0, len(episodes), size)] * c.epochs:
         completions = []
         for i, e in enumerate(episodes):
@@ -95,7 +97,9 @@ def test_an_update_is_torch_adamw_on_the_equations(lesson, changes, order, budge
 
     With several steps the gradient norm is the mean of theirs: of each, not of the one before.
     """
-    c, episodes, reference = config(**changes), make_episodes()[::order], tiny_model()
+    c = config(**changes)
+    episodes = make_episodes()[::order]
+    reference = tiny_model()
     c.micro_batch_tokens = budget
     for p in reference.parameters():
         p.data += 0.05 * torch.randn_like(p)
@@ -112,14 +116,16 @@ def test_an_update_is_torch_adamw_on_the_equations(lesson, changes, order, budge
 
 def test_what_is_measured_is_the_policy_s_entropy_and_its_mismatch_with_the_sampler():
     """And the penalty's mean, at every token; an episode keeps its own numbers."""
-    c, episodes = config(kl_coef=0.1), make_episodes()
+    c = config(kl_coef=0.1)
+    episodes = make_episodes()
     for e in episodes:
         e.per_token["ref_log_probs"] = [-4.0] * e.length
     engine = r1.make_engine(tiny_model(), c)
     measured = measure_step(episodes, c, r1.update(engine, episodes, c, 1e-2))
     scores = [[values.detach() for values in score(tiny_model(), e, c)] for e in episodes]
     log_probs, entropy = map(torch.cat, zip(*scores))
-    differences, d = log_probs + 3.9, -4.0 - log_probs
+    differences = log_probs + 3.9
+    d = -4.0 - log_probs
     ratios = differences.exp()
     expected = {
         "entropy": entropy.mean(),
@@ -154,7 +160,8 @@ SUMS = [{"zero_stage": stage, "offload": offload} for stage, offload in SUMS]
 def test_in_bfloat16_many_micro_batches_are_summed_in_float32(changes):
     c = config(dtype="bfloat16", **changes)
     engine = r1.make_engine(tiny_model().bfloat16(), c)
-    model, rounded = tiny_model().bfloat16(), tiny_model().bfloat16()
+    model = tiny_model().bfloat16()
+    rounded = tiny_model().bfloat16()
     flat = lambda m: torch.cat([p.grad.float().flatten() for p in m.parameters()])
     total = 0.0
     for seed in range(32):
@@ -172,7 +179,8 @@ def test_in_bfloat16_many_micro_batches_are_summed_in_float32(changes):
 
 def test_in_bfloat16_the_offloaded_step_is_the_same_and_adamw_is_fused():
     """Fused: the plain one takes nine times as long where vLLM has set torch to one thread."""
-    c, results = config(dtype="bfloat16"), []
+    c = config(dtype="bfloat16")
+    results = []
     for c.offload in (False, True):
         results.append(updated(c, make_episodes(), tiny_model().bfloat16()))
     assert r1.make_engine(tiny_model().bfloat16(), c).basic_optimizer.defaults["fused"] is True
@@ -187,7 +195,8 @@ def test_deepspeed_starts_when_every_process_has_its_sampler(monkeypatch):
     """It has been seen to hang beside a process that was still making its vLLM."""
     import deepspeed
 
-    calls, initialize = [], deepspeed.initialize
+    calls = []
+    initialize = deepspeed.initialize
     recorded = lambda **given: calls.append("initialize") or initialize(**given)
     monkeypatch.setattr("torch.distributed.barrier", lambda: calls.append("barrier"))
     monkeypatch.setattr(deepspeed, "initialize", recorded)
@@ -210,11 +219,13 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}], ids=["all weights", "lora"])
 def test_gradient_checkpointing_recomputes_and_changes_nothing(changes, tmp_path):
     tiny_model().save_pretrained(tmp_path)
-    results, passes = [], []
+    results = []
+    passes = []
     for recompute in (False, True):
         c = config(gradient_checkpointing=recompute, model=str(tmp_path), **changes)
         c.micro_batch_tokens = 10_000
-        model, count = load_policy(c, None, torch.device("cpu")), []
+        model = load_policy(c, None, torch.device("cpu"))
+        count = []
         layers = [m for m in model.modules() if type(m).__name__ == "Qwen2DecoderLayer"]
         layers[0].mlp.register_forward_pre_hook(lambda *_: count.append(1))
         results.append(updated(c, make_episodes(), model)[0])
@@ -238,7 +249,8 @@ RUN = {
 
 def train(out, lesson, **changes):
     """Two steps of `main`: (settings, the completions of each as sampled, the run's directory)."""
-    sampled, sample_and_reward = [], r1.sample_and_reward
+    sampled = []
+    sample_and_reward = r1.sample_and_reward
 
     def seen(*args):
         sampled.append(sample_and_reward(*args))
@@ -261,7 +273,8 @@ def paper_step(model, old, reference, optimizer, groups, c, lr):
         advantages = (r - r.mean()) / (r.std() + c.advantage_eps)
         for e, a in zip(group, advantages):
             new, before, ref = (score(m, e, c)[0] for m in (model, old, reference))
-            rho, d = (new - before.detach()).exp(), ref.detach() - new
+            rho = (new - before.detach()).exp()
+            d = ref.detach() - new
             clipped = torch.clip(rho, 1 - c.cliprange, 1 + c.cliprange)
             token_losses = -torch.min(rho * a, clipped * a) + c.kl_coef * (d.exp() - 1 - d)
             losses.append(token_losses.mean())
@@ -284,7 +297,8 @@ def test_two_steps_of_main_are_torch_adamw_on_the_paper_s_equations(tmp_path, le
     # Warm-up to step 2, decay from step 1.
     for lr, episodes in zip((0.5e-3, 1e-3 * 0.5), sampled, strict=True):
         groups = [episodes[i : i + 4] for i in range(0, 16, 4)]
-        old, size = copy.deepcopy(model), 4 // c.minibatches
+        old = copy.deepcopy(model)
+        size = 4 // c.minibatches
         for first in [*range(0, 4, size)] * c.epochs:
             part = groups[first : first + size]
             paper_step(model, old, start, optimizer, part, c, lr)

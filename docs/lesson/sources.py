@@ -67,7 +67,8 @@ class Prose:
                 token.attrSet("id", f"L{number}")
                 used.add(number)
             if token.type == "code_block":
-                token.type, token.content = "html_block", self.block(token)
+                token.type = "html_block"
+                token.content = self.block(token)
         found = self.markdown.renderer.render(tokens, self.markdown.options, {})
         # In one pass: an equation's text stands in what it becomes, too.
         plain = {html.escape(text): text for text in self.equations}

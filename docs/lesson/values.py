@@ -195,7 +195,8 @@ class Values:
     def by_group(self, value, k, lists):
         """The row of a value that has one for each group, or for each completion of the step."""
         g = self.group
-        groups, number = g.groups, g.number
+        groups = g.groups
+        number = g.number
         for episodes in lists:
             places = [i for i, e in enumerate(episodes) if self.group.place(e) == 0]
             if places and len(episodes) % g.size == 0 and len(episodes) >= groups * g.size:

@@ -199,8 +199,10 @@ def write_attempt(nums, target, rng, foresight=FORESIGHT):
     "((36-19)-7)+55").
     """
     start = rng.randrange(len(nums))
-    value, rest = nums[start], (*nums[:start], *nums[start + 1 :])
-    text, expression = str(value), str(value)
+    value = nums[start]
+    rest = (*nums[:start], *nums[start + 1 :])
+    text = str(value)
+    expression = str(value)
     while rest:
         steps = next_steps(value, rest)
         if target is not None and rng.random() < foresight[len(rest) + 1]:
@@ -218,7 +220,8 @@ def write_response(nums, target, rng):
     an answer.
     """
     patience = rng.choice(PATIENCE)
-    lines, tried = [], set()
+    lines = []
+    tried = set()
     while True:
         for _ in range(4):  # rarely the same attempt twice
             text, value, expression = write_attempt(nums, target, rng)
@@ -244,12 +247,12 @@ SLIPS = (
 
 def write_solution(problem, rng):
     """The same for a word problem: the steps of its worked answer, some of them ill chosen."""
-    slip, lines, results = rng.choice(SLIPS), [], {}
+    slip = rng.choice(SLIPS)
+    lines = []
+    results = {}
     for a, operator, b, result in re.findall(r"<<(\d+)(.)(\d+)=(\d+)>>", problem["answer"]):
-        a, b = (
-            results.get(a, int(a)),
-            results.get(b, int(b)),
-        )  # what this author found before, right or wrong
+        a = results.get(a, int(a))
+        b = results.get(b, int(b))  # what this author found before, right or wrong
         values = {"+": a + b, "-": a - b, "*": a * b, "/": exact_quotient(a, b)}
         values = {o: value for o, value in values.items() if 0 < value <= MAX_VALUE}
         if not values:
@@ -377,7 +380,8 @@ def systematic_attempts(numbers, target):
     product that fits (whichever of the two numbers allows it), else by -; after * or / by - and
     then by +. The last operation is always aimed.
     """
-    places, seen = range(len(numbers)), set()
+    places = range(len(numbers))
+    seen = set()
 
     def attempt(order, operators):
         order = (*order, *(place for place in places if place not in order))
@@ -424,7 +428,9 @@ def write_population_response(nums, target, rng, authors=AUTHORS):
 
 def write_as(author, nums, target, rng):
     """What an author of this type writes: attempts until success or out of patience, an answer."""
-    aims, lines, tried = rng.random() < author.aims, [], set()
+    aims = rng.random() < author.aims
+    lines = []
+    tried = set()
     planned = (
         systematic_attempts(rng.sample(nums, len(nums)), target) if author.systematic else None
     )
@@ -450,10 +456,8 @@ def write_as(author, nums, target, rng):
 
 def write_pair(rng):
     """Two numbers and a target, mostly what one of the operations makes of them; with aim."""
-    a, n = (
-        rng.randint(1, MAX_VALUE) if rng.random() < 0.5 else rng.randint(1, 99),
-        rng.randint(1, 99),
-    )
+    a = rng.randint(1, MAX_VALUE) if rng.random() < 0.5 else rng.randint(1, 99)
+    n = rng.randint(1, 99)
     if rng.random() < 0.3:  # quotients are rare among random numbers
         n = rng.randint(2, 40)
         a = n * rng.randint(1, MAX_VALUE // n)
@@ -500,7 +504,8 @@ def write_practice(problems, rng, length, pairs, expressions):
             text += write_expression(problems, rng)
             continue
         problem = rng.choice(problems)
-        nums, target = rng.sample(problem["nums"], len(problem["nums"])), problem["target"]
+        nums = rng.sample(problem["nums"], len(problem["nums"]))
+        target = problem["target"]
         text += f"\n{nums} {target}"
         lines = itertools.islice(
             systematic_attempts(rng.sample(nums, len(nums)), target), MAX_ATTEMPTS
@@ -846,7 +851,8 @@ def completions(count, tokenizer, problems, word_problems, rng, write_attempts, 
     for _ in range(count):
         if rng.random() < WORD_PROBLEMS:
             problem = rng.choice(word_problems)
-            prompt, response = gsm8k.format_prompt(problem, tokenizer), write_story(problem, rng)
+            prompt = gsm8k.format_prompt(problem, tokenizer)
+            response = write_story(problem, rng)
         else:
             problem = rng.choice(problems)
             nums = rng.sample(problem["nums"], len(problem["nums"]))
@@ -884,7 +890,8 @@ def make_base(config):
     run = functools.partial(run_steps, config, tokenizer, work)
     second = config.start_from or os.path.join(work, "after-stage-2")
     if not os.path.exists(second):
-        model, rows = lambda: make_model(config, tokenizer), functools.partial(early_rows, *known)
+        model = lambda: make_model(config, tokenizer)
+        rows = functools.partial(early_rows, *known)
         run(
             "stages 1 and 2",
             model,

@@ -118,7 +118,8 @@ def write_pair(rng):
 
 def write_tries(numbers, goal, tries, rng):
     """Random attempts, each checked, until one reaches the goal or there were so many."""
-    text, tried = "", set()
+    text = ""
+    tried = set()
     for _ in range(tries):
         line, value, _ = other_attempt(numbers, tried, rng)
         text += f"\n{line} {'yes' if value == goal else 'no'}"
@@ -140,7 +141,8 @@ def write_expression(numbers, rng):
 
 def write_practice(problems, rng, tokens, tokenizer):
     """(ids, weights) of so many tokens of practice: 0.0 for a token that is not learned."""
-    ids, weights = [], []
+    ids = []
+    weights = []
     while len(ids) < tokens:
         problem = rng.choice(problems)
         numbers = rng.sample(problem["nums"], len(problem["nums"]))
@@ -190,7 +192,8 @@ def write_response(numbers, target, rng):
     A hasty author's one attempt is the answer, whatever its value.
     """
     author = rng.choices(list(AUTHORS.values()), [a.share for a in AUTHORS.values()])[0]
-    lines, tried = [], set()
+    lines = []
+    tried = set()
     while True:
         text, value, expression = other_attempt(numbers, tried, rng)
         lines.append(f"{text} {'yes' if value == target else 'no'}" if author.checks else text)

@@ -36,9 +36,12 @@ def pack(runs, steps, max_bytes):
 
     About `max_bytes` at most, if no `steps` are named. UserError if none of those is there.
     """
-    blocks, described = {}, []
+    blocks = {}
+    described = []
     for number, run in enumerate(runs):
-        vocabulary, packed, token_steps = Vocabulary(run.vocabulary), {}, []
+        vocabulary = Vocabulary(run.vocabulary)
+        packed = {}
+        token_steps = []
         chosen = [step for step in run.steps if steps is None or step in steps]
         room = max_bytes / len(runs)
         with_tokens = set(run.numbered("tokens"))
@@ -53,7 +56,8 @@ def pack(runs, steps, max_bytes):
             text = block(values, arrays)
             if steps is None and len(text) > room and len(packed) > 1:
                 break
-            packed[step], room = text, room - len(text)
+            packed[step] = text
+            room = room - len(text)
             if arrays:
                 token_steps.append(step)
         blocks |= {f"run{number}-step{step}": packed[step] for step in sorted(packed)}
@@ -80,7 +84,8 @@ def by_bisection(steps):
 
 def block(values, arrays):
     """JSON and arrays {name: (unit or None, array)} -> gzip -> base64 text."""
-    listed, content = [], b""
+    listed = []
+    content = b""
     for name, (unit, array) in arrays.items():
         width = array.dtype.itemsize
         listed.append({"name": name, "count": len(array), "width": width, "unit": unit})
@@ -108,7 +113,8 @@ class Vocabulary:
     """The tokens that occur in a report, numbered as they appear; a run's own has 150,000."""
 
     def __init__(self, vocabulary):
-        self.tokens, self.special = vocabulary["tokens"], set(vocabulary["special"])
+        self.tokens = vocabulary["tokens"]
+        self.special = set(vocabulary["special"])
         self.numbers = np.full(len(self.tokens), -1)  # of each token id
         self.ids = []
 

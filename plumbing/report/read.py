@@ -28,7 +28,9 @@ class Run:
     """A run's directory: settings, metrics, warnings; completions and tokens of a step."""
 
     def __init__(self, path):
-        self.path, self.name, self.notes = path, os.path.basename(os.path.abspath(path)), []
+        self.path = path
+        self.name = os.path.basename(os.path.abspath(path))
+        self.notes = []
         self.config = self.read_json("config.json", {})
         self.records = self.read_rows("metrics.jsonl", {"step"})
         self.steps = self.numbered("episodes")
@@ -111,7 +113,8 @@ class Run:
         Made by `nano_r1.py --eval_only --temperature T` with the run's model, task, prompt and
         evaluation problems.
         """
-        found, beside = {}, os.path.dirname(os.path.abspath(self.path))
+        found = {}
+        beside = os.path.dirname(os.path.abspath(self.path))
         for name in sorted(os.listdir(beside)):
             other = os.path.join(beside, name)
             try:

@@ -18,7 +18,8 @@ SHORT = "steps, short_steps, questions, eval_problems = 3, 1, 4, 16"
 
 def execute(path, directory, times=1):
     """Print the time and what libraries wrote on standard error; raises what a cell raises."""
-    book, start = jupytext.read(path), time.monotonic()
+    book = jupytext.read(path)
+    start = time.monotonic()
     for cell in book.cells:
         if "parameters" in cell.metadata.get("tags", []):
             cell.source = SHORT

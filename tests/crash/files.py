@@ -110,7 +110,8 @@ def events_of(path):
 
 
 def same(whole, path):
-    expected, found = kill.result(whole), kill.result(path)
+    expected = kill.result(whole)
+    found = kill.result(path)
     return [name for name in expected | found if found.get(name) != expected.get(name)]
 
 

@@ -145,7 +145,8 @@ def harness(times, seed, out, processes=1):
             print(f"kill {kills}/{times} of {path.name}{within}", flush=True)
             process = Run(path, processes)
         finish(process, path)
-        expected, found = result(whole), result(path)
+        expected = result(whole)
+        found = result(path)
         different = [name for name in expected | found if found.get(name) != expected.get(name)]
         assert not different, f"{path} differs in {different}"
     return runs, half

@@ -5,5 +5,6 @@ def member(d, w):
 
 def best_weight(d):
     """(N,) -> the w for which member(d, w) has the smallest variance."""
-    k1, e = -d, d.exp()
+    k1 = -d
+    e = d.exp()
     return -((k1 - k1.mean()) * (e - e.mean())).mean() / e.var(correction=0)

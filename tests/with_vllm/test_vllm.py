@@ -120,7 +120,8 @@ def test_check_sync_passes_a_whole_sync_alone(sync, rollout, policy, tokenizer, 
 
 def test_a_vllm_that_sleeps_is_woken_up_before_it_is_shut_down(rollout, monkeypatch):
     """On a GPU it would free twice what sleeps."""
-    calls, wake_up = [], rollout.llm.wake_up
+    calls = []
+    wake_up = rollout.llm.wake_up
     monkeypatch.setattr(rollout.llm, "wake_up", lambda: calls.append("awake") or wake_up())
     ended = lambda: calls.append("ended")
     monkeypatch.setattr(rollout.llm.llm_engine.engine_core, "shutdown", ended)
