@@ -1,8 +1,7 @@
 """A skill that no rule gives: which number comes first depends on a comparison."""
 
 from lab import COINS, Expected, Lab, Run, Tuning, tries
-from length_alone import K1, no_reward, pay_length
-from random_rewards import flip_coins
+from length_alone import K1, no_reward
 from select_or_reinforce import TUNING, selected
 
 import nano_r1
@@ -28,14 +27,12 @@ LAB = Lab(
     "both: from f(x) and g(x) to f(g(x)) (arXiv:2509.25123).",
     prediction="After 80 steps at least 0.8 of the one-step questions are right whoever has more. "
     "Two steps come later and less surely, 0.3 or more; the combination that was never trained "
-    "on (both times the second number is larger) lies at least half as high. Random rewards, "
-    "form, length and k1 stay below 0.1. Rejection sampling from the base finds what is easy, "
+    "on (both times the second number is larger) lies at least half as high. Form "
+    "and k1 stay below 0.1. Rejection sampling from the base finds what is easy, "
     "that Ava has more, and little of the rest.",
     runs={
         "the verdict": Run(COINS),
-        "a coin decides": Run(COINS, rollout=flip_coins),
         "form alone": Run(COINS, rollout=pay_form),
-        "length alone": Run(COINS, rollout=pay_length),
         "no reward, k1": Run(f"{COINS} {K1}", advantages=no_reward),
         "RFT, once, 3e-4": Tuning(f"{COIN_TUNING} --steps 100", selected(COINS, TOKENS)),
     },

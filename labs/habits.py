@@ -55,7 +55,7 @@ def primed(kind):
         return [{"prompt": prompt(p), "response": t} for p, t in texts if t][:1024]
 
     def before(seed, path):
-        flags = f"{RANDOM_BASE} --task countdown --max_tokens 200 --eval_problems 64 --steps 60"
+        flags = f"{RANDOM_BASE} --task countdown --max_tokens 128 --eval_problems 64 --steps 60"
         tuned = f"{path}-primed"
         Tuning(f"{flags} --save_every 0 --no-report", rows).train(tuned, seed)
         return os.path.join(tuned, "model")

@@ -30,10 +30,10 @@ from plumbing.settings import UserError, parse_args, read_config
 
 # A run of a minute. The learning rate does not fall, so that the last step is like any other.
 SHORT = (
-    "--steps 20 --warmup_steps 3 --lr_scheduler_type constant --eval_problems 512 "
+    "--steps 20 --warmup_steps 3 --lr_scheduler_type constant --eval_problems 256 "
     "--save_every 0 --record_tokens_every 0 --no-report --eval_every 20"
 )
-COUNTDOWN = f"--task countdown --max_tokens 200 {SHORT}"
+COUNTDOWN = f"--task countdown --max_tokens 128 {SHORT}"
 COINS = f"--task coins --max_tokens 40 {SHORT} --steps 80 --eval_problems 384"
 RANDOM_BASE = "--model models/random-base"  # never shown how to solve: docs/base.md
 
@@ -94,20 +94,6 @@ class Tuning:
         nano_sft.main(parse_args(nano_sft.Config, "nano_sft.py", "", words))
 
 
-@dataclasses.dataclass
-class Nothing:
-    """The model as it is, for the same measures."""
-
-    flags: str
-    is_plain = True
-
-    def train(self, path, seed):
-        config = dataclasses.replace(config_of(self.flags), seed=seed)
-        metrics = sampled(config.model, config, 512, 1)[0]
-        os.makedirs(path, exist_ok=True)
-        write_text(os.path.join(path, "metrics.jsonl"), json.dumps({"step": 0, **metrics}) + "\n")
-
-
 def config_of(flags):
     with runs.PARSING:
         return parse_args(variants.Config, "variants.py", "", shlex.split(flags))
@@ -142,11 +128,11 @@ def tries(problems=64, samples=64):
 
 
 def on_task(task, temperature=1.0, max_tokens=64):
-    """pass@1 on 512 problems of another task, or at another temperature."""
+    """pass@1 on 256 problems of another task, or at another temperature."""
 
     def measure(model, config):
         other = dataclasses.replace(config, max_tokens=max_tokens)
-        metrics, _ = sampled(model, other, 512, 1, temperature, task)
+        metrics, _ = sampled(model, other, 256, 1, temperature, task)
         return {f"{task}, T {temperature:g}": metrics["eval/pass@1"]}
 
     return measure
@@ -199,8 +185,6 @@ class Lab:
     def path(self, name, label, seed, args):
         run = self.runs[label]
         words = run.flags + args.more if run.is_plain else f"{name} {label} {args.more}"
-        if isinstance(run, Nothing):
-            words = f"base {words}"
         words = words.replace(SHORT, "").replace("--", "")
         slug = re.sub(r"[^\w.]+", "_", words).strip("_")
         return os.path.join(args.out, f"{slug}-seed{seed}")
@@ -213,6 +197,8 @@ class Lab:
         if not os.path.exists(cost):
             start = time.time()
             run.train(path, seed)
+            if not os.path.isdir(os.path.join(path, "model")):
+                sys.exit(130)  # it was stopped; the same command goes on
             git = ["git", "describe", "--always", "--dirty"]
             commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
             facts = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
@@ -220,7 +206,7 @@ class Lab:
         measured = self.measured(path)
         flags = run.flags if not isinstance(run, Tuning) else COUNTDOWN
         config = dataclasses.replace(config_of(flags), seed=seed)
-        model = config.model if isinstance(run, Nothing) else runs.model_of(path)
+        model = os.path.join(path, "model")
         for measure in self.measures:
             key = self.key(measure)
             if key not in measured:

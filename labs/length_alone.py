@@ -26,8 +26,8 @@ LAB = Lab(
     "changes which lengths grow. Ours is sharper: with k1 as the loss and each completion's mean, "
     "the gradient is that of E[1/length], a reward for length. On a base whose longer attempts are "
     "its better ones, a run **without any reward** should then look like learning.",
-    prediction="On Countdown the run with all advantages 0 gains at least 0.3 over 20 steps, and "
-    "so does a reward for length alone; with a constant denominator k1 does nothing. On the coins, "
+    prediction="On Countdown the run with all advantages 0 gains at least 0.3 over 20 steps, "
+    "with a constant denominator k1 does nothing. On the coins, "
     "where a longer answer is no better one, only the verdict helps. What separates length from "
     "learning is therefore a task on which going on does not pay.",
     runs={
@@ -36,14 +36,12 @@ LAB = Lab(
         "Countdown, no reward, k1 by a constant": Run(
             f"{COUNTDOWN} {CONSTANT}", advantages=no_reward
         ),
-        "Countdown, length": Run(COUNTDOWN, rollout=pay_length),
         "coins, the verdict": Run(COINS),
         "coins, no reward, k1": Run(f"{COINS} {K1}", advantages=no_reward),
         "coins, length": Run(COINS, rollout=pay_length),
     },
     expected=[
         Expected("Countdown, no reward, k1", above=0.3),
-        Expected("Countdown, length", above=0.3, claim=False),
         Expected("Countdown, no reward, k1 by a constant", within=0.1),
         Expected("coins, the verdict", "coins, no reward, k1", above=0.2),
         Expected("coins, the verdict", "coins, length", above=0.2),

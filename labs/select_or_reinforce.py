@@ -30,7 +30,7 @@ def selected(flags, tokens):
     return rows
 
 
-TUNING = "--task countdown --max_tokens 200 --eval_problems 512 --eval_every 50 --save_every 0 "
+TUNING = "--task countdown --max_tokens 128 --eval_problems 256 --eval_every 50 --save_every 0 "
 TUNING += "--no-report"
 
 LAB = Lab(

@@ -39,7 +39,6 @@ LAB = Lab(
     "and at age 8 its clip freezes so much that it is slower than no correction.",
     runs={
         "fresh": Run(COUNTDOWN),
-        "2 updates old": Run(COUNTDOWN, rollout=stale(2, corrected=False)),
         "2 updates old, corrected": Run(COUNTDOWN, rollout=stale(2, corrected=True)),
         "8 updates old": Run(COUNTDOWN, rollout=stale(8, corrected=False)),
         "8 updates old, corrected": Run(COUNTDOWN, rollout=stale(8, corrected=True)),
