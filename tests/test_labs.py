@@ -11,7 +11,7 @@ from helpers import ROOT
 
 LABS = os.path.join(ROOT, "labs")
 sys.path.append(LABS)
-SHARED = {"lab", "page", "coins_rewards"}
+SHARED = {"lab", "page"}
 NAMES = sorted(p.stem for p in Path(LABS).glob("*.py") if p.stem not in SHARED)
 
 

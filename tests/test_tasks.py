@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import os
-import re
 import socket
 import subprocess
 import sys
@@ -28,8 +26,6 @@ from plumbing.tasks import (
 )
 
 HOUSE = Path(__file__).parents[1]
-PAGE = (HOUSE / "docs" / "own_task.md").read_text()
-COINS = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 COUNTDOWN = {"nums": [19, 36, 55, 7], "target": 65}
 
 
@@ -109,7 +105,7 @@ def sentence(call, *args, error=UserError, **kwargs):
 )
 def test_a_task_that_is_not_there_is_a_sentence_with_those_that_are(name):
     message = sentence(load, name)
-    assert repr(name) in message and message.endswith("Tasks here: countdown, gsm8k, math.")
+    assert repr(name) in message and message.endswith("Tasks here: coins, countdown, gsm8k, math.")
 
 
 def test_a_task_is_found_whatever_the_working_directory(tmp_path):
@@ -627,23 +623,19 @@ def test_evaluation_takes_the_first_problems_or_a_file_of_its_own_and_needs_no_t
     assert load_problems(load("countdown"), None, path, 512, 0)[1] == ROWS["countdown"][:5]
 
 
-# The task of docs/own_task.md
+# coins_rewards.py, the task that docs/own_task.md shows
 
 
-@pytest.fixture
-def coins(write_task):
-    write_task(COINS, "coins")
-    return load("coins")
-
-
-def test_the_page_s_task_holds_problems_out_and_reads_a_file(coins, tmp_path):
+def test_coins_holds_problems_out_and_reads_a_file(tmp_path):
+    coins = load("coins")
     train, test = load_problems(coins, None, None, 512, 0)
-    assert len(train) == 3050 and len(test) == 256
     assert not [problem for problem in test if problem in train]
+    groups = lambda problems: {name for p in problems for name in coins.subgroups(p)}
+    assert groups(test) - groups(train) == {"held_out"}
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"ava": 1, "ben": "2"}\n{"ava": 3, "ben": 4.0}\n')
+    path.write_text('{"ava": 1, "ben": "2"}\n{"ava": 3, "ben": 4.0, "cleo": 9}\n')
     train, test = load_problems(coins, str(path), None, 512, 0)
-    assert sorted(problem["ava"] for problem in train + test) == [1, 3]
+    assert sorted(train + test, key=len)[1] == {"ava": 3, "ben": 4, "cleo": 9}
 
 
 @pytest.mark.parametrize(
@@ -656,17 +648,12 @@ def test_the_page_s_task_holds_problems_out_and_reads_a_file(coins, tmp_path):
         ("it is 27", (0.0, 0.0, 0.0), "no answer block after the thinking"),
     ],
 )
-def test_the_page_s_task_pays_what_it_says(coins, text, parts, why):
-    result = coins.reward(text, {"ava": 31, "ben": 58})
+def test_coins_pays_what_it_says(text, parts, why):
+    result = load("coins").reward(text, {"ava": 31, "ben": 58})
     assert result[:3] == parts and result.why.startswith(why)
 
 
-def test_the_page_s_task_trains(write_task, tmp_path):
-    write_task(COINS, "coins")
-    sizes = (
-        "--steps 1 --prompts_per_step 2 --group_size 2 --max_tokens 40 --eval_problems 4".split()
-    )
-    command = [sys.executable, "nano_r1.py", "--task", "coins", "--out", str(tmp_path), *sizes]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 0, done.stderr
+def test_coins_of_two_steps_pays_the_second_difference():
+    problem = {"ava": 31, "ben": 58, "cleo": 40}
+    paid = lambda n: load("coins").reward(f"</think><answer>{n}</answer>", problem).answer
+    assert [n for n in range(100) if paid(n)] == [13]

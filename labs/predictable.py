@@ -1,0 +1,76 @@
+"""Can the second half of a reward curve be told from the first? (arXiv:2505.22617, 2510.13786)"""
+
+import itertools
+import os
+
+import numpy as np
+from choice import FLAGS
+from lab import COINS, Expected, Lab, Run
+
+import runs
+
+
+def smooth(values):
+    return np.convolve(values, np.ones(5) / 5, mode="valid")
+
+
+def fitted(columns, target, half):
+    """Predictions of the second half by the least squares of the first; with its own error."""
+    weights = np.linalg.lstsq(columns[:half], target[:half], rcond=None)[0]
+    inside = np.abs(columns[:half] @ weights - target[:half]).mean()
+    return columns[half:] @ weights, inside
+
+
+def errors(model, config):
+    """Mean absolute error on the second half of the training accuracy, by each way to foretell.
+
+    R = b - a exp(H), where the second half's entropy H is given; a sigmoid in log steps,
+    R = r + (s - r) / (1 + (c / t)^k), of which the first half knows nothing but its own curve; and
+    that nothing changes any more.
+    """
+    rows = runs.records(os.path.dirname(model))[1:]
+    right = smooth([row["reward/answer"] for row in rows])
+    entropy = smooth([row["entropy"] for row in rows])
+    half = len(right) // 2
+    ones = np.ones(len(right))
+    steps = np.arange(3, 3 + len(right))
+    by_entropy, _ = fitted(np.stack([ones, -np.exp(entropy)], axis=1), right, half)
+    best = None
+    for middle, power in itertools.product(np.geomspace(2, 20 * len(right), 60), (0.5, 1, 2, 3, 4)):
+        shape = 1 / (1 + (middle / steps) ** power)
+        said, inside = fitted(np.stack([1 - shape, shape], axis=1), right, half)
+        if best is None or inside < best[0]:
+            best = (inside, said)
+    miss = lambda said: float(np.abs(said - right[half:]).mean())
+    stays = miss(np.full(len(right) - half, right[half - 1]))
+    return {
+        "nothing changes": stays,
+        "R(H)": miss(by_entropy),
+        "sigmoid": miss(best[1]),
+        "R(H), better by": stays - miss(by_entropy),
+        "sigmoid, better by": stays - miss(best[1]),
+    }
+
+
+LAB = Lab(
+    title="Reward curves are predictable",
+    claim="Accuracy in training follows the entropy that is spent, R = b - a exp(H) "
+    "(arXiv:2505.22617), and a sigmoid of the logarithm of compute, so that the end of a long run "
+    "can be told from its first part (arXiv:2510.13786).",
+    prediction="The sigmoid does better than to say that nothing changes any more on the "
+    "long Countdown run, which is still rising at half time; on the coins, which rise within a "
+    "few steps of each other's learning, it does not. R(H), which is told the entropy, is worse "
+    "than either: entropy falls here with form and rises with length.",
+    runs={"Countdown, random-base": Run(FLAGS), "coins": Run(COINS)},
+    expected=[
+        Expected("Countdown, random-base", 0.0, measure="R(H), better by"),
+        Expected("Countdown, random-base", 0.0, measure="sigmoid, better by"),
+        Expected("coins", 0.0, measure="sigmoid, better by", claim=False),
+    ],
+    measures=(errors,),
+    limits="Two curves of 80 and 240 steps at one learning rate that falls in one of them; the "
+    "papers fit runs of many sizes.",
+)
+
+if __name__ == "__main__":
+    LAB.main()
