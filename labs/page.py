@@ -104,7 +104,7 @@ def section(lab, name, seeds, args):
         f"`python labs/{name}.py`; seeds {', '.join(map(str, seeds))}; {len(costs)} runs, "
         f"{minutes:.0f} minutes of one core; commit {commits}. Built-in held-out problems at "
         "temperature 1, mean (smallest to largest). The flags:",
-        "\n".join(f"- {label}: `{run.flags} {args.more}`" for label, run in lab.runs.items()),
+        "\n".join(f"- {label}: {run.described(args.more)}" for label, run in lab.runs.items()),
         f"**What this size cannot show.** {lab.limits}",
     ]
     return "\n\n".join(parts) + "\n"

@@ -33,6 +33,7 @@ WARM_UP = (  # read before the first question: much of sympy is imported when it
     (r"\begin{pmatrix}1\\2\end{pmatrix}", "p-q"),
     (r"y=\frac{1}{3}x", "y=3x+5"),
     ("a_{1}=2", "a<x<b"),
+    ("p+x_iq_{m+i-2}", "x_{i+1} q_m-p"),  # 0.13 s of learning to read subscripts
 )
 FRESH = 3  # the exit code of a child that wants to be replaced
 
