@@ -45,6 +45,10 @@ LAB = Lab(
     ],
     groups=("3_numbers", "4_numbers"),
     measures=(aimed,),
+    found="pass@1 rises from 0.06 to 0.28, not to 0.4. The last operation is aimed more and more, "
+    "which nobody showed the base: 0.06 above chance in the first 20 steps, 0.21 to 0.40 in the "
+    "last, larger in each seed; the first operation hardly. The seeds differ so much that the size "
+    "of it is not resolved.",
     limits="A choice among at most four results that the model computes on the spot is the "
     "smallest skill there is. That it comes from the reward here does not say that larger "
     "skills do elsewhere.",

@@ -21,8 +21,12 @@ class Expected:
     within: float | None = None
     measure: str = "pass@1"
     claim: bool = True  # whether the claim stands or falls with it
+    afterwards: bool = False  # written down when the runs were known: what the claim would need
 
     def said(self):
+        return self.difference() + (" (written afterwards)" if self.afterwards else "")
+
+    def difference(self):
         low = f"{self.low:g}" if isinstance(self.low, float) else f"*{self.low}*"
         if self.within is not None:
             return f"{self.measure}: *{self.high}* within {self.within:g} of {low}"
@@ -95,8 +99,9 @@ def section(lab, name, seeds, args):
         f"**Predicted, before the runs.** {lab.prediction}",
     ]
     if checks:
-        lines = [["predicted", "difference, 95% by seed", ""]]
-        lines += [[e.said(), interval(*numbers), word] for e, *numbers, word in checks]
+        lines = [["predicted", "difference, 95% by seed", "", "the claim's"]]
+        for e, *numbers, word in checks:
+            lines.append([e.said(), interval(*numbers), word, "yes" if e.claim else "no"])
         parts.append(runs.table(lines))
     parts += [
         table(values),

@@ -50,10 +50,15 @@ LAB = Lab(
         "RFT, each step": Run(f"{COUNTDOWN} --loss_type no_baseline --binary_reward"),
     },
     expected=[
-        Expected("GRPO", "RFT, once, 3e-4", above=0.2),
-        Expected("GRPO", "RFT, once, 1e-3", above=0.2),
-        Expected("GRPO", "RFT, each step", above=0.0),
+        Expected("GRPO", "RFT, once, 3e-4", above=0.2, claim=False),
+        Expected("GRPO", "RFT, once, 1e-3", above=0.2, claim=False),
+        Expected("GRPO", "RFT, each step", above=0.0, claim=False),
+        Expected("RFT, once, 3e-4", "GRPO", above=-0.2, afterwards=True),
     ],
+    found="I was wrong: to imitate once what the base does right brings as much as twenty steps of "
+    "reinforcement. What is selected is its way of going on: the fine-tuned model's completions "
+    "are as long as GRPO's (75 and 71 tokens). Selection in each step does as well. The "
+    "predictions are kept; what the claim itself needs was written down when the runs were known.",
     limits="A base that is right in one completion of nine. Where it is right in half of them and "
     "its right completions are its good ones, selection has more to select.",
 )
