@@ -106,8 +106,47 @@ animals are sold. How many are left?
 {A} buy?
     a-b r1/k
 """
-STORIES = re.findall(r"((?:\S.*\n)+)    (.*)\n", STORIES)
-STORIES = [(" ".join(story.split()), steps) for story, steps in STORIES]
+# Of the test split alone. The embedded base has not met them either.
+NEW_STORIES = """
+{A} is {a} years old and {B} is {k} years younger. How old are the two together?
+    a-k a+r1
+{A} walks {k} miles in the morning and {m} miles in the evening, on each of {h}
+days. How many miles is that?
+    k+m r1*h
+A tank holds {a} liters. In each of {m} hours {k} liters flow out. How many liters
+are left?
+    k*m a-r1
+A book has {a} pages and {A} has read {b} of them. From now on {A} reads {k} pages
+a day. How many days are needed for the others?
+    a-b r1/k
+{A} has {a} {x}. {B} has half as many and finds {k} more. How many {x} does {B}
+have?
+    a/2 r1+k
+{A} cuts a rope of {a} feet into {k} equal pieces. How many feet are {m} such pieces?
+    a/k r1*m
+A train has {k} cars with {m} seats in each. {a} seats are taken. How many seats
+are free?
+    k*m r1-a
+{A} needs {a} points to win. {A} has {b} points and gets {k} more. How many points
+are still missing?
+    b+k a-r1
+{A} plants {k} rows of {m} trees and {h} of them die. {B} plants {a} trees. How many
+trees are there now?
+    k*m r1-h r2+a
+A shop has {a} {x}. {A} buys {k} of them and {B} twice as many. How many {x} are
+left?
+    k*2 k+r1 a-r2
+"""
+
+
+def read_stories(text):
+    """[(story, steps)]"""
+    pairs = re.findall(r"((?:\S.*\n)+)    (.*)\n", text)
+    return [(" ".join(story.split()), steps) for story, steps in pairs]
+
+
+STORIES = read_stories(STORIES)
+NEW_STORIES = read_stories(NEW_STORIES)
 
 
 def solve(steps, numbers):
@@ -136,13 +175,14 @@ def is_test_problem(question):
 def generate_problems(split, size, seed):
     """`size` distinct word problems with GSM8K's columns: `question` and the worked `answer`.
 
-    Twenty stories of 2 to 4 steps, far narrower than GSM8K; train and test share the stories, but
-    never a problem.
+    Twenty stories of 2 to 4 steps, far narrower than GSM8K, in both splits, which share no problem;
+    ten more in the test split alone (`new_story` is 1).
     """
     rng = random.Random(f"gsm8k {split} {seed}")
+    stories = STORIES + NEW_STORIES if split == "test" else STORIES
     problems = {}
     while len(problems) < size:
-        story, steps = rng.choice(STORIES)
+        story, steps = rng.choice(stories)
         solution = None
         while not solution:
             numbers = {name: rng.randint(2, 99 if name in "abc" else 12) for name in "abckmhj"}
@@ -152,8 +192,11 @@ def generate_problems(split, size, seed):
         question = story.format(A=first, B=second, x=x, y=y, **numbers)
         if is_test_problem(question) == (split == "test"):
             lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
-            problems.setdefault(question, "\n".join([*lines, f"#### {solution[-1][-1]}"]))
-    return [{"question": question, "answer": answer} for question, answer in problems.items()]
+            answer = "\n".join([*lines, f"#### {solution[-1][-1]}"])
+            row = {"question": question, "answer": answer}
+            new = {"new_story": 1} if (story, steps) in NEW_STORIES else {}
+            problems.setdefault(question, row | new)
+    return list(problems.values())
 
 
 HUB_DATASET = {
@@ -225,7 +268,12 @@ def format_prompt(problem, tokenizer, style="short"):
 
 
 def subgroups(problem):
-    """The evaluation subgroup of a problem: the steps of its worked answer (<<3+4=7>> is one)."""
+    """The evaluation subgroup of a problem: the steps of its worked answer (<<3+4=7>> is one).
+
+    A story that is in the test split alone is a subgroup for itself.
+    """
+    if problem.get("new_story"):
+        return ["new_story"]
     steps = problem["answer"].count("<<")
     return (
         [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []

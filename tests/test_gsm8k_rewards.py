@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import gsm8k_rewards
 from gsm8k_rewards import (
+    NEW_STORIES,
     STORIES,
     final_answer,
     generate_problems,
@@ -373,6 +374,16 @@ def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result(genera
             value = calculate(int(left), symbol, int(right))
             assert value == int(result) == int(again) and 1 <= value <= 999
         assert gold(problem) == int(result)
+
+
+def test_ten_stories_are_in_the_test_split_alone(generated):
+    pattern = lambda story: re.compile(r"\w+".join(map(re.escape, re.split(r"\{\w\}", story))))
+    new = [pattern(story) for story, _ in NEW_STORIES]
+    told = lambda problem: any(p.fullmatch(problem["question"]) for p in new)
+    assert len(new) == 10 and not any(map(told, generated))
+    rows = load_problems("test")
+    assert all(("new_story" in subgroups(row)) == told(row) for row in rows)
+    assert 120 < sum(map(told, rows)) < 220
 
 
 def test_every_story_is_told_and_every_placeholder_filled(generated):
