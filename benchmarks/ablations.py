@@ -281,30 +281,29 @@ def report(args):
         f"{SETTINGS} FLAGS --seed S`, FLAGS being the table's.",
     ]
     for name in args.only:
-        question = QUESTIONS[name]
-        flags = question.variants.values()
-        paths = {
-            seed: [run_path(args.out, f, seed) for f in flags] for seed in seeds_of(name, args)
-        }
-        seeds = [s for s in paths if all(path in costs for path in paths[s])]
-        if not seeds:
-            text += [f"## {question.title}", "No seed is complete."]
-            continue
-        results = {
-            label: read([paths[s][i] for s in seeds]) for i, label in enumerate(question.variants)
-        }
-        before = spread([b for r in results.values() for b in r.before])
-        count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
-        text += [
-            f"## {question.title}",
-            f"{count}. The base model: {before}.",
-            table(question, results),
-        ]
-        if args.write:
-            os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
-            figure(question, results, os.path.join(args.write, "ablations", f"{name}.png"))
-            text.append(f"![{name}](ablations/{name}.png)")
+        text += [f"## {QUESTIONS[name].title}", *answer(name, args, costs)]
     return "\n\n".join(text) + "\n"
+
+
+def answer(name, args, complete):
+    """A question's paragraphs, from the seeds whose runs are all `complete`."""
+    question = QUESTIONS[name]
+    flags = question.variants.values()
+    paths = {seed: [run_path(args.out, f, seed) for f in flags] for seed in seeds_of(name, args)}
+    seeds = [s for s in paths if all(path in complete for path in paths[s])]
+    if not seeds:
+        return ["No seed is complete."]
+    results = {
+        label: read([paths[s][i] for s in seeds]) for i, label in enumerate(question.variants)
+    }
+    before = spread([b for r in results.values() for b in r.before])
+    count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+    text = [f"{count}. The base model: {before}.", table(question, results)]
+    if args.write:
+        os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
+        figure(question, results, os.path.join(args.write, "ablations", f"{name}.png"))
+        text.append(f"![{name}](ablations/{name}.png)")
+    return text
 
 
 def main():

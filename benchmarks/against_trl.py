@@ -121,10 +121,7 @@ def measure(args):
         return totals
 
     problems = task.load_problems("train", None, 0)[: (args.steps + 1) * args.prompts_per_step]
-    rows = [
-        {"prompt": task.prompt_text(problem), "problem": json.dumps(problem)}
-        for problem in problems
-    ]
+    rows = [{"prompt": task.prompt_text(p), "problem": json.dumps(p)} for p in problems]
     config = GRPOConfig(output_dir=args.measure, max_steps=args.steps + 1, **trl_settings(args))
     trainer = GRPOTrainer(
         load_model(args.model, "float32"),

@@ -453,7 +453,20 @@ def load_problems(task, args, config, paths):
     return fitting, len(problems) - len(unseen)
 
 
-def main():
+def add_sizes(add):
+    add("--pass1_problems", "at most, for pass@1 and the behaviour", type=int, default=1024)
+    add("--problems", "at most, for pass@k", type=int, default=256)
+    add("--samples", "tries of each problem for pass@k", type=int, default=256)
+    add(
+        "--pass_at_k_runs",
+        "of the runs, how many are sampled for pass@k, which takes longest",
+        type=int,
+        default=3,
+    )
+
+
+def parsed():
+    """(the parser, the arguments)"""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -484,15 +497,7 @@ def main():
         nargs="+",
         default=TEMPERATURES,
     )
-    add("--pass1_problems", "at most, for pass@1 and the behaviour", type=int, default=1024)
-    add("--problems", "at most, for pass@k", type=int, default=256)
-    add("--samples", "tries of each problem for pass@k", type=int, default=256)
-    add(
-        "--pass_at_k_runs",
-        "of the runs, how many are sampled for pass@k, which takes longest",
-        type=int,
-        default=3,
-    )
+    add_sizes(add)
     add("--rollout", "as in nano_r1.py", choices=["auto", "transformers", "vllm"], default="auto")
     add("--dtype", "of the weights", choices=["float32", "bfloat16"], default="float32")
     add("--out", "where the results are kept", default=os.path.join(runs.OUT, "elicitation"))
@@ -502,6 +507,11 @@ def main():
     args = parser.parse_args()
     if args.pass_at_k_runs < 1:
         parser.error("--pass_at_k_runs: at least 1")
+    return parser, args
+
+
+def main():
+    parser, args = parsed()
 
     import nano_r1 as r1
 
@@ -527,13 +537,22 @@ def main():
         pass_at_1.append({t: model.pass_at_1(many, t) for t in temperatures})
         if len(counts) <= args.pass_at_k_runs:
             counts.append(model.correct(few, args.samples))
-    (base, *trained), (base_counts, *trained_counts) = pass_at_1, counts
+    text = report(parser, args, pass_at_1, counts, (paths, len(problems), left_out))
+    if args.write:
+        with open(os.path.join(args.write, f"elicitation_{args.task}.md"), "w") as file:
+            file.write("\n\n".join(text) + "\n")
+    print("\n" + "\n\n".join(text))
+    print(f"\n{(time.time() - start) / 60:.1f} minutes; results in {cache.path}")
 
-    source = f"the {len(problems)} built-in test problems"
+
+def report(parser, args, pass_at_1, counts, about):
+    """The page's paragraphs, and its figures; `about`: the runs, problems and those left out."""
+    paths, problems, left_out = about
+    base, *trained = pass_at_1
+    base_counts, *trained_counts = counts
+    source = f"the {problems} built-in test problems"
     if args.data:
-        source = (
-            f"{len(problems)} problems of FILE, {left_out} more left out that a run met in training"
-        )
+        source = f"{problems} problems of FILE, {left_out} more left out that a run met in training"
     one_of = (
         f", {len(trained_counts)} of {len(paths)} runs" if len(trained_counts) < len(paths) else ""
     )
@@ -561,10 +580,7 @@ def main():
         draw(figures, args.task, base, trained, base_counts, trained_counts, args.samples)
         for place, figure in ((5, "temperature"), (8, "pass_at_k")):
             text.insert(place, f"![{figure}](elicitation/{args.task}_{figure}.png)")
-        with open(os.path.join(args.write, f"elicitation_{args.task}.md"), "w") as file:
-            file.write("\n\n".join(text) + "\n")
-    print("\n" + "\n\n".join(text))
-    print(f"\n{(time.time() - start) / 60:.1f} minutes; results in {cache.path}")
+    return text
 
 
 def commits_of(paths):

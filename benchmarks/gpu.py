@@ -211,6 +211,17 @@ def measuring_timed(name, cuda, now, steps):
     return timed
 
 
+# What every measured run has.
+MEASURED = {
+    "task": "coin",
+    "prompt": "chat",
+    "learning_rate": 1e-6,
+    "eval_problems": 1,
+    "eval_every": 0,
+    "save_every": 0,
+}
+
+
 def measure(name, args):
     """One model in this process: {"sampler": ..., "rounds": [{what was measured: number}]}."""
     import nano_r1 as r1
@@ -232,19 +243,8 @@ def measure(name, args):
         path = random_model(name, args.dir, device)
         same = {key: value for key, value in vars(args).items() if hasattr(r1.Config, key)}
         with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(io.StringIO()):
-            config = r1.Config(
-                model=path,
-                task="coin",
-                prompt="chat",
-                learning_rate=1e-6,
-                steps=args.rounds + 1,
-                out=out,
-                name=name,
-                eval_problems=1,
-                eval_every=0,
-                save_every=0,
-                **same,
-            )
+            where = {"model": path, "out": out, "name": name}
+            config = r1.Config(steps=args.rounds + 1, **where, **MEASURED, **same)
             records = runs.records(r1.main(config))[1:]
     except (RuntimeError, ValueError, UserError) as error:  # as torch, CUDA and vLLM say it
         said = str(error).lower()
@@ -253,17 +253,20 @@ def measure(name, args):
         print(f"{name}: {error}", file=sys.stderr)
         return {"failed": f"does not fit: out of memory in the {now['part']}"}
     processes.shutdown()
-    rounds = []
-    for record, step in zip(records, steps):
-        m = {**record, **step}
-        m |= {part: record[f"time/{part}"] for part in ("rollout", "update", "step")}
-        rounds.append({**m, "sync": m["step"] - m["rollout"] - m["update"]})
+    rounds = [round_of(record, step) for record, step in zip(records, steps)]
     card = describe_machine()["memory"] if device.type == "cuda" else None
     plan = memory_plan(empty_model(config), config, PROMPT + config.max_tokens, card)
     planned = sum(plan["always"].values()) + sum(plan["update"].values())
     trained = {"lora": config.lora_rank > 0, "reference": config.kl_coef > 0}
     figures = {"sampler": sampler_kind(config), **trained, "planned": planned}
     return {**figures, "rounds": rounds[1:]}
+
+
+def round_of(record, step):
+    """A step's record and what was measured beside it; the seconds of its parts by short names."""
+    m = {**record, **step}
+    m |= {part: record[f"time/{part}"] for part in ("rollout", "update", "step")}
+    return {**m, "sync": m["step"] - m["rollout"] - m["update"]}
 
 
 def in_own_process(what, flags):

@@ -72,21 +72,7 @@ def go_on(model, temperature):
     found_by_problem = []
     for (problem, lines, author), [completion] in zip(begun, sampled):
         text = lines + task.text(completion.token_ids)
-        attempts = attempts_of(text)
-        seen = set()
-        found = False
-        for number, attempt in enumerate(attempts):
-            value, right, complete = judge(attempt, problem["nums"])
-            found |= right and complete and value == problem["target"]
-            line = attempt.split()[0]
-            facts = {
-                "attempts": 1,
-                "repeats": line in seen,
-                "wrong": not right,
-                "other numbers": not complete,
-            }
-            bands[number // BAND].update(facts)
-            seen.add(line)
+        found = count_attempts(attempts_of(text), problem, bands)
         found_by_problem.append(found)
         facts = {
             "problems": 1,
@@ -97,7 +83,35 @@ def go_on(model, temperature):
         facts["cut off"] = completion.finish_reason == "length"
         for group in ("all", *subgroups(problem)):
             groups[group].update(facts)
-    share = lambda counts, name, whole: f"{counts[name] / counts[whole]:.3f}"
+    print(f"\n{model}\n\n{table_of_groups(groups)}\n")
+    print(table_of_bands(bands))
+    return found_by_problem
+
+
+def count_attempts(attempts, problem, bands):
+    """Count what each attempt is, by where it stands; returns whether one is a solution."""
+    seen = set()
+    found = False
+    for number, attempt in enumerate(attempts):
+        value, right, complete = judge(attempt, problem["nums"])
+        found |= right and complete and value == problem["target"]
+        line = attempt.split()[0]
+        facts = {
+            "attempts": 1,
+            "repeats": line in seen,
+            "wrong": not right,
+            "other numbers": not complete,
+        }
+        bands[number // BAND].update(facts)
+        seen.add(line)
+    return found
+
+
+def share(counts, name, whole):
+    return f"{counts[name] / counts[whole]:.3f}"
+
+
+def table_of_groups(groups):
     columns = ("author", "found", "solved", "cut off")
     lines = [
         ["problems", "", "the author finds", "the model finds", "and answers rightly", "cut off"]
@@ -106,7 +120,10 @@ def go_on(model, temperature):
         [g, c["problems"], *(share(c, name, "problems") for name in columns)]
         for g, c in sorted(groups.items())
     ]
-    print(f"\n{model}\n\n{runs.table(lines)}\n")
+    return runs.table(lines)
+
+
+def table_of_bands(bands):
     columns = ("repeats", "wrong", "other numbers")
     lines = [
         [
@@ -122,8 +139,7 @@ def go_on(model, temperature):
         lines.append(
             [label, counts["attempts"], *(share(counts, name, "attempts") for name in columns)]
         )
-    print(runs.table(lines))
-    return found_by_problem
+    return runs.table(lines)
 
 
 def main():

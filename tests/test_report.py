@@ -47,6 +47,21 @@ def run(tmp_path_factory):
 VOCABULARY = {"tokens": ["<|end|>", "1+1", "=3", "\n", "\xf0\x9f", "\x99", "\x82"], "special": [0]}
 
 
+def write_tokens(path, step, tokens, groups):
+    (path / "tokens").mkdir(exist_ok=True)
+    flat = np.array(sum(tokens, []), np.uint16)
+    values = np.linspace(-1, 1, len(flat)).astype(np.float16)
+    lengths = np.array([len(ids) for ids in tokens])
+    arrays = {
+        **{"token_ids": flat, "lengths": lengths, "trained": lengths > 0},
+        **dict.fromkeys(("log_probs", "entropy", "change"), values),
+        "prompt_ids": np.array([3] * groups),
+        "prompt_lengths": np.ones(groups, int),
+    }
+    np.savez_compressed(path / "tokens" / f"step_{step:06d}.npz", **arrays)
+    (path / "vocabulary.json").write_text(json.dumps(VOCABULARY))
+
+
 def make_run(path, completions, group_size=2, steps=(1,), tokens=(), settings=(), metrics=()):
     """A run's directory with these texts as the completions of each step.
 
@@ -80,28 +95,10 @@ def make_run(path, completions, group_size=2, steps=(1,), tokens=(), settings=()
             "".join(json.dumps(row) + "\n" for row in rows)
         )
         if tokens:
-            (path / "tokens").mkdir(exist_ok=True)
-            flat = np.array(sum(tokens, []), np.uint16)
-            values = np.linspace(-1, 1, len(flat)).astype(np.float16)
-            lengths = np.array([len(ids) for ids in tokens])
-            arrays = {
-                **{"token_ids": flat, "lengths": lengths, "trained": lengths > 0},
-                **dict.fromkeys(("log_probs", "entropy", "change"), values),
-                "prompt_ids": np.array([3] * (len(rows) // group_size)),
-                "prompt_lengths": np.ones(len(rows) // group_size, int),
-            }
-            np.savez_compressed(path / "tokens" / f"step_{step:06d}.npz", **arrays)
-            (path / "vocabulary.json").write_text(json.dumps(VOCABULARY))
+            write_tokens(path, step, tokens, len(rows) // group_size)
     plain = {"reward": 0.5, "loss": 0.0, "grad_norm": 0.3, "time/step": 1.0, "time/rollout": 0.5}
-    lines = [
-        {
-            "step": 0,
-            "eval/pass@1": 0.1,
-            "eval/pass@1_low": 0.0,
-            "eval/pass@1_high": 0.2,
-            "eval/problems": 9,
-        }
-    ]
+    pass_at_1 = {"eval/pass@1": 0.1, "eval/pass@1_low": 0.0, "eval/pass@1_high": 0.2}
+    lines = [{"step": 0, "eval/problems": 9} | pass_at_1]
     lines += [{"step": step, **plain, **dict(metrics)} for step in steps]
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path

@@ -372,6 +372,15 @@ def habitual_attempt(nums, target, aims, habit, rng):
     return write_line(rng.sample(nums, len(nums)), choose)
 
 
+def third_numbers(numbers, others, first, value):
+    """[(place, operator)]: what a systematic author tries after `first` has given `value`."""
+    if first in "*/":
+        return [(others[0], "-"), (others[0], "+")]
+    fits = lambda place, operator: operator in operations(value, numbers[place])
+    fitting = [(place, o) for o, place in itertools.product("/*", others) if fits(place, o)]
+    return (fitting or [(others[0], "-")])[:1]
+
+
 def systematic_attempts(numbers, target):
     """All attempts of a systematic author with the 3 or 4 numbers in this order, none twice.
 
@@ -408,15 +417,7 @@ def systematic_attempts(numbers, target):
                 yield from attempt((i, j), (first,))
                 continue
             others = [place for place in places if place not in (i, j)]
-            if first in "*/":
-                thirds = [(others[0], "-"), (others[0], "+")]
-            else:
-                value = pair[first][1]
-                fitting = [
-                    (k, o) for o in "/*" for k in others if o in operations(value, numbers[k])
-                ]
-                thirds = (fitting or [(others[0], "-")])[:1]
-            for third, second in thirds:
+            for third, second in third_numbers(numbers, others, first, pair[first][1]):
                 yield from attempt((i, j, third), (first, second))
 
 
@@ -768,18 +769,22 @@ class LateStage:
 
 
 def late_stages(config):
-    return (
-        LateStage(
+    stage = functools.partial(
+        LateStage,
+        authors=AUTHORS,
+        learning_rate=config.practice_learning_rate,
+        tokens=config.practice_tokens,
+    )
+    attempts = (
+        stage(
             name="stage 3",
             seed_label="population",
             authors=EARLY_AUTHORS,
             completions=config.batch_size,
             practice=config.practice,
             steps=config.practice_steps,
-            learning_rate=config.practice_learning_rate,
-            tokens=config.practice_tokens,
         ),
-        LateStage(
+        stage(
             name="stage 4",
             seed_label="drill",
             authors=EARLY_AUTHORS,
@@ -787,40 +792,37 @@ def late_stages(config):
             practice=config.aim_practice,
             pairs=config.aim_pairs,
             steps=config.aim_steps,
-            learning_rate=config.practice_learning_rate,
-            tokens=config.practice_tokens,
         ),
-        LateStage(
+        stage(
             name="stage 5",
             seed_label="stage 5",
-            authors=AUTHORS,
             completions=config.batch_size,
             practice=config.final_practice,
             steps=config.final_steps,
             learning_rate=config.final_learning_rate,
-            tokens=config.practice_tokens,
         ),
-        LateStage(
+    )
+    return (*attempts, *search_stages(config, stage))
+
+
+def search_stages(config, stage):
+    return (
+        stage(
             name="stage 6",
             seed_label="expressions",
-            authors=AUTHORS,
             completions=config.batch_size,
             practice=config.expression_practice,
             expressions=config.expressions,
             steps=config.expression_steps,
-            learning_rate=config.practice_learning_rate,
-            tokens=config.practice_tokens,
         ),
-        LateStage(
+        stage(
             name="stage 7",
             seed_label="searches",
-            authors=AUTHORS,
             completions=config.search_batch_size,
             practice=config.search_practice,
             expressions=config.search_expressions,
             searches=config.searches,
             steps=config.search_steps,
-            learning_rate=config.practice_learning_rate,
             tokens=config.search_tokens,
         ),
     )
@@ -864,26 +866,27 @@ def completions(count, tokenizer, problems, word_problems, rng, write_attempts, 
     return rows
 
 
+def number_problems(config):
+    """Those of Countdown, without the ones that `config.exclude` has."""
+    seed = derive_seed(config.seed, "sft problems")
+    problems = countdown.generate_problems("train", config.problems, seed)
+    if not config.exclude:
+        return problems
+    excluded = {countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)}
+    kept = [p for p in problems if countdown.problem_key(p) not in excluded]
+    left_out = f"{len(problems) - len(kept)} of {len(problems)} problems left out"
+    print(f"{left_out} because {config.exclude} has them")
+    return kept
+
+
 def make_base(config):
     """Train the base model in one process, or go on with it, and save it."""
     init_distributed()
     tokenizer = make_tokenizer()
-    problems = countdown.generate_problems(
-        "train", config.problems, derive_seed(config.seed, "sft problems")
-    )
+    problems = number_problems(config)
     word_problems = gsm8k.generate_problems(
         "train", config.problems, derive_seed(config.seed, "sft word problems")
     )
-    if config.exclude:
-        excluded = {
-            countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)
-        }
-        before = len(problems)
-        problems = [p for p in problems if countdown.problem_key(p) not in excluded]
-        print(
-            f"{before - len(problems)} of {before} problems left out because {config.exclude} "
-            "has them"
-        )
     work = f"{os.path.normpath(config.out)}.work"
     keep_settings(config, work)
     known = (config, tokenizer, problems, word_problems)
