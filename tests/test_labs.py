@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,15 @@ def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path):
     assert "*GRPO* above *code of your own*" in text and "Not run yet" not in text
     assert (tmp_path / "labs" / "template.png").exists()
     assert records == {p: p.stat().st_mtime_ns for p in records}
+
+
+def test_the_readme_says_each_verdict():
+    """One line a lab: its title, linked to its section, and the verdict that stands there."""
+    page = Path(ROOT, "docs/labs.md").read_text()
+    readme = Path(ROOT, "README.md").read_text()
+    sections = re.findall(r"<!-- lab \w+ -->\n## (.*)\n\n\*\*(.*?)\.\*\*(.*)\n", page)
+    verdicts = {title: word for title, word, _ in sections if word != "Claim"}
+    assert len(verdicts) >= 4
+    for title, word in verdicts.items():
+        anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        assert f"| [{title}](docs/labs.md#{anchor}) | {word.lower()} |" in readme, title
