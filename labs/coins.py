@@ -16,7 +16,7 @@ def pay_form(sampler, problems, task, config, step):
 
 
 COIN_TUNING = f"{TUNING} --task coins --max_tokens 40 --eval_problems 384"
-TOKENS = 160_000  # what a run of GRPO with these settings samples, about
+TOKENS = 280_000  # what a run of GRPO with these settings samples, about
 
 LAB = Lab(
     title="A skill that no rule gives, in two minutes",
@@ -29,9 +29,12 @@ LAB = Lab(
     "Two steps come later and less surely, 0.3 or more; the combination that was never trained "
     "on (both times the second number is larger) lies at least half as high. Form "
     "and k1 stay below 0.1. Rejection sampling from the base finds what is easy, "
-    "that Ava has more, and little of the rest.",
+    "that Ava has more, and little of the rest. (After tries on seeds 7 to 9, before these runs: "
+    "GRPO's advantages are slower to find the second order, since a rare right attempt counts for "
+    "less; and the controls are compared on it, where Ben has more.)",
     runs={
         "the verdict": Run(COINS),
+        "the same, GRPO's advantages": Run(COINS.replace("mean", "group")),
         "form alone": Run(COINS, rollout=pay_form),
         "no reward, k1": Run(f"{COINS} {K1}", advantages=no_reward),
         "RFT, once, 3e-4": Tuning(f"{COIN_TUNING} --steps 100", selected(COINS, TOKENS)),
@@ -41,8 +44,9 @@ LAB = Lab(
         Expected("the verdict", 0.8, measure="ben_has_more"),
         Expected("the verdict", 0.3, measure="two_steps", claim=False),
         Expected("the verdict", 0.15, measure="held_out", claim=False),
-        Expected("the verdict", "form alone", above=0.3),
-        Expected("the verdict", "RFT, once, 3e-4", above=0.2),
+        Expected("the verdict", "form alone", above=0.3, measure="ben_has_more"),
+        Expected("the verdict", "RFT, once, 3e-4", above=0.2, measure="ben_has_more"),
+        Expected("the verdict", "the same, GRPO's advantages", measure="ben_has_more", claim=False),
     ],
     groups=("ava_has_more", "ben_has_more", "two_steps", "held_out"),
     measures=(tries(problems=96, samples=64),),
