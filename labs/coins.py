@@ -16,7 +16,7 @@ def pay_form(sampler, problems, task, config, step):
 
 
 COIN_TUNING = f"{TUNING} --task coins --max_tokens 40 --eval_problems 384"
-TOKENS = 280_000  # what a run of GRPO with these settings samples, about
+TOKENS = 200_000  # what a run of GRPO with these settings samples, about
 
 LAB = Lab(
     title="A skill that no rule gives, in two minutes",
@@ -25,7 +25,7 @@ LAB = Lab(
     "first depends on a comparison, in each step; so no decoding rule that ignores the question, "
     "no length and no form gives the answer. And what holds for one step and the other holds for "
     "both: from f(x) and g(x) to f(g(x)) (arXiv:2509.25123).",
-    prediction="After 80 steps at least 0.8 of the one-step questions are right whoever has more. "
+    prediction="After 60 steps at least 0.8 of the one-step questions are right whoever has more. "
     "Two steps come later and less surely, 0.3 or more; the combination that was never trained "
     "on (both times the second number is larger) lies at least half as high. Form "
     "and k1 stay below 0.1. Rejection sampling from the base finds what is easy, "
