@@ -70,8 +70,8 @@ LAB = Lab(
         Expected("coins", 0.0, measure="sigmoid, better by", claim=False),
     ],
     measures=(errors,),
-    limits="Two curves of 60 and 80 steps at one learning rate; the papers fit runs of many sizes, and "
-    "foretell the end of runs that are a hundred times longer than what was fitted.",
+    limits="Two curves of 60 and 80 steps at one learning rate; the papers fit runs of many sizes, "
+    "and foretell the end of runs that are a hundred times longer than what was fitted.",
 )
 
 if __name__ == "__main__":
