@@ -1,4 +1,4 @@
-"""Six rewards for one base and one task, five of them wrong: the record of chapter 6.
+"""Six rewards for one base and one task, five of them wrong, and a repair: chapter 6's record.
 
     OMP_NUM_THREADS=1 python benchmarks/wrong_rewards.py --seeds 0 1   # 2 to 5 minutes a run
     python benchmarks/wrong_rewards.py --seeds 0 1 --complete          # the record alone
@@ -42,6 +42,7 @@ KEPT = {  # of metrics.jsonl, under the names of the record
     "eval/pass@1": "pass@1",
     "eval/format": "eval format",
 }
+BONUS = 3  # for each line
 FLIPPED = 0.2  # share of verdicts that the noisy verifier turns round
 
 
@@ -49,11 +50,24 @@ FLIPPED = 0.2  # share of verdicts that the noisy verifier turns round
 
 
 def pay_lines(sampler, problems, task, config, step):
-    """`nano_r1.rollout`, with a bonus of 1 for each line that is not blank."""
+    """`nano_r1.rollout`, with a BONUS for each line that is not blank."""
     episodes = nano_r1.rollout(sampler, problems, task, config, step)
     for e in episodes:
-        lines = sum(bool(line.strip()) for line in e.text.splitlines())
-        e.reward = e.reward._replace(total=e.reward.total + lines)
+        e.reward = e.reward._replace(total=e.reward.total + BONUS * lines_of(e))
+    return episodes
+
+
+def lines_of(episode):
+    """The number of lines that are not blank."""
+    return sum(bool(line.strip()) for line in episode.text.splitlines())
+
+
+def pay_lines_of_right(sampler, problems, task, config, step):
+    """`pay_lines` repaired: the bonus for a right answer alone."""
+    episodes = nano_r1.rollout(sampler, problems, task, config, step)
+    for e in episodes:
+        bonus = BONUS * lines_of(e) * e.reward.answer
+        e.reward = e.reward._replace(total=e.reward.total + bonus)
     return episodes
 
 
@@ -94,6 +108,7 @@ REWARDS = {
     "coin": flip_coins,
     "majority": pay_majority,
 }
+REPAIRED = {"lines of right ones": pay_lines_of_right}
 LETTERS = {
     "A": "noisy verifier",
     "B": "lines",
@@ -101,6 +116,7 @@ LETTERS = {
     "D": "coin",
     "E": "right",
     "F": "form only",
+    "G": "lines of right ones",  # shown after the six
 }
 
 
@@ -115,7 +131,7 @@ def train(name, seed, out, more):
     """Make sure that a run is complete."""
     path = path_of(name, seed, out)
     if not os.path.isdir(os.path.join(path, "model")):
-        Run(f"{FLAGS} {more}", rollout=REWARDS[name]).train(path, seed)
+        Run(f"{FLAGS} {more}", rollout=(REWARDS | REPAIRED)[name]).train(path, seed)
     if not os.path.isdir(os.path.join(path, "model")):
         sys.exit(130)  # it was stopped; the same command goes on
 
@@ -173,7 +189,7 @@ def main():
     add("--complete", action="store_true", help="start no run; write the record of complete ones")
     args = parser.parse_args()
     for seed in args.seeds:
-        for name in REWARDS:
+        for name in LETTERS.values():
             if not args.complete:
                 train(name, seed, args.out, args.more)
     write_record(args.seeds, args.out, args.record)
