@@ -53,18 +53,17 @@ prepare()
 
 # %% tags=["parameters"]
 attempts, draws = 8, 20_000  # completions of the group; groups of flipped verdicts
-steps, questions = 10, 6  # of the run at the end
+steps, questions = 8, 4  # of the run at the end
 
 # %%
-import contextlib
 import hashlib
-import io
 import json
 import tempfile
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from IPython.utils.capture import capture_output
 
 import nano_r1 as r1
 from plumbing.console import quoted
@@ -103,8 +102,9 @@ table.insert(0, "verdict", [e.reward.answer for e in group])
 table.round(2)
 
 # %% [markdown]
-# Each column sums to 0. The update makes the completions above 0 more likely, whatever they are. A
-# reward is what it ranks within a group, and nothing else of it reaches the policy.
+# Each column sums to 0. The update makes the completions above 0 more likely, whatever they are.
+# What a reward says within a group, who is above the mean and by how much, is all of it that reaches
+# the policy.
 #
 # ## Six runs
 #
@@ -190,11 +190,12 @@ for letter in "ABCDEF":
 # which=1, count=8)` shows any of them.)
 
 # %%
+SHOWN = {"paid": "reward", "format": "format_reward", "verdict": "answer_reward"}
 for letter in "ABCDEF":
     rows = [row for row in kept if row["run"] == letter]
-    print(f"run {letter}", *(f"{name:>5}" for name in ("paid", "form", "right")))
-    for name in ("reward", "format_reward", "answer_reward"):
-        print(f"  {name:14}", *(f"{row[name]:4g}" for row in rows))
+    print(f"run {letter}")
+    for name, key in SHOWN.items():
+        print(f"  {name:8}", *(f"{row[key]:4g}" for row in rows))
 
 # %% [markdown]
 # ## Exercise: which run had which reward?
@@ -326,7 +327,7 @@ def brief(sampler, problems, task, config, step):
 sizes = {"prompts_per_step": questions, "steps": steps, "warmup_steps": 3, "max_tokens": 128}
 sizes |= {"eval_problems": 4 * questions, "lr_scheduler_type": "constant"}
 quiet = {"save_every": 0, "record_tokens_every": 0, "report": False, "out": tempfile.mkdtemp()}
-with contextlib.redirect_stdout(io.StringIO()):
+with capture_output():
     run = r1.main(r1.Config(task="countdown", **sizes, **quiet), rollout=brief)
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).set_index("step").iloc[1:]
 watched = ["reward", "reward/answer", "reward/format", "completions/mean_length"]
