@@ -19,8 +19,10 @@ import sys
 
 import runs
 
-sys.path.append(os.path.join(runs.ROOT, "labs"))
+RECORDS = os.path.join(runs.ROOT, "notebooks", "chapters", "records")
+sys.path += [os.path.join(runs.ROOT, "labs"), RECORDS]
 
+import lines_rewards
 from coins import pay_form
 from lab import COUNTDOWN, Run
 from random_rewards import flip_coins
@@ -30,7 +32,7 @@ from plumbing.processes import derive_seed
 
 FLAGS = f"{COUNTDOWN} --eval_every 5 --eval_problems 192"
 OUT = os.path.join(runs.OUT, "wrong_rewards")
-RECORD = os.path.join(runs.ROOT, "notebooks", "chapters", "records", "six")
+RECORD = os.path.join(RECORDS, "six")
 KEPT = {  # of metrics.jsonl, under the names of the record
     "reward": "paid",
     "reward/answer": "right",
@@ -42,7 +44,6 @@ KEPT = {  # of metrics.jsonl, under the names of the record
     "eval/pass@1": "pass@1",
     "eval/format": "eval format",
 }
-BONUS = 3  # for each line
 FLIPPED = 0.2  # share of verdicts that the noisy verifier turns round
 
 
@@ -50,24 +51,19 @@ FLIPPED = 0.2  # share of verdicts that the noisy verifier turns round
 
 
 def pay_lines(sampler, problems, task, config, step):
-    """`nano_r1.rollout`, with a BONUS for each line that is not blank."""
+    """`nano_r1.rollout`, with a bonus of 1 for each line that holds a sum (`lines_rewards.py`)."""
     episodes = nano_r1.rollout(sampler, problems, task, config, step)
     for e in episodes:
-        e.reward = e.reward._replace(total=e.reward.total + BONUS * lines_of(e))
+        e.reward = lines_rewards.reward(e.text, e.problem)
     return episodes
-
-
-def lines_of(episode):
-    """The number of lines that are not blank."""
-    return sum(bool(line.strip()) for line in episode.text.splitlines())
 
 
 def pay_lines_of_right(sampler, problems, task, config, step):
     """`pay_lines` repaired: the bonus for a right answer alone."""
     episodes = nano_r1.rollout(sampler, problems, task, config, step)
     for e in episodes:
-        bonus = BONUS * lines_of(e) * e.reward.answer
-        e.reward = e.reward._replace(total=e.reward.total + bonus)
+        if e.reward.answer == 1:
+            e.reward = lines_rewards.reward(e.text, e.problem)
     return episodes
 
 

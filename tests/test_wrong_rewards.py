@@ -52,12 +52,12 @@ def test_form_is_paid_without_the_verdict(paid):
     assert paid("form only") == FORMATS
 
 
-def test_each_line_that_is_not_blank_is_paid(paid):
-    assert paid("lines") == [2 + 9, 1 + 9, 1 + 9, 0.5 + 9]
+def test_each_line_that_holds_a_sum_is_paid(paid):
+    assert paid("lines") == [2 + 1, 1 + 1, 1 + 1, 0.5 + 2]
 
 
 def test_repaired_the_bonus_is_paid_for_a_right_answer_alone(paid):
-    assert paid("lines of right ones") == [2 + 9, 1, 1, 0.5]
+    assert paid("lines of right ones") == [2 + 1, 1, 1, 0.5]
 
 
 def test_the_value_that_most_of_the_group_give_is_paid(paid):

@@ -38,7 +38,7 @@ prepare()
 #
 # 1. **right**: format + verdict.
 # 2. **form only**: format. The verdict is not paid.
-# 3. **lines**: format + verdict + 3 for each line that is not blank, to make the model show its
+# 3. **lines**: format + verdict + 1 for each line that holds a sum, to make the model show its
 #    working.
 # 4. **noisy verifier**: format + verdict, but each verdict is turned round with a chance of 0.2.
 # 5. **coin**: 0 or 1, by a coin.
@@ -102,9 +102,9 @@ table.insert(0, "verdict", [e.reward.answer for e in group])
 table.round(2)
 
 # %% [markdown]
-# Each column sums to 0. The update makes the completions above 0 more likely, whatever they are.
-# What a reward says within a group, who is above the mean and by how much, is all of it that reaches
-# the policy.
+# Each column sums to 0. The update makes the completions above 0 more likely, whatever they are. Of
+# a reward only this reaches the policy: who is above the mean of the group, and by how much. Under
+# the vote three completions agree on a wrong value, and the right one is alone.
 #
 # ## Six runs
 #
