@@ -108,8 +108,8 @@ table.round(2)
 #
 # ## Six runs
 #
-# The same base, 20 steps of 16 problems with 8 completions each, under each reward, with three
-# seeds (a line each). The letters are in no order. The upper row is what the run was *paid*, what
+# The same base, 20 steps of 16 problems with 8 completions each, under each reward, a line for each
+# seed. The letters are in no order. The upper row is what the run was *paid*, what
 # one would watch if one had no verifier but the reward. The lower row is what was meant: the share
 # of *right* answers in the batches (lines), and pass@1 on 192 held-out problems (dots).
 #
@@ -222,7 +222,43 @@ else:
 # %% [markdown]
 # ## What was seen
 #
-# @SEEN@
+# Numbers below are of seed 0, first value and last; `python benchmarks/wrong_rewards.py --seeds 0`
+# made the record. Every run starts from the same base, whose pass@1 is 0.11.
+#
+# - **E had the right reward (1).** Paid minus format is the share of right answers, to the digit.
+#   pass@1 ends at 0.54.
+# - **F was paid for form only (2).** Paid *is* the format: it rises from 0.51 to 0.95 while pass@1
+#   ends at 0.10. Most groups are equal then, and nothing more can be learned.
+# - **B was paid for lines (3).** Paid rises from 2.6 to 9.5. pass@1 first rises too, to 0.40 at step
+#   10: for this base a longer search is a better one, and the bonus buys length. Then it falls, to
+#   0.18 at step 20. The completions reach the target, say `no` and go on until the limit. Ten steps
+#   of rising accuracy do not prove a reward right.
+# - **A had the noisy verifier (4).** Some right completions are not paid, some wrong ones are, and
+#   no rule says which. It learns all the same: pass@1 ends at 0.54, as under the right reward.
+# - **D had the coin (5).** Paid stays near 0.5. Hardly a group is equal, so there is always an
+#   update, but none has a direction: pass@1 ends at 0.07, the format goes from 0.51 to 0.39.
+# - **C was paid for agreeing (6).** Paid rises from 0.73 to 1.77 of 2, higher than under the right
+#   reward, and pass@1 falls to 0.01. What a group most easily agrees on is the sum of all numbers:
+#   it is legal, and every order of the numbers gives the same value. TTRL reports gains, on models
+#   whose most frequent answer is often right. This base is right in one of nine completions.
+#
+# The paid reward rises in all runs but D. The right answers rise to the end in two of the six, A
+# and E. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
+# or reading the completions.
+#
+# ## A repair
+#
+# Run G pays the bonus for lines as run B does, but for a right answer alone.
+#
+# **Predict:** are its completions longer or shorter than run B's? Where does the share of right
+# answers end?
+
+# %%
+show(["paid", "right", "length"], "EBG")
+ends("pass@1", "EBG")
+
+# %% [markdown]
+# @REPAIR@
 #
 # ## How much noise does a run bear?
 #
