@@ -229,7 +229,7 @@ else:
 #   pass@1 ends at 0.54.
 # - **F was paid for form only (2).** Paid *is* the format: it rises from 0.51 to 0.95 while pass@1
 #   ends at 0.10. Most groups are equal then, and nothing more can be learned.
-# - **B was paid for lines (3).** Paid rises from 2.6 to 9.5. pass@1 first rises too, to 0.40 at step
+# - **B was paid for lines (3).** Paid rises from 2.6 to 9.5. pass@1 rises at first, to 0.40 at step
 #   10: for this base a longer search is a better one, and the bonus buys length. Then it falls, to
 #   0.18 at step 20. The completions reach the target, say `no` and go on until the limit. Ten steps
 #   of rising accuracy do not prove a reward right.
@@ -258,7 +258,9 @@ show(["paid", "right", "length"], "EBG")
 ends("pass@1", "EBG")
 
 # %% [markdown]
-# @REPAIR@
+# Run G is paid for length as well, and its completions grow as long as run E's, not as run B's:
+# lines that lead to no answer pay nothing. pass@1 ends at 0.56. A bonus that is paid only beside a
+# right answer can no longer be had in its place. It can still decide which right answer is learned.
 #
 # ## How much noise does a run bear?
 #
