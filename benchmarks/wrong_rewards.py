@@ -123,12 +123,16 @@ def path_of(name, seed, out):
     return os.path.join(out, f"{name.replace(' ', '_')}-seed{seed}")
 
 
+def is_complete(path):
+    return os.path.isdir(os.path.join(path, "model"))
+
+
 def train(name, seed, out, more):
     """Make sure that a run is complete."""
     path = path_of(name, seed, out)
-    if not os.path.isdir(os.path.join(path, "model")):
+    if not is_complete(path):
         Run(f"{FLAGS} {more}", rollout=(REWARDS | REPAIRED)[name]).train(path, seed)
-    if not os.path.isdir(os.path.join(path, "model")):
+    if not is_complete(path):
         sys.exit(130)  # it was stopped; the same command goes on
 
 
@@ -161,13 +165,14 @@ def write(file, rows):
 
 
 def write_record(seeds, out, directory):
-    """The two files, of all letters and seeds."""
+    """The two files, of all runs that are complete."""
     os.makedirs(directory, exist_ok=True)
     of_steps = []
     of_groups = []
     for letter, name in LETTERS.items():
         for seed in seeds:
-            of_steps += curves(letter, seed, path_of(name, seed, out))
+            path = path_of(name, seed, out)
+            of_steps += curves(letter, seed, path) if is_complete(path) else []
         of_groups += completions(letter, path_of(name, seeds[0], out), groups=2)
     write(os.path.join(directory, "curves.jsonl"), of_steps)
     write(os.path.join(directory, "completions.jsonl"), of_groups)
@@ -179,15 +184,15 @@ def main():
     )
     add = parser.add_argument
     add("--seeds", type=int, nargs="+", default=[0, 1])
+    add("--letters", default="".join(LETTERS), help="the runs to complete, e.g. BC")
     add("--out", default=OUT, help="where the runs are kept")
     add("--record", default=RECORD, help="where the record is written")
     add("--more", default="", metavar="FLAGS", help="for every run, e.g. '--steps 2': a try")
     add("--complete", action="store_true", help="start no run; write the record of complete ones")
     args = parser.parse_args()
     for seed in args.seeds:
-        for name in LETTERS.values():
-            if not args.complete:
-                train(name, seed, args.out, args.more)
+        for letter in "" if args.complete else args.letters:
+            train(LETTERS[letter], seed, args.out, args.more)
     write_record(args.seeds, args.out, args.record)
 
 

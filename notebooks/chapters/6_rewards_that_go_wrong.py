@@ -242,8 +242,8 @@ else:
 #   it is legal, and every order of the numbers gives the same value. TTRL reports gains, on models
 #   whose most frequent answer is often right. This base is right in one of nine completions.
 #
-# The paid reward rises in all runs but D. The right answers rise to the end in two of the six, A
-# and E. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
+# The paid reward rises in all runs but D. In two of the six, A and E, pass@1 ends far above the
+# base. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
 # or reading the completions.
 #
 # ## A repair
