@@ -223,24 +223,27 @@ else:
 # ## What was seen
 #
 # Numbers below are of seed 0, first value and last; `python benchmarks/wrong_rewards.py --seeds 0`
-# made the record. Every run starts from the same base, whose pass@1 is 0.11.
+# made them. Every run starts from the same base, whose pass@1 is 0.11. With 192 problems a 95%
+# interval is about +-0.07 wide at 0.5 and +-0.04 at 0.1.
 #
-# - **E had the right reward (1).** Paid minus format is the share of right answers, to the digit.
-#   pass@1 ends at 0.54.
-# - **F was paid for form only (2).** Paid *is* the format: it rises from 0.51 to 0.95 while pass@1
-#   ends at 0.10. Most groups are equal then, and nothing more can be learned.
+# - **E had the right reward (1).** Paid minus format is the share of right answers. pass@1 ends at
+#   0.54.
+# - **F was paid for form only (2).** Paid *is* the format: it rises from 0.51 to 0.95, while pass@1
+#   ends at 0.10. In 62% of the groups all rewards are equal then: they teach nothing.
 # - **B was paid for lines (3).** Paid rises from 2.6 to 9.5. pass@1 rises at first, to 0.40 at step
-#   10: for this base a longer search is a better one, and the bonus buys length. Then it falls, to
-#   0.18 at step 20. The completions reach the target, say `no` and go on until the limit. Ten steps
-#   of rising accuracy do not prove a reward right.
+#   10: this base is right more often where it tries longer (`labs/length_alone.py`), and the bonus
+#   buys length. Then it falls, to 0.18 at step 20. Completions reach the target, say `no` and go on
+#   until the limit. Ten steps of rising accuracy do not prove a reward right.
 # - **A had the noisy verifier (4).** Some right completions are not paid, some wrong ones are, and
 #   no rule says which. It learns all the same: pass@1 ends at 0.54, as under the right reward.
-# - **D had the coin (5).** Paid stays near 0.5. Hardly a group is equal, so there is always an
-#   update, but none has a direction: pass@1 ends at 0.07, the format goes from 0.51 to 0.39.
+# - **D had the coin (5).** Paid stays near 0.5. There is an update in every step, but none has a
+#   direction: pass@1 ends at 0.07, which is not resolved from the base, and the format goes from
+#   0.51 to 0.39.
 # - **C was paid for agreeing (6).** Paid rises from 0.73 to 1.77 of 2, higher than under the right
 #   reward, and pass@1 falls to 0.01. What a group most easily agrees on is the sum of all numbers:
-#   it is legal, and every order of the numbers gives the same value. TTRL reports gains, on models
-#   whose most frequent answer is often right. This base is right in one of nine completions.
+#   it is legal, and every order of the numbers gives the same value. TTRL reports gains, with far
+#   stronger models: a vote points the right way where the most frequent answer is mostly the right
+#   one. This base is right in one of nine completions.
 #
 # The paid reward rises in all runs but D. In two of the six, A and E, pass@1 ends far above the
 # base. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
@@ -259,8 +262,9 @@ ends("pass@1", "EBG")
 
 # %% [markdown]
 # Run G is paid for length as well, and its completions grow as long as run E's, not as run B's:
-# lines that lead to no answer pay nothing. pass@1 ends at 0.56. A bonus that is paid only beside a
-# right answer can no longer be had in its place. It can still decide which right answer is learned.
+# lines that lead to no right answer pay nothing. pass@1 ends at 0.56, not resolved from run E's. A
+# bonus that is paid only with a right answer can no longer be had in its place. It can still decide
+# which of the right answers is learned.
 #
 # ## How much noise does a run bear?
 #
@@ -270,8 +274,8 @@ ends("pass@1", "EBG")
 #
 # In the difference to the group's mean the constant p cancels: $E[v' - \bar v' \mid v] = (1 - 2p)
 # (v - \bar v)$. With p = 0.2 the expected advantage, before it is divided by the standard
-# deviation, is 0.6 times the true one: smaller, of the same sign. It is 0 at p = 0.5, which is the
-# coin.
+# deviation, is 0.6 times the true one: smaller, of the same sign. It is 0 at p = 0.5, where the
+# verdict is a coin.
 #
 # **Predict:** a group of eight has two right answers. What is the mean advantage of a right one
 # for p = 0, 0.2, 0.5 and 0.8? How large is its spread? What happens in a group of eight wrong ones?
