@@ -231,19 +231,20 @@ else:
 # - **F was paid for form only (2).** Paid *is* the format: it rises from 0.51 to 0.95, while pass@1
 #   ends at 0.10. In 62% of the groups all rewards are equal then: they teach nothing.
 # - **B was paid for lines (3).** Paid rises from 2.6 to 9.5. pass@1 rises at first, to 0.40 at step
-#   10: this base is right more often where it tries longer (`labs/length_alone.py`), and the bonus
-#   buys length. Then it falls, to 0.18 at step 20. Completions reach the target, say `no` and go on
-#   until the limit. Ten steps of rising accuracy do not prove a reward right.
+#   10: this base is right more often where it tries longer (`docs/elicitation.md`), and the bonus
+#   buys length. Then it falls, to 0.18 at step 20. In 7 of the 16 completions kept a line reaches
+#   the target and says `no`; 9 go on until the limit. Ten steps of rising accuracy do not prove a
+#   reward right.
 # - **A had the noisy verifier (4).** Some right completions are not paid, some wrong ones are, and
 #   no rule says which. It learns all the same: pass@1 ends at 0.54, as under the right reward.
 # - **D had the coin (5).** Paid stays near 0.5. There is an update in every step, but none has a
 #   direction: pass@1 ends at 0.07, which is not resolved from the base, and the format goes from
 #   0.51 to 0.39.
 # - **C was paid for agreeing (6).** Paid rises from 0.73 to 1.77 of 2, higher than under the right
-#   reward, and pass@1 falls to 0.01. What a group most easily agrees on is the sum of all numbers:
-#   it is legal, and every order of the numbers gives the same value. TTRL reports gains, with far
-#   stronger models: a vote points the right way where the most frequent answer is mostly the right
-#   one. This base is right in one of nine completions.
+#   reward, and pass@1 falls to 0.01. 14 of the 16 completions kept add all numbers. On that a
+#   group agrees most easily: it is legal, and every order gives the same value. TTRL reports gains,
+#   with far stronger models: a vote points the right way where the most frequent answer is mostly
+#   the right one. This base is right in one of nine completions.
 #
 # The paid reward rises in all runs but D. In two of the six, A and E, pass@1 ends far above the
 # base. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
