@@ -109,7 +109,7 @@ table.round(2)
 # ## Six runs
 #
 # The same base, 20 steps of 16 problems with 8 completions each, under each reward, a line for each
-# seed. The letters are in no order. The upper row is what the run was *paid*, what
+# seed: one seed, two for some. The letters are in no order. The upper row is what the run was *paid*, what
 # one would watch if one had no verifier but the reward. The lower row is what was meant: the share
 # of *right* answers in the batches (lines), and pass@1 on 192 held-out problems (dots).
 #
@@ -223,7 +223,7 @@ else:
 # ## What was seen
 #
 # Numbers below are of seed 0, first value and last; `python benchmarks/wrong_rewards.py --seeds 0`
-# made them. Every run starts from the same base, whose pass@1 is 0.11. With 192 problems a 95%
+# made them, and `--seeds 1 --letters ABC` the second line of three runs. Every run starts from the same base, whose pass@1 is 0.11. With 192 problems a 95%
 # interval is about +-0.07 wide at 0.5 and +-0.04 at 0.1.
 #
 # - **E had the right reward (1).** Paid minus format is the share of right answers. pass@1 ends at
@@ -245,6 +245,9 @@ else:
 #   group agrees most easily: it is legal, and every order gives the same value. TTRL reports gains,
 #   with far stronger models: a vote points the right way where the most frequent answer is mostly
 #   the right one. This base is right in one of nine completions.
+#
+# Seed 1 ends alike: pass@1 at 0.55 for A, at 0.22 for B after 0.39 at step 10, at 0.01 for C. The
+# other runs have one seed.
 #
 # The paid reward rises in all runs but D. In two of the six, A and E, pass@1 ends far above the
 # base. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
