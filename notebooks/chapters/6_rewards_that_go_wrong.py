@@ -108,10 +108,10 @@ table.round(2)
 #
 # ## Six runs
 #
-# The same base, 20 steps of 16 problems with 8 completions each, under each reward, a line for each
-# seed: one seed, two for some. The letters are in no order. The upper row is what the run was *paid*, what
-# one would watch if one had no verifier but the reward. The lower row is what was meant: the share
-# of *right* answers in the batches (lines), and pass@1 on 192 held-out problems (dots).
+# The same base, 20 steps of 16 problems with 8 completions each, under each reward. The letters are
+# in no order. Each seed has a line; A, B and C have two. The upper row is what the run was *paid*,
+# what one would watch if one had no verifier but the reward. The lower row is what was meant: the
+# share of *right* answers in the batches (lines), and pass@1 on 192 held-out problems (dots).
 #
 # **Predict:** in how many of the six runs does the paid reward rise? In how many the share of right
 # answers? Is there one where it falls?
@@ -223,8 +223,9 @@ else:
 # ## What was seen
 #
 # Numbers below are of seed 0, first value and last; `python benchmarks/wrong_rewards.py --seeds 0`
-# made them, and `--seeds 1 --letters ABC` the second line of three runs. Every run starts from the same base, whose pass@1 is 0.11. With 192 problems a 95%
-# interval is about +-0.07 wide at 0.5 and +-0.04 at 0.1.
+# made them, and `--seeds 1 --letters ABC` the second line of three runs. Every run starts from the
+# same base, whose pass@1 is 0.11. With 192 problems the 95% interval is about +-0.07 at 0.5 and
+# +-0.04 at 0.1.
 #
 # - **E had the right reward (1).** Paid minus format is the share of right answers. pass@1 ends at
 #   0.54.
