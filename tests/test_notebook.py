@@ -24,6 +24,11 @@ WRONG = {  # answers that a student might give
     "2_the_loss": "is_frozen = lambda ratio, advantage, eps: (ratio > 1 + eps) | (ratio < 1 - eps)",
     "3_kl": "def member(d, w):\n    return -d + w * d.exp()\ndef best_weight(d):\n    return 1.0",
     "4_reading_a_run": "diagnosis = {'a': 2, 'b': 3, 'c': 1}",
+    "6_rewards_that_go_wrong": "reward_of = dict(zip('ABCDEF', (1, 2, 3, 4, 5, 6)))\n"
+    "def corrected(verdict, fp, fn):\n    return verdict - fp",
+}
+SHORT = {  # sizes in place of those in the cell tagged "parameters"
+    "6_rewards_that_go_wrong": "attempts, draws, steps, questions = 4, 2_000, 1, 2",
 }
 
 
@@ -123,15 +128,18 @@ def printed(outputs):
 def test_a_chapter_runs_without_its_exercise_and_tells_right_from_wrong(name, kernel):
     kernel.open(f"{ROOT}/notebooks/chapters")
     cells = code_of(f"notebooks/chapters/{name}.py")
-    test = tagged(cells, "test")
+    tests = [cell for cell in cells if "test" in cell.metadata.get("tags", [])]
+    if name in SHORT:
+        tagged(cells, "parameters").source = SHORT[name]
     for cell in cells:
         kernel.run(cell)
-    assert "is open" in printed(test.outputs)
+    assert tests and all("is open" in printed(test.outputs) for test in tests)
     kernel.run(Path(ROOT, "tests/solutions", f"{name}.py").read_text())
-    assert printed(kernel.run(test)).startswith("Right")
+    assert all(printed(kernel.run(test)).startswith("Right") for test in tests)
     kernel.run(WRONG[name])
-    with pytest.raises(CellExecutionError, match="AssertionError"):
-        kernel.run(test)
+    for test in tests:
+        with pytest.raises(CellExecutionError, match="AssertionError"):
+            kernel.run(test)
 
 
 def test_the_colab_notebook_runs(kernel, tmp_path):
