@@ -24,6 +24,10 @@ WRONG = {  # answers that a student might give
     "2_the_loss": "is_frozen = lambda ratio, advantage, eps: (ratio > 1 + eps) | (ratio < 1 - eps)",
     "3_kl": "def member(d, w):\n    return -d + w * d.exp()\ndef best_weight(d):\n    return 1.0",
     "4_reading_a_run": "diagnosis = {'a': 2, 'b': 3, 'c': 1}",
+    "5_imitate_select_reinforce": "off_policy = on_policy = lambda policy, other: policy - other",
+}
+SHORT = {  # the sizes in the cell "parameters", where a chapter has one
+    "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
 }
 
 
@@ -110,8 +114,9 @@ def kernel():
     """One for all: a new one imports for seconds. tests/colab/run gives each notebook its own."""
     kernel = Kernel(ROOT)
     with kernel.client.setup_kernel():
-        # 128 word problems instead of 16,384, at every start
+        # 128 problems of a task instead of 16,384, at every start
         kernel.run("import gsm8k_rewards; gsm8k_rewards.BUILT_IN['train'] = 128")
+        kernel.run("import countdown_rewards; countdown_rewards.BUILT_IN['train'] = 128")
         yield kernel
 
 
@@ -124,6 +129,8 @@ def test_a_chapter_runs_without_its_exercise_and_tells_right_from_wrong(name, ke
     kernel.open(f"{ROOT}/notebooks/chapters")
     cells = code_of(f"notebooks/chapters/{name}.py")
     test = tagged(cells, "test")
+    if name in SHORT:
+        tagged(cells, "parameters").source = SHORT[name]
     for cell in cells:
         kernel.run(cell)
     assert "is open" in printed(test.outputs)
