@@ -354,8 +354,8 @@ plt.xlabel("token"), plt.ylabel("probability"), plt.legend(), plt.show()
 # 256 word problems (`gsm8k`, built in) that nobody trained on, 4 completions each. `kl` is the
 # exact KL to the base, a token, on the model's own completions.
 #
-# **Predict:** the order by pass@1, and the order by pass@64. Which forgets most? Which stays nearest
-# to the base?
+# **Predict:** the order by pass@1, and the order by pass@64. Which forgets most? Which stays
+# nearest to the base?
 
 # %%
 import runs  # benchmarks/runs.py
