@@ -68,7 +68,8 @@ config = r1.Config(task="countdown", max_tokens=128, kl_coef=0.0)
 init_distributed()
 tokenizer = load_tokenizer(config.model)
 task = load_task(config.task, config.prompt, tokenizer)
-problems = task.load_problems("test", None, 0)[:questions]
+pool = task.load_problems("test", None, 0)
+problems, spare = pool[:questions], pool[questions:]  # to look at; to distil on
 n = config.group_size
 
 
@@ -99,7 +100,8 @@ episodes = sample(model)
 print("base    ", summary(episodes))
 
 examples = [
-    nano_sft.make_example(row["prompt"], row["response"], tokenizer) for row in systematic_rows(0)
+    nano_sft.make_example(row["prompt"], row["response"], tokenizer)
+    for row in systematic_rows(0)[: 32 * max(16, teacher_steps)]
 ]
 print("a trace:", quoted(examples[0].text.strip()), sep="\n")
 teacher = load_engine()
@@ -180,13 +182,15 @@ group = max(groups, key=lambda g: (len({e.reward.total for e in g}), sum(map(is_
 table = pd.DataFrame(weights_of(group), index=[e.reward.why for e in group])
 table.reset_index(drop=True).plot.bar(subplots=True, layout=(1, 4), figsize=(12, 3), legend=False)
 plt.gcf().supxlabel("completion of the group"), plt.gcf().supylabel("w")
-plt.tight_layout(), plt.show()
+plt.tight_layout()
+plt.show()
 table.round(2)
 
 # %% [markdown]
 # RFT is REINFORCE with a reward of 0 and 1 and no baseline: fine-tuning on the kept ones and a
 # policy gradient with $w = 1[\text{right}]$ are the same update (`python variants.py
-# --binary_reward --loss_type no_baseline`). GRPO adds two things: wrong ones are pushed down, and a
+# --binary_reward --loss_type no_baseline` takes it at each step, on new samples; RFT once keeps
+# imitating what the base has written). GRPO adds two things: wrong ones are pushed down, and a
 # right one counts more where the group has few. For rewards of 0 and 1 and a share p of right ones
 # it is $\sqrt{(1-p)/p}$ for a right one and $-\sqrt{p/(1-p)}$ for a wrong one, but for the n - 1
 # and the eps.
@@ -235,7 +239,9 @@ units = torch.stack([vector / vector.norm() for vector in vectors])
 pd.DataFrame(units @ units.T, ["imitate", *names], ["imitate", *names]).round(2)
 
 # %% [markdown]
-# TEXT
+# Change one thing at a time. From *RFT* to *GRPO, right alone* it is the baseline and the scale;
+# from there to *GRPO* it is the reward, which pays for form as well; from RFT to *imitate* it is
+# the author. This is the first step: later ones start from policies that differ.
 #
 # ## Distil on policy
 #
@@ -266,7 +272,8 @@ token_weights = (log_teacher - log_pi).gather(-1, tokens[:, None])[:, 0]  # (N,)
 plt.figure(figsize=(12, 3))
 plt.bar(range(len(tokens)), token_weights.tolist())
 names = [tokenizer.decode(token).replace("\n", "\\n") for token in tokens.tolist()]
-plt.xticks(range(len(tokens)), names, fontsize=7, rotation=90), plt.ylabel("w"), plt.show()
+plt.xticks(range(len(tokens)), names, fontsize=7, rotation=90), plt.ylabel("w")
+plt.show()
 print(f"{shown.reward.why}; w of RFT: 0 everywhere")
 
 # %% [markdown]
@@ -282,15 +289,15 @@ print(f"{shown.reward.why}; w of RFT: 0 everywhere")
 student = load_engine()
 sampler = r1.make_sampler(config, student.module, task, max_length=512)
 path = []
-train = task.load_problems("train", None, 0)
 for step in range(student_steps):
     own = r1.sample_and_reward(
-        sampler, train[8 * step : 8 * step + 8], task, config, f"step {step}", n, 1.0
+        sampler, spare[8 * step : 8 * step + 8], task, config, f"step {step}", n, 1.0
     )
     measured = five.distil(student, own, config, lr=3e-4, teacher=teacher.module)
     path.append(measured["loss"][0].item())
 plt.figure(figsize=(6, 3)), plt.plot(range(1, student_steps + 1), path, "o-")
-plt.xlabel("step"), plt.ylabel("KL(student || teacher), nats a token"), plt.show()
+plt.xlabel("step"), plt.ylabel("KL(student || teacher), nats a token")
+plt.show()
 print("before  ", summary(episodes))
 print("after   ", summary(sample(student.module)))
 print("teacher ", summary(teacher_episodes))
@@ -335,7 +342,8 @@ for name, kl in (
     ("KL(teacher || student)", five.reverse_kl(two_ways, bells)),
 ):
     plt.plot(bells[kl.argmin()].exp(), label=f"smallest {name}")
-plt.xlabel("token"), plt.ylabel("probability"), plt.legend(), plt.show()
+plt.xlabel("token"), plt.ylabel("probability"), plt.legend()
+plt.show()
 
 # %% [markdown]
 # Imitation has to cover all that the teacher does, and puts weight where the teacher never is. The
@@ -362,7 +370,7 @@ import runs  # benchmarks/runs.py
 
 record = pd.read_json(f"{RECORDS}/five.json")
 ks = [1, 2, 4, 8, 16, 32, 64]
-seeds = sorted(record["seed"].unique())
+seeds = sorted(set(record["seed"].tolist()))
 found = {method: rows.set_index("seed") for method, rows in record.groupby("method", sort=False)}
 lines = {}
 for method, rows in found.items():
@@ -388,7 +396,8 @@ for number, (method, rows) in enumerate(found.items()):
     right.scatter(rows["kl"], rows["gsm8k"], color=f"C{number}", label=method)
 left.set(xscale="log", xlabel="k", ylabel="pass@k, Countdown", xticks=ks, xticklabels=ks)
 right.set(xlabel="KL to the base (nats a token)", ylabel="word problems, pass@1", ylim=(0, None))
-left.legend(), plt.show()
+left.legend()
+plt.show()
 
 # %% [markdown]
 # TEXTRECORD
