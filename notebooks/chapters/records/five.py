@@ -224,9 +224,9 @@ def main():
             rows.append(complete(method, seed, budget, args))
             budget = budget or rows[-1]["tokens"]  # the reinforced run comes first
             print({k: v for k, v in rows[-1].items() if k != "right"}, flush=True)
-    with open(args.record, "w") as file:
-        lines = ",\n".join(json.dumps(row) for row in rows)
-        file.write(f"[\n{lines}\n]\n")
+        with open(args.record, "w") as file:  # of complete seeds
+            lines = ",\n".join(json.dumps(row) for row in rows)
+            file.write(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":
