@@ -31,7 +31,7 @@ from plumbing.batching import micro_batches
 def reverse_kl(policy, teacher):
     """KL(policy || teacher) of each token, over the whole vocabulary: (N, V), (N, V) -> (N,).
 
-    Both are log-probs. Generalized knowledge distillation (GKD), arXiv:2306.13649, eq. 3.
+    Both are log-probs. One of the divergences of GKD, arXiv:2306.13649.
     """
     # KL(pi || pi_T) = sum_v pi(v) (log pi(v) - log pi_T(v))
     return (policy.exp() * (policy - teacher)).sum(dim=-1)
