@@ -190,10 +190,10 @@ table.round(2)
 # RFT is REINFORCE with a reward of 0 and 1 and no baseline: fine-tuning on the kept ones and a
 # policy gradient with $w = 1[\text{right}]$ are the same update (`python variants.py
 # --binary_reward --loss_type no_baseline` takes it at each step, on new samples, and does not ask
-# for the form; RFT once keeps imitating what the base has written). GRPO adds two things: wrong ones are pushed down, and a
-# right one counts more where the group has few. For rewards of 0 and 1 and a share p of right ones
-# it is $\sqrt{(1-p)/p}$ for a right one and $-\sqrt{p/(1-p)}$ for a wrong one, but for the n - 1
-# and the eps.
+# for the form; RFT once keeps imitating what the base has written). GRPO adds two things: wrong
+# ones are pushed down, and a right one counts more where the group has few. For rewards of 0 and 1
+# and a share p of right ones it is $\sqrt{(1-p)/p}$ for a right one and $-\sqrt{p/(1-p)}$ for a
+# wrong one, but for the n - 1 and the eps.
 #
 # **Predict:** in a group with one right one of eight: by how much does GRPO weigh it more than in a
 # group with seven? And RFT?
@@ -248,8 +248,9 @@ pd.DataFrame(units @ units.T, ["imitate", *names], ["imitate", *names]).round(2)
 # A reward is one number for a completion. A teacher that can score tokens says more: its
 # distribution at every place. The student samples, and the loss is $KL(\pi \| \pi_T)$ at each of
 # its tokens, over the whole vocabulary; no reward is used, and which tokens were met is seen as
-# fixed (GKD, arXiv:2306.13649). For the sampled token the weight is $\log \pi_T - \log \pi$: up where the teacher gives it more than the student,
-# down where less. The teacher is the imitator from above.
+# fixed (GKD, arXiv:2306.13649). For the sampled token the weight is $\log \pi_T - \log \pi$: up
+# where the teacher gives it more than the student, down where less. The teacher is the imitator
+# from above.
 #
 # **Predict:** in a wrong completion of the student, is every token's weight negative?
 
