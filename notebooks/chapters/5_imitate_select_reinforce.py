@@ -401,7 +401,20 @@ left.legend()
 plt.show()
 
 # %% [markdown]
-# TEXTRECORD
+# So far the record has one seed, so read no small difference.
+#
+# - **Best of n** is above all trained models at this test, with no training. It spends those tokens
+#   again on the next 64 problems, and it needs the verifier there.
+# - **Imitation and selection** are above GRPO, in pass@1 and in pass@64. Tokens are equal, updates
+#   are not: SFT goes over its rows several times. With three seeds and 256 problems the difference
+#   of RFT and GRPO is not resolved (`docs/labs.md`, *Select or reinforce*).
+# - **GRPO**'s pass@64 is near the base's: it mostly finds sooner what the base finds in 64 tries.
+# - **Distillation** does not reach its teacher, and its pass@64 is below the base's: a teacher that
+#   is sharp already, and the KL that settles for one way.
+# - **Forgetting**: reinforcement is said to stay nearer to the base and to forget less than SFT
+#   (RL's razor, arXiv:2509.04259). Here GRPO goes further from the base than imitation does: its
+#   traces are by an author whom the base has learned from. No method loses much on the word
+#   problems, so this base and these tasks cannot test the second half of the claim.
 
 # %% [markdown]
 # ## Exercise
