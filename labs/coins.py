@@ -50,6 +50,13 @@ LAB = Lab(
     ],
     groups=("ava_has_more", "ben_has_more", "two_steps", "held_out"),
     measures=(tries(problems=96, samples=64),),
+    found="The second order is found: where Ben has more, 0.96 are right instead of 0.00, and as "
+    "many with GRPO's advantages (0.99); with form alone 0.02, by rejection sampling 0.27. Two "
+    "steps are not learned at all, nor what was held out of them: the base writes one line, and "
+    "hardly ever sees two rewarded. And there is a price: in 64 tries the base solves 0.32 of 96 "
+    "questions, the trained model 0.43, rejection sampling 0.76. (A first try, seed 0 alone and "
+    "dropped, with the lesson's reward of form and verdict: 0.24 where Ben has more, after 80 "
+    "steps.)",
     limits="Two numbers below 60 and two legal orders: a skill of one bit. The base knows "
     "subtraction already.",
 )

@@ -47,9 +47,9 @@ LAB = Lab(
     ],
     measures=(on_task("gsm8k"),),
     found="The word problems, of which the base does 0.17 to 0.18 (the 0.24 of the prediction was "
-    "without the new stories), stay at 0.16 after reinforcement, and after fine-tuning with 3e-4 as "
-    "well, which is no worse on Countdown. With 1e-3 half of them are lost. What forgets here is a "
-    "large step, not what the step follows.",
+    "without the new stories), stay at 0.16 after reinforcement, and after fine-tuning with 3e-4 "
+    "as well, which is no worse on Countdown. With 1e-3 half of them are lost. What forgets here "
+    "is a large step, not what the step follows.",
     limits="One new task and one old one, both of numbers, in a model that has seen nothing else. "
     "The traces are of authors that the base has learned from: fine-tuning on another's habits "
     "would move it further.",

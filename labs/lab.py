@@ -34,8 +34,8 @@ SHORT = (
     "--save_every 0 --record_tokens_every 0 --no-report --eval_every 20"
 )
 COUNTDOWN = f"--task countdown --max_tokens 128 {SHORT}"
-# The rare right attempts have to count for more than GRPO's deviation makes of them (docs/labs.md,
-# coins): of the settings tried on seeds 7 to 9, which are in no lab, the simplest that learns.
+# The verdict alone is paid: with the reward for form the order that is found first wins. 16
+# attempts, for the rare right ones. Chosen on seeds 7 to 9, which are in no lab.
 COINS = f"--task coins --max_tokens 40 --group_size 16 {SHORT} --steps 60 --eval_problems 384"
 COINS = f"{COINS} --binary_reward --scale_rewards mean"
 RANDOM_BASE = "--model models/random-base"  # never shown how to solve: docs/base.md

@@ -220,6 +220,6 @@ if with_a_gpu:
 # %% [markdown]
 # ## Go on
 #
-# Four chapters, each a notebook of a few minutes with an exercise: `notebooks/chapters/` (one group
-# by hand, the loss, KL, reading a run). The algorithm itself: `nano_r1.py`, from the top. Another
-# task of yours: `docs/own_task.md`.
+# Chapters, each a notebook of a few minutes with an exercise: `notebooks/chapters/` (one group by
+# hand, the loss, KL, reading a run, imitate or select or reinforce). The algorithm itself:
+# `nano_r1.py`, from the top. Another task of yours: `docs/own_task.md`.

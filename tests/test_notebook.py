@@ -24,10 +24,12 @@ WRONG = {  # answers that a student might give
     "2_the_loss": "is_frozen = lambda ratio, advantage, eps: (ratio > 1 + eps) | (ratio < 1 - eps)",
     "3_kl": "def member(d, w):\n    return -d + w * d.exp()\ndef best_weight(d):\n    return 1.0",
     "4_reading_a_run": "diagnosis = {'a': 2, 'b': 3, 'c': 1}",
+    "5_imitate_select_reinforce": "off_policy = on_policy = lambda policy, other: policy - other",
     "6_rewards_that_go_wrong": "reward_of = dict(zip('ABCDEF', (1, 2, 3, 4, 5, 6)))\n"
     "def corrected(verdict, fp, fn):\n    return verdict - fp",
 }
 SHORT = {  # sizes in place of those in the cell tagged "parameters"
+    "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
     "6_rewards_that_go_wrong": "attempts, draws, steps, questions = 4, 2_000, 1, 2",
 }
 
@@ -115,8 +117,9 @@ def kernel():
     """One for all: a new one imports for seconds. tests/colab/run gives each notebook its own."""
     kernel = Kernel(ROOT)
     with kernel.client.setup_kernel():
-        # 128 word problems instead of 16,384, at every start
+        # 128 problems of a task instead of 16,384, at every start
         kernel.run("import gsm8k_rewards; gsm8k_rewards.BUILT_IN['train'] = 128")
+        kernel.run("import countdown_rewards; countdown_rewards.BUILT_IN['train'] = 128")
         yield kernel
 
 

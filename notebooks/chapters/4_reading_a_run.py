@@ -160,3 +160,5 @@ else:
 # %% [markdown]
 # What to do about each of them is in `docs/metrics.md`. A run of your own has all of this in its
 # directory, and `report.html` shows every completion of it.
+#
+# Next: [5. Imitate, select, reinforce](5_imitate_select_reinforce.ipynb).
