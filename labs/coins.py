@@ -53,10 +53,10 @@ LAB = Lab(
     found="The second order is found: where Ben has more, 0.96 are right instead of 0.00, and as "
     "many with GRPO's advantages (0.99); with form alone 0.02, by rejection sampling 0.27. Two "
     "steps are not learned at all, nor what was held out of them: the base writes one line, and "
-    "hardly ever sees two rewarded. And there is a price: in 64 tries the base solves 0.32 of 96 "
-    "questions, the trained model 0.43, rejection sampling 0.76. (A first try, seed 0 alone and "
-    "dropped, with the lesson's reward of form and verdict: 0.24 where Ben has more, after 80 "
-    "steps.)",
+    "hardly ever sees two rewarded. In 64 tries the base solves 0.32 of 96 questions and each that "
+    "learned something 0.39 to 0.43: the third that has one step, and little more. (A first try, "
+    "seed 0 alone and dropped, with the lesson's reward of form and verdict: 0.24 where Ben has "
+    "more, after 80 steps.)",
     limits="Two numbers below 60 and two legal orders: a skill of one bit. The base knows "
     "subtraction already.",
 )

@@ -63,6 +63,9 @@ class Run:
         parts = (variants.rollout, variants.advantages, variants.loss, None)
         return (self.rollout, self.advantages, self.loss, self.before) == parts
 
+    def config(self):
+        return config_of(self.flags)
+
     def described(self, more=""):
         """Its flags and the functions of its own, for the page."""
         parts = {"rollout": self.rollout, "advantages": self.advantages, "loss": self.loss}
@@ -90,6 +93,15 @@ class Tuning:
     flags: str
     rows: callable
     is_plain = False
+
+    def config(self):
+        """Of a run on the same task, to measure the model by."""
+        import nano_sft
+
+        words = [*shlex.split(self.flags), "--data", "rows.jsonl"]
+        with runs.PARSING:
+            tuned = parse_args(nano_sft.Config, "nano_sft.py", "", words)
+        return variants.Config(task=tuned.task, max_tokens=tuned.max_tokens)
 
     def described(self, more=""):
         """Its flags, for the page."""
@@ -219,8 +231,7 @@ class Lab:
             facts = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
             write_text(cost, json.dumps(facts | {"commit": commit}))
         measured = self.measured(path)
-        flags = run.flags if not isinstance(run, Tuning) else COUNTDOWN
-        config = dataclasses.replace(config_of(flags), seed=seed)
+        config = dataclasses.replace(run.config(), seed=seed)
         model = os.path.join(path, "model")
         for measure in self.measures:
             key = self.key(measure)

@@ -46,6 +46,11 @@ LAB = Lab(
         Expected("coins, the verdict", "coins, no reward, k1", above=0.2),
         Expected("coins, the verdict", "coins, length", above=0.2),
     ],
+    found="Without any reward pass@1 rises in each seed, to 0.22, 0.27 and 0.41 from 0.10; on the "
+    "way, in the batches of steps 10 to 16, up to 0.56 are right. Then half of the completions "
+    "have grown past the limit of 128 tokens. With a constant denominator two seeds stay where "
+    "they were, the third drifts up with its length (61 tokens). On the coins the same loss, and "
+    "a reward for length, destroy all.",
     limits="A pretrained model's longer answers are not its better ones as a rule; how much of a "
     "published gain is length has to be measured there, with this control.",
 )

@@ -104,7 +104,7 @@ def section(lab, name, seeds, args):
             lines.append([e.said(), interval(*numbers), word, "yes" if e.claim else "no"])
         parts.append(runs.table(lines))
     parts += [
-        table(values),
+        table(lab, values),
         f"![{name}](labs/{name}.png)",
         f"`python labs/{name}.py`; seeds {', '.join(map(str, seeds))}; {len(costs)} runs, "
         f"{minutes:.0f} minutes of one core; commit {commits}. Built-in held-out problems at "
@@ -133,8 +133,9 @@ def row_of(lab, name, label, seeds, args):
         for group in lab.groups:
             numbers[group] = ends[-1][f"eval/{group}/pass@1"]
         numbers["tokens"] = ends[-1]["eval/mean_length"]
-        for measured in lab.measured(path).values():
-            numbers |= measured
+        measured = lab.measured(path)  # for other labs, too
+        for measure in lab.measures:
+            numbers |= measured[lab.key(measure)]
         numbers["evaluations"] = [(r["step"], r["eval/pass@1"]) for r in ends]
         numbers["training"] = [r["reward/answer"] for r in runs.records(path)[1:] if "reward" in r]
         for key, value in numbers.items():
@@ -142,17 +143,19 @@ def row_of(lab, name, label, seeds, args):
     return row
 
 
-def table(values):
+def table(lab, values):
     measures = []
     for row in values.values():
         measures += [m for m in row if m not in (*measures, "evaluations", "training")]
-    first, reference = next(iter(values.items()))
-    lines = [["run", *measures, f"pass@1 less that of *{first}*"]]
+    lines = [["run", *measures, "pass@1 less that of the first run"]]
+    firsts = {}  # task -> its first run
     for label, row in values.items():
+        task = lab.runs[label].config().task
+        first = firsts.setdefault(task, label)
         cells = [runs.spread(row.get(m, []), 0 if m == "tokens" else 3) for m in measures]
         difference = ""
         if label != first and len(row["pass@1"]) > 1:
-            pairs = runs.paired_difference(row["pass@1"], reference["pass@1"])
+            pairs = runs.paired_difference(row["pass@1"], values[first]["pass@1"])
             difference = interval(*pairs)
         lines.append([label, *cells, difference])
     return runs.table(lines)
