@@ -12,35 +12,29 @@ from plumbing.models import load_tokenizer
 sys.path.append(os.path.join(ROOT, "models", "nano-base"))
 from make_base import systematic_attempts
 
+KINDS = ("right, searching", "wrong, searching", "right, no search")
 LINES = 7  # of a search that does not succeed
-
-
-def search(problem, rng):
-    """(lines that were tried and failed, the line that succeeds or None), each with expression."""
-    nums = rng.sample(problem["nums"], len(problem["nums"]))
-    failed = []
-    for text, value, expression in systematic_attempts(nums, problem["target"]):
-        if value == problem["target"]:
-            return failed, (text, expression)
-        failed.append((text, expression))
-    return failed, None
 
 
 def write(kind, problem, rng):
     """A completion of this kind for the problem; None where there is none."""
-    failed, success = search(problem, rng)
-    if success is None or len(failed) < 2:
+    nums = rng.sample(problem["nums"], len(problem["nums"]))
+    failed = []
+    for line, value, expression in systematic_attempts(nums, problem["target"]):
+        if value == problem["target"]:
+            break
+        failed.append((f"{line} no", expression))
+    if value != problem["target"] or len(failed) < 2:
         return None
-    shown = [f"{text} no" for text, _ in failed[:LINES]]
-    answer = failed[: LINES + 1][-1][1]
-    if kind == "right, searching":
-        shown = [f"{text} no" for text, _ in failed] + [f"{success[0]} yes"]
-        answer = success[1]
-    elif kind == "right, no search":
-        shown = [success[0]]
-        answer = success[1]
-    thinking = "\n".join(shown)
-    return f"\n{thinking}\n</think>\n<answer>{answer}</answer>"
+    if kind == "wrong, searching":
+        failed = failed[: LINES + 1]
+        expression = failed[-1][1]
+        lines = [line for line, _ in failed[:LINES]]
+    elif kind == "right, searching":
+        lines = [*(line for line, _ in failed), f"{line} yes"]
+    else:
+        lines = [line]
+    return "\n".join(["", *lines, f"</think>\n<answer>{expression}</answer>"])
 
 
 def primed(kind):
@@ -72,13 +66,7 @@ LAB = Lab(
     prediction="From a base of random authors, primed with 1,024 completions and then 20 steps. "
     "Searching traces with wrong answers end within 0.1 of searching traces with right ones, and "
     "both at least 0.15 above right answers without a search.",
-    runs={
-        "not primed": Run(FLAGS),
-        **{
-            kind: Run(FLAGS, before=primed(kind))
-            for kind in ("right, searching", "wrong, searching", "right, no search")
-        },
-    },
+    runs={"not primed": Run(FLAGS)} | {k: Run(FLAGS, before=primed(k)) for k in KINDS},
     expected=[
         Expected("wrong, searching", "right, searching", within=0.1),
         Expected("wrong, searching", "right, no search", above=0.15),

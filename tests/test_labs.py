@@ -25,7 +25,7 @@ def test_a_lab_is_short_predicts_and_has_flags_that_exist(name):
     from plumbing.settings import parse_args
 
     lab = importlib.import_module(name).LAB
-    assert len(Path(LABS, f"{name}.py").read_text().splitlines()) <= 100
+    assert len(Path(LABS, f"{name}.py").read_text().splitlines()) <= 80
     assert lab.claim and lab.prediction and lab.limits and lab.expected
     assert any(e.claim for e in lab.expected)
     for run in lab.runs.values():
