@@ -4,12 +4,13 @@ import argparse
 import importlib
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from helpers import ROOT
+
+import countdown_rewards
 
 LABS = os.path.join(ROOT, "labs")
 sys.path.append(LABS)
@@ -50,25 +51,29 @@ def test_a_prediction_holds_fails_or_is_not_resolved():
     assert word("a", above=0.44) == "not resolved" and word("a", 0.9) == "failed"
 
 
-def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path):
-    """Seed 0 by its command, as a user would; seed 1 in this process, which saves three starts."""
+def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch):
+    """Five runs in this process, which saves starts; the sixth by the lab's command."""
+    monkeypatch.setitem(countdown_rewards.BUILT_IN, "train", 128)  # instead of 16,384
     lab = importlib.import_module("template").LAB
     page = tmp_path / "labs.md"
     page.write_text("# Labs\n")
     more = "--steps 1 --prompts_per_step 2 --eval_problems 4 --max_tokens 16 --eval_every 1"
-    flags = ["--out", tmp_path / "out", "--page", page, "--jobs", "1", f"--more={more}"]
-    command = [sys.executable, os.path.join(LABS, "template.py"), *flags]
-    done = subprocess.run([*command, "--seeds", "0"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    args = argparse.Namespace(out=tmp_path / "out", more=more)
     for label in lab.runs:
-        lab.complete("template", label, 1, argparse.Namespace(out=tmp_path / "out", more=more))
-    records = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("metrics.jsonl")}
-    assert len(records) == 6
-    subprocess.run([*command, "--seeds", "0", "1"], capture_output=True, check=True)
+        lab.complete("template", label, 1, args)
+        if label != "code of your own":
+            lab.complete("template", label, 0, args)
+    command = [os.path.join(LABS, "template.py"), "--seeds", "0", "1", "--jobs", "1"]
+    command += ["--out", str(tmp_path / "out"), "--page", str(page), f"--more={more}"]
+    monkeypatch.setattr(sys, "argv", command)
+    lab.main()  # starts a process for the one run that is missing
     text = page.read_text()
     assert text.startswith("# Labs\n") and text.count("<!-- lab template -->") == 1
     assert "*GRPO* above *code of your own*" in text and "Not run yet" not in text
     assert (tmp_path / "labs" / "template.png").exists()
+    records = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("metrics.jsonl")}
+    lab.main()  # again: nothing is run
+    assert page.read_text() == text and len(records) == 6
     assert records == {p: p.stat().st_mtime_ns for p in records}
 
 
