@@ -58,7 +58,7 @@ LAB = Lab(
     "seed 0 alone and dropped, with the lesson's reward of form and verdict: 0.24 where Ben has "
     "more, after 80 steps.)",
     limits="Two numbers below 60 and two legal orders: a skill of one bit. The base knows "
-    "subtraction already.",
+    "subtraction already. The verdict alone is paid, so that good form is lost on the way.",
 )
 
 if __name__ == "__main__":
