@@ -4,13 +4,13 @@ import random
 
 from lab import COINS, COUNTDOWN, Expected, Lab, Run
 
-import nano_r1
+import variants
 
 
 def one_problem(sampler, problems, task, config, step):
-    """`nano_r1.rollout`, where all groups of all steps attempt the seed's one problem."""
+    """`variants.rollout`, where all groups of all steps attempt the seed's one problem."""
     problem = random.Random(config.seed).choice(problems)
-    return nano_r1.rollout(sampler, [problem] * config.prompts_per_step, task, config, step)
+    return variants.rollout(sampler, [problem] * config.prompts_per_step, task, config, step)
 
 
 LAB = Lab(
@@ -32,10 +32,6 @@ LAB = Lab(
         Expected("Countdown, one", above=0.25),
         Expected("coins, all problems", "coins, one", above=0.1, claim=False),
     ],
-    found="Two of three problems give nearly all: 0.47 and 0.57, where all problems give 0.47 to "
-    "0.60; the third gives nothing (0.07). Which problem it is decides, as the paper says; three "
-    "cannot say how often. On the coins one problem teaches its own order at most: two of the "
-    "three are the base's order, 0.97 and 0.98 of its kind, and of the other kind 0.03 and 0.01.",
     limits="Three problems of each task; the paper's authors chose theirs among many by the "
     "variance of its reward. A single problem is memorized within some steps; whether accuracy "
     "elsewhere goes on rising after that, as they report, takes longer runs.",
