@@ -9,12 +9,12 @@ GSM8K = f"--task gsm8k --max_tokens 64 {SHORT} --binary_reward"
 BASELINES = {"mean": "", "none": "--baseline none"}
 NORMALIZERS = {"std": "", "none": "--scale_rewards none", "mean": "--scale_rewards mean"}
 AGGREGATES = {"sequence": "", "constant": "--loss_agg_mode seq-mean-token-sum-norm"}
-OFF_POLICY = "--minibatches 32"
+OFF_POLICY = "--minibatches 32 --prompts_per_step 32 --group_size 4"  # a group for each update
 IMPORTANCE = {
     "none": f"{OFF_POLICY} --loss_type reinforce_with_baseline",
     "no clip": f"{OFF_POLICY} --loss_type grpo_no_clip",
     "grpo": OFF_POLICY,
-    "gspo": "--minibatches 32 --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4",
+    "gspo": f"{OFF_POLICY} --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4",
 }
 
 
