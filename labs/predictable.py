@@ -26,8 +26,7 @@ def errors(model, config):
     """Mean absolute error on the second half of the training accuracy, by each way to foretell.
 
     R = b - a exp(H), where the second half's entropy H is given; a sigmoid in log steps,
-    R = r + (s - r) / (1 + (c / t)^k), of which the first half knows nothing but its own curve; and
-    that nothing changes any more.
+    R = r + (s - r) / (1 + (c / t)^k); and that nothing changes any more.
     """
     rows = runs.records(os.path.dirname(model))[1:]
     right = smooth([row["reward/answer"] for row in rows])
@@ -70,6 +69,9 @@ LAB = Lab(
         Expected("coins", 0.0, measure="sigmoid, better by", claim=False),
     ],
     measures=(errors,),
+    found="Neither is better than to say that nothing changes any more: on the word problems that "
+    "misses the second half by 0.016, R(H), which is told the entropy, by 0.023, the sigmoid by "
+    "0.030; on the coins 0.057, 0.054 and 0.093. Both curves have bent before half time.",
     limits="Two curves of 60 and 80 steps at one learning rate; the papers fit runs of many sizes, "
     "and foretell the end of runs that are a hundred times longer than what was fitted.",
 )
