@@ -60,19 +60,23 @@ def train(path, flags, seed, quiet=False):
     command += ["--resume", path] if started else [*shlex.split(flags), *where]
     if not quiet:
         print("$", shlex.join(command), flush=True)
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
-    )
+    at = commit()
     start = time.time()
     done = subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True)
     if done.returncode:
         said = f"{(done.stdout or '')[-2000:]}\n{(done.stderr or '')[-4000:]}"
         sys.exit(f"$ {shlex.join(command)}\n{said}".strip())
     cost = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
-    cost["commit"] = commit.stdout.strip()
+    cost["commit"] = at
     with open(os.path.join(path, "cost.json"), "w") as file:
         json.dump(cost, file)
     return path
+
+
+def commit():
+    """The commit of the code that runs, with `-dirty` if files differ from it."""
+    git = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def check_settings(path, flags):

@@ -59,20 +59,23 @@ class Run:
     before: callable = None
 
     @property
+    def own(self):
+        """The names of the functions that are not those of variants.py."""
+        parts = {"rollout": self.rollout, "advantages": self.advantages, "loss": self.loss}
+        names = [name for name, part in parts.items() if part is not getattr(variants, name)]
+        return names + ["before"] * (self.before is not None)
+
+    @property
     def is_plain(self):
-        parts = (variants.rollout, variants.advantages, variants.loss, None)
-        return (self.rollout, self.advantages, self.loss, self.before) == parts
+        return not self.own
 
     def config(self):
         return config_of(self.flags)
 
     def described(self, more=""):
         """Its flags and the functions of its own, for the page."""
-        parts = {"rollout": self.rollout, "advantages": self.advantages, "loss": self.loss}
-        own = [n for n, part in parts.items() if part is not getattr(variants, n)]
-        own += ["before"] if self.before else []
         words = f"`{self.flags} {more}".rstrip() + "`"
-        return words + (f" and its own `{'`, `'.join(own)}`" if own else "")
+        return words + (f" and its own `{'`, `'.join(self.own)}`" if self.own else "")
 
     def train(self, path, seed):
         """Complete the run in directory `path`."""
@@ -138,18 +141,23 @@ def sampled(model, config, problems, n, temperature=1.0, task=None):
     return nano_r1.evaluate(sampler, chosen, loaded, config, n, temperature)
 
 
+def chances(episodes, samples, ks):
+    """How often each problem was solved in its `samples` adjacent tries; {k: unbiased pass@k}."""
+    from plumbing.evaluation import pass_at_k
+
+    right = [int(e.reward.answer == 1) for e in episodes]
+    counts = [sum(right[i : i + samples]) for i in range(0, len(right), samples)]
+    mean = lambda k: statistics.mean(pass_at_k(samples, count, k) for count in counts)
+    return counts, {k: mean(k) for k in ks if k <= samples}
+
+
 def tries(problems=64, samples=64):
     """pass@1, pass@4, ... pass@`samples`, unbiased."""
 
     def measure(model, config):
-        from plumbing.evaluation import pass_at_k
-
         _, episodes = sampled(model, config, problems, samples)
-        right = [e.reward.answer == 1 for e in episodes]
-        counts = [sum(right[i : i + samples]) for i in range(0, len(right), samples)]
-        ks = [k for k in (1, 4, 16, 64, 256) if k <= samples]
-        mean = lambda k: statistics.mean(pass_at_k(samples, count, k) for count in counts)
-        return {f"pass@{k} of {samples}": mean(k) for k in ks}
+        _, pass_at = chances(episodes, samples, (1, 4, 16, 64, 256))
+        return {f"pass@{k} of {samples}": value for k, value in pass_at.items()}
 
     return measure
 
@@ -226,10 +234,8 @@ class Lab:
             run.train(path, seed)
             if not os.path.isdir(os.path.join(path, "model")):
                 sys.exit(130)  # it was stopped; the same command goes on
-            git = ["git", "describe", "--always", "--dirty"]
-            commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
             facts = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
-            write_text(cost, json.dumps(facts | {"commit": commit}))
+            write_text(cost, json.dumps(facts | {"commit": runs.commit()}))
         measured = self.measured(path)
         config = dataclasses.replace(run.config(), seed=seed)
         model = os.path.join(path, "model")

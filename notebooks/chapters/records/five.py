@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import json
 import os
-import subprocess
 import sys
 import time
 
@@ -19,7 +18,7 @@ import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-for folder in ("labs", "."):
+for folder in ("labs", "benchmarks", "."):
     sys.path.insert(0, os.path.join(ROOT, folder))
 
 import nano_r1
@@ -146,17 +145,11 @@ def measure(model, seed, args):
     """What a model can do on held-out problems at temperature 1; how far it is from the base."""
     import lab
 
-    from plumbing.evaluation import pass_at_k
-
     config = dataclasses.replace(lab.config_of(lab.COUNTDOWN), seed=seed)
     metrics, episodes = lab.sampled(model, config, args.problems, args.samples)
-    right = [int(e.reward.answer == 1) for e in episodes]
-    counts = [sum(right[i : i + args.samples]) for i in range(0, len(right), args.samples)]
-    ks = [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= args.samples]
+    counts, pass_at = lab.chances(episodes, args.samples, (1, 2, 4, 8, 16, 32, 64))
     found = {"samples": args.samples, "right": counts, "mean_length": metrics["eval/mean_length"]}
-    for k in ks:
-        chances = [pass_at_k(args.samples, count, k) for count in counts]
-        found[f"pass@{k}"] = sum(chances) / len(chances)
+    found |= {f"pass@{k}": value for k, value in pass_at.items()}
     found["kl"] = kl_to_base(model, episodes[:: args.samples // 4], config)
     words = dataclasses.replace(config, max_tokens=64)
     metrics, _ = lab.sampled(model, words, 4 * args.problems, 4, task="gsm8k")
@@ -177,6 +170,7 @@ def kl_to_base(model, episodes, config):
 
 def complete(method, seed, budget, args):
     """The row of a method and a seed; made if it is not there."""
+    import runs
     from plumbing.files import write_text
 
     path = os.path.join(args.out, f"seed{seed}", method)
@@ -184,10 +178,8 @@ def complete(method, seed, budget, args):
     if os.path.exists(file):
         with open(file) as opened:
             return json.load(opened)
-    git = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    row = {"method": method, "seed": seed, "tokens": 0, "seconds": 0, "commit": commit}
+    row = {"method": method, "seed": seed, "tokens": 0, "seconds": 0, "commit": runs.commit()}
     model = "models/nano-base"
     if METHODS[method]:
         start = time.time()
