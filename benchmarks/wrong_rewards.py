@@ -6,8 +6,9 @@
 20 steps of GRPO on Countdown (the flags are FLAGS below) for each reward and seed, in
 out/wrong_rewards/. A run that is complete is skipped, one that was stopped starts again. Then the
 record is written to notebooks/chapters/records/six/: curves.jsonl, one object a step, and
-completions.jsonl, two groups of the last step with the first seed. The chapter asks which run had
-which reward, so the record has letters instead of names: they are in LETTERS.
+completions.jsonl, two groups of the last step with seed 0. The chapter asks which run had which
+reward, so the record has letters instead of names: they are in LETTERS. Rows of runs that are not
+in out/ stay as they are in the record.
 """
 
 import argparse
@@ -164,18 +165,33 @@ def write(file, rows):
         opened.write(text)
 
 
+def recorded(file):
+    """The rows of a file of the record, by (letter, seed)."""
+    rows = collections.defaultdict(list)
+    if os.path.exists(file):
+        with open(file) as opened:
+            for line in opened:
+                row = json.loads(line)
+                rows[row["run"], row.get("seed", 0)].append(row)
+    return rows
+
+
 def write_record(seeds, out, directory):
-    """The two files, of all runs that are complete."""
+    """The two files, with the runs in `out` that are complete."""
     os.makedirs(directory, exist_ok=True)
-    of_steps = []
-    of_groups = []
+    steps = os.path.join(directory, "curves.jsonl")
+    groups = os.path.join(directory, "completions.jsonl")
+    of_steps = recorded(steps)
+    of_groups = recorded(groups)
     for letter, name in LETTERS.items():
         for seed in seeds:
             path = path_of(name, seed, out)
-            of_steps += curves(letter, seed, path) if is_complete(path) else []
-        of_groups += completions(letter, path_of(name, seeds[0], out), groups=2)
-    write(os.path.join(directory, "curves.jsonl"), of_steps)
-    write(os.path.join(directory, "completions.jsonl"), of_groups)
+            if is_complete(path):
+                of_steps[letter, seed] = curves(letter, seed, path)
+                if seed == 0:
+                    of_groups[letter, seed] = completions(letter, path, groups=2)
+    for file, rows in ((steps, of_steps), (groups, of_groups)):
+        write(file, [row for key in sorted(rows) for row in rows[key]])
 
 
 def main():
