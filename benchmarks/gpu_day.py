@@ -13,6 +13,7 @@ another card, another commit, or with --again NAME.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -43,6 +44,8 @@ LOOP = {"rollout": "transformers"}
 SHAPE = {"gradient_checkpointing": False, "micro_batch_tokens": 8192, "kl_coef": 0.0}
 ENOUGH = 60  # seconds that must be left to begin a row
 SMOL = "models/smollm2-135m"
+MODULES = ("nano_r1", "matplotlib.figure", "matplotlib.backends.backend_agg")
+MODULES += ("deepspeed.runtime.zero.muon.muon_optimizer",)
 
 
 @dataclasses.dataclass
@@ -440,10 +443,12 @@ def main(argv=None):
     results = json.loads(file.read_text()) if file.exists() else {}
     here = {"card": gpu.in_own_process("card", [])["card"], "commit": commit()}
     if args.tiny:  # imported and made once, for the copies of this process
-        import nano_r1  # noqa: F401
         from plumbing.processes import prepare_libraries
 
         prepare_libraries(None, on_gpu=False)
+        for module in MODULES:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
         for row in rows:
             row.seconds *= 20  # on a busy machine
     if go_through(rows, results, here, args):

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -32,8 +31,6 @@ browser_needed = pytest.mark.skipif(
 )
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-TWO_PROCESSES = [*TORCHRUN, "--standalone", "--nproc_per_node", "2"]
 SMALL = {
     "prompts_per_step": 4,
     "group_size": 4,
@@ -83,12 +80,6 @@ def wait_for(process, text):
         if line.startswith(text):
             return
     raise AssertionError(process.stderr.read())
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
 
 
 def train(out, name, **settings):

@@ -6,11 +6,11 @@ import json
 import random
 import re
 import statistics
-import subprocess
 import sys
 import time
 
 import pytest
+from forks import Forked
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,19 +202,24 @@ TINY = (
     "--aim_practice 2 --expression_steps 2 --expression_practice 2 --search_steps 2 "
     "--search_batch_size 2 --search_practice 2 --searches 2 --save_every 2"
 )
-COMMAND = [sys.executable, SCRIPT, *TINY.split()]
+
+
+def start(*args):
+    return Forked(*TINY.split(), *args, script=SCRIPT)
 
 
 def make_base(*args):
-    command = [*COMMAND, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    """(exit code, output, errors) of a tiny run of the script."""
+    process = start(*args)
+    out, error = process.communicate(timeout=300)
+    return process.returncode, out, error
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("made") / "base"
-    done = make_base("--out", out)
-    assert done.returncode == 0, done.stderr
+    code, _, error = make_base("--out", out)
+    assert code == 0, error
     return out
 
 
@@ -223,16 +228,14 @@ def test_the_base_is_made_in_seven_stages_and_resumes_to_the_same_weights(tmp_pa
 
     out = tmp_path / "base"
     work = tmp_path / "base.work"
-    killed = subprocess.Popen([*COMMAND, "--out", out])
+    killed = start("--out", out)
     while not list(work.glob("stages-1-and-2/step_*")):
-        assert killed.poll() is None
+        assert killed.returncode is None
         time.sleep(0.01)
     killed.kill()
-    killed.wait()
-    other = make_base("--out", out, "--seed", 1)
-    assert other.returncode == 2 and "--seed" in other.stderr
-    done = make_base("--out", out)
-    assert done.returncode == 0 and not work.exists()
+    code, _, error = make_base("--out", out, "--seed", 1)
+    assert code == 2 and "--seed" in error
+    assert make_base("--out", out)[0] == 0 and not work.exists()
     first, second = (load_file(path / "model.safetensors") for path in (made, out))
     assert all((first[name] == second[name]).all() for name in first)
 
@@ -242,7 +245,7 @@ def test_stage_3_can_start_from_a_model_and_excluded_problems_are_left_out(tmp_p
     problem["nums"] = problem["nums"][::-1]
     file = tmp_path / "p.jsonl"
     file.write_text(json.dumps(problem))
-    done = make_base("--start_from", made, "--exclude", file, "--out", tmp_path / "base")
-    assert done.returncode == 0 and "1 of 500 problems" in done.stdout
-    assert [f"stage {n}:" in done.stdout for n in (1, 3, 4, 5, 6, 7)] == [False, *[True] * 5]
-    assert "stages 1 and 2" not in done.stdout
+    code, out, _ = make_base("--start_from", made, "--exclude", file, "--out", tmp_path / "base")
+    assert code == 0 and "1 of 500 problems" in out
+    assert [f"stage {n}:" in out for n in (1, 3, 4, 5, 6, 7)] == [False, *[True] * 5]
+    assert "stages 1 and 2" not in out

@@ -5,7 +5,8 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from helpers import TWO_PROCESSES, flags, main, rows_of, run
+from forks import run_several
+from helpers import flags, main, rows_of
 
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
@@ -76,8 +77,8 @@ def test_the_numbers_are_those_of_the_written_completions(evaluated):
 
 def test_two_processes_evaluate_to_the_same_numbers(evaluated):
     out = evaluated[1].parent
-    done = run(*flags(eval_only=True, out=out, name="two", **SMALL), launcher=TWO_PROCESSES)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_several(*flags(eval_only=True, out=out, name="two", **SMALL))
+    assert [code for code, _, _ in done] == [0, 0], done
     assert results(evaluated[1]) == {
         name: pytest.approx(metrics) for name, metrics in results(out / "two").items()
     }

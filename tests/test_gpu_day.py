@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, run
+from forks import Forked
+from helpers import ROOT
 
 sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 
@@ -25,9 +26,10 @@ def day(tmp_path_factory):
     printed = []
     for more in (["--minutes", "0"], ["--rows", "^(machine|torch-lora)$"], []):
         flags = [*args, "--minutes", "60", *more]
-        done = run(*flags, script="benchmarks/gpu_day.py", env=ENV, timeout=1200)
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout)
+        process = Forked(*flags, script="benchmarks/gpu_day.py", env=ENV)
+        out, error = process.communicate(timeout=1200)
+        assert process.returncode == 0, error
+        printed.append(out)
     return folder, printed
 
 

@@ -4,6 +4,7 @@ Two nodes: test_run.py.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -13,12 +14,11 @@ import types
 
 import pytest
 import torch.distributed as dist
+from forks import free_port
 from helpers import (
     ROOT,
     SMALL,
-    TWO_PROCESSES,
     flags,
-    free_port,
     records,
     run,
     start,
@@ -26,17 +26,28 @@ from helpers import (
     wait_for,
 )
 
+import countdown_rewards
 from plumbing import processes
 from plumbing.settings import UserError
 from plumbing.start import run_script
 
-SETTINGS = {**SMALL, "steps": 2, "save_every": 0}
+TWO_PROCESSES = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+TWO_PROCESSES += ["--nproc_per_node", "2"]
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
+def settings(tmp_path_factory):
+    """Of a small run, on a file: each start would make 16,384 problems."""
+    data = tmp_path_factory.mktemp("data") / "problems.jsonl"
+    problems = countdown_rewards.generate_problems("train", 128, 0)
+    data.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    return {**SMALL, "steps": 2, "save_every": 0, "data": str(data)}
+
+
+@pytest.fixture(scope="module")
+def one(settings, tmp_path_factory):
     """metrics.jsonl of the same run with one process."""
-    return records(train(tmp_path_factory.mktemp("one"), "a", **SETTINGS)[0])
+    return records(train(tmp_path_factory.mktemp("one"), "a", **settings)[0])
 
 
 def assert_same(one, two):
@@ -47,15 +58,16 @@ def assert_same(one, two):
             assert a.get(key, 0) == pytest.approx(b.get(key, 0), rel=tolerance, abs=1e-5), key
 
 
-def test_the_deepspeed_launcher_starts_them_too(one, tmp_path):
+def test_the_deepspeed_launcher_starts_them_too(one, settings, tmp_path):
     here = os.path.dirname(sys.executable)
-    launcher = [os.path.join(here, "deepspeed"), "--num_gpus", "2", "--master_port", free_port()]
+    port = str(free_port())
+    launcher = [os.path.join(here, "deepspeed"), "--num_gpus", "2", "--master_port", port]
     env = {
         "DS_ACCELERATOR": "cpu",
         "LOCAL_SIZE": "2",
         "PATH": here + os.pathsep + os.environ["PATH"],
     }
-    done = run(*flags(out=tmp_path, name="d", **SETTINGS), launcher=launcher, env=env)
+    done = run(*flags(out=tmp_path, name="d", **settings), launcher=launcher, env=env)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert_same(one, records(tmp_path / "d"))
 
@@ -121,20 +133,22 @@ def children(pid):
         return [int(child) for child in file.read().split()]
 
 
-def test_a_mistake_of_one_process_ends_both_with_its_sentence(tmp_path):
+def test_a_mistake_of_one_process_ends_both_with_its_sentence(settings, tmp_path):
     """The first process cannot write; the second one waits for it."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "metrics.jsonl").symlink_to("/dev/full")
-    done = run(*flags(out=tmp_path, name="m", **SMALL), launcher=TWO_PROCESSES)
+    done = run(*flags(out=tmp_path, name="m", **settings), launcher=TWO_PROCESSES)
     assert (
         done.returncode != 0
         and "metrics.jsonl could not be written: No space left on device." in done.stderr
     )
 
 
-def test_two_processes_save_when_asked_to_leave_and_go_on_and_when_one_dies_both_say_why(tmp_path):
+def test_two_processes_save_when_asked_to_leave_and_go_on_and_when_one_dies_both_say_why(
+    settings, tmp_path
+):
     process = start(
-        *flags(out=tmp_path, name="s", **{**SMALL, "steps": 500, "save_every": 0}),
+        *flags(out=tmp_path, name="s", **{**settings, "steps": 500}),
         launcher=TWO_PROCESSES,
     )
     wait_for(process, "step    1/500")

@@ -3,10 +3,10 @@
 import collections
 import os
 import random
-import subprocess
 import sys
 
 import pytest
+from forks import Forked
 from helpers import ROOT
 
 import countdown_rewards as countdown
@@ -61,8 +61,8 @@ def test_it_is_made_in_two_stages(tmp_path):
     (tmp_path / "p.jsonl").write_text(
         f'{{"nums": {problem["nums"]}, "target": {problem["target"]}}}'
     )
-    words = [sys.executable, script, *sizes.split(), "--out", tmp_path / "base"]
-    words += ["--exclude", tmp_path / "p.jsonl"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "1 problems left out" in done.stdout and (tmp_path / "base/model.safetensors").exists()
+    where = ["--out", tmp_path / "base", "--exclude", tmp_path / "p.jsonl"]
+    process = Forked(*sizes.split(), *where, script=script)
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    assert "1 problems left out" in out and (tmp_path / "base/model.safetensors").exists()

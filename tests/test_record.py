@@ -7,7 +7,8 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from helpers import SMALL, main, resume, rows_of, start, train, wait_for
+from forks import Forked
+from helpers import SMALL, main, resume, rows_of, train, wait_for
 
 from nano_r1 import Config
 from plumbing import record
@@ -38,12 +39,11 @@ def test_a_directory_belongs_to_one_run_at_a_time(tmp_path):
 
 
 def test_a_process_that_is_killed_leaves_no_lock(tmp_path):
-    process = start("--steps", 50, "--out", tmp_path, "--name", "k", "--eval_problems", 2)
+    process = Forked("--steps", 50, "--out", tmp_path, "--name", "k", "--eval_problems", 2)
     wait_for(process, "evaluation after step 0")
     with pytest.raises(UserError, match="going on"):
         resume(tmp_path / "k")
     process.kill()
-    process.wait()
     assert resume(tmp_path / "k", steps=1)[0] == tmp_path / "k"
 
 

@@ -9,17 +9,15 @@ import sys
 import numpy as np
 import pytest
 import torch
+from forks import run_several
 from helpers import (
     SMALL,
-    TORCHRUN,
     flags,
-    free_port,
     main,
     records,
     resume,
     rows_of,
     run,
-    start,
     train,
 )
 from safetensors.torch import load_file
@@ -165,24 +163,18 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(whole, cha
 def pair(tmp_path_factory):
     """The same run with one process and on two nodes: (directory of the one, of the other).
 
-    The nodes are two launchers that meet at an address, as on two machines that share the run's
-    directory. Dynamic sampling goes on until four groups have a signal; with one evaluation
-    problem the second process has none; with ZeRO 3 the weights are in pieces.
+    Each node has one process, as on two machines that share the run's directory. Dynamic sampling
+    goes on until four groups have a signal; with one evaluation problem the second process has
+    none; with ZeRO 3 the weights are in pieces.
     """
     out = tmp_path_factory.mktemp("out")
     settings = {**SMALL, "group_size": 2, "max_num_gen_batches": 3, "zero_stage": 3}
     settings |= {"eval_problems": 1, "steps": 2}
-    meet = ["--nnodes", "2", "--nproc_per_node", "1"]
-    meet += ["--master_addr", "127.0.0.1", "--master_port", free_port()]
-    nodes = []
-    for rank in ("0", "1"):
-        launcher = [*TORCHRUN, *meet, "--node_rank", rank]
-        args = flags(out=out / "two", **settings)  # its name is the clock's
-        nodes.append(start(*args, launcher=launcher, script="variants.py"))
     alone, _ = train(out, "one", lesson=variants, **settings)
-    printed = [node.communicate(timeout=600) for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], printed
-    assert "evaluation after step 2" in printed[0][0] and printed[1][0] == ""
+    args = flags(out=out / "two", **settings)  # its name is the clock's
+    done = run_several(*args, script="variants.py", a_node=True)
+    assert [code for code, _, _ in done] == [0, 0], done
+    assert "evaluation after step 2" in done[0][1] and done[1][1] == ""
     (name,) = os.listdir(out / "two")
     return alone, out / "two" / name
 

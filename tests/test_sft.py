@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 import torch
-from helpers import TWO_PROCESSES, flags, main, records, run
+from forks import run_several
+from helpers import flags, main, records, run
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -120,7 +121,8 @@ def test_fine_tuning_resumes_to_the_same_weights(tuned, tmp_path):
 def test_two_processes_take_the_same_step_as_one(rows, tuned, tmp_path):
     sizes = {**SIZES, "steps": 1, "lr_scheduler_type": "constant"}
     args = flags(data=rows, out=tmp_path, **sizes)
-    assert run(*args, "--name", "two", script="nano_sft.py", launcher=TWO_PROCESSES).returncode == 0
+    done = run_several(*args, "--name", "two", script="nano_sft.py")
+    assert [code for code, _, _ in done] == [0, 0], done
     one, _ = main(nano_sft, data=str(rows), out=str(tmp_path), name="one", **sizes)
     assert records(one)[1]["loss"] == pytest.approx(records(tmp_path / "two")[1]["loss"], rel=1e-5)
     models = [AutoModelForCausalLM.from_pretrained(tmp_path / p / "model") for p in ("one", "two")]

@@ -4,12 +4,12 @@ runs out, updates that are not finite, weights that did not arrive."""
 import os
 import pickle
 import signal
-import sys
 import time
 
 import psutil
 import pytest
 import torch
+from forks import Forked
 from helpers import (
     SMALL,
     config,
@@ -18,7 +18,6 @@ from helpers import (
     records,
     resume,
     rows_of,
-    start,
     tiny_model,
     train,
     wait_for,
@@ -221,7 +220,7 @@ def test_a_directory_is_replaced_whole_or_left_alone(name, tmp_path):
 def test_a_signal_ends_the_step_and_saves(tmp_path):
     """And nobody can reach a single process from another machine: gloo listens on the loopback."""
     settings = {**SMALL, "steps": 200, "save_every": 0, "keep_checkpoints": 1}
-    process = start(*flags(out=tmp_path, name="s", **settings))
+    process = Forked(*flags(out=tmp_path, name="s", **settings))
     wait_for(process, "step    2/200")
     open_ports = psutil.Process(process.pid).net_connections()
     assert {c.laddr.ip for c in open_ports if c.status == "LISTEN"} <= {"127.0.0.1", "::1"}
@@ -236,7 +235,7 @@ def test_a_signal_ends_the_step_and_saves(tmp_path):
 def test_a_second_ctrl_c_leaves_at_once(tmp_path):
     """Within step 1, which takes far longer than the rest of this."""
     settings = {"steps": 200, "prompts_per_step": 128, "eval_problems": 16}
-    process = start(*flags(out=tmp_path, name="s", **settings))
+    process = Forked(*flags(out=tmp_path, name="s", **settings))
     wait_for(process, "evaluation after step 0")
     while not (tmp_path / "s" / "metrics.jsonl").exists():  # the last before signals are caught
         time.sleep(0.1)
@@ -252,9 +251,11 @@ def test_a_second_ctrl_c_leaves_at_once(tmp_path):
 
 def test_a_disk_without_room_is_one_sentence_and_the_run_goes_on_once_there_is_some(tmp_path):
     """The kernel refuses files beyond 1 MiB: metrics and episodes fit, weights do not."""
-    limited = ("bash", "-c", 'ulimit -f 1024; exec "$0" "$@"', sys.executable)
+    import resource  # not on Windows
+
     settings = {**SMALL, "steps": 3, "save_every": 1}
-    process = start(*flags(out=tmp_path, name="f", **settings), launcher=limited)
+    limits = [(resource.RLIMIT_FSIZE, 2**20)]
+    process = Forked(*flags(out=tmp_path, name="f", **settings), limits=limits)
     _, error = process.communicate(timeout=300)
     assert process.returncode == 2 and "checkpoints" in error and len(error.splitlines()) == 1
     assert os.listdir(tmp_path / "f" / "checkpoints") == []

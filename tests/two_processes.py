@@ -1,4 +1,4 @@
-"""For test_update.py, under torchrun: an update of each case by two processes, into argv's file."""
+"""For test_update.py: an update of each case by two processes, into the file argv[1]."""
 
 import json
 import os

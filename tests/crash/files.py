@@ -92,8 +92,7 @@ def run(path, fault=None, number=0):
         args = ["--out", str(path.parent), "--name", path.name, *OPTIONS]
         args += ["--data", str(path.parent / "problems.jsonl")]
     trace = (str(path), f"{path}.events", fault, number)
-    process = kill.SERVER.Process(target=traced, args=(args, f"{path}.log", trace))
-    process.start()
+    process = kill.forks.fork(traced, args, f"{path}.log", trace)
     process.join()
     return process.exitcode, Path(f"{path}.log").read_text(errors="replace")
 

@@ -10,32 +10,27 @@ and the final weights, bit for bit.
 
 import argparse
 import json
-import multiprocessing
 import os
 import random
-import socket
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import forks
+
 OPTIONS = (
     "--steps 6 --prompts_per_step 4 --group_size 4 --max_tokens 40 --eval_problems 8 "
     "--eval_every 3 --save_every 1 --keep_checkpoints 1 --kl_coef 0.01"
 ).split()
-# A server that has imported the libraries once: a start takes seconds less.
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["transformers.models.qwen2.modeling_qwen2", "deepspeed", "nano_r1"])
 
 
-def run(args, output, rank=0, processes=1, port="0"):
-    """`nano_r1.py ARGS`, in a process of its own, or as one of several."""
-    if processes > 1:
-        where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
-        os.environ |= {name: str(value) for name, value in where.items()}
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
+def run(args, output, env=()):
+    """`nano_r1.py ARGS` in a process of its own."""
+    os.environ |= dict(env)
     with open(output, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -56,14 +51,12 @@ class Run:
         args = ["--out", str(path.parent), "--name", path.name, *OPTIONS]
         if (path / "config.json").exists():
             args = ["--resume", str(path)]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = forks.free_port()
         self.processes = []
         for rank in range(processes):
-            where = (args, f"{path}.log{rank or ''}", rank, processes, port)
-            self.processes.append(SERVER.Process(target=run, args=where))
-            self.processes[-1].start()
+            env = forks.environment(rank, processes, port) if processes > 1 else {}
+            log = f"{path}.log{rank or ''}"
+            self.processes.append(forks.fork(run, args, log, env))
 
     def is_alive(self):
         return all(process.is_alive() for process in self.processes)
