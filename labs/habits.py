@@ -6,7 +6,7 @@ import sys
 
 from lab import COUNTDOWN, RANDOM_BASE, ROOT, Expected, Lab, Run, Tuning
 
-import countdown_rewards
+from countdown_rewards import format_prompt, load_problems
 from plumbing.models import load_tokenizer
 
 sys.path.append(os.path.join(ROOT, "models", "nano-base"))
@@ -27,13 +27,11 @@ def write(kind, problem, rng):
     if value != problem["target"] or len(failed) < 2:
         return None
     if kind == "wrong, searching":
-        failed = failed[: LINES + 1]
-        expression = failed[-1][1]
+        expression = failed[: LINES + 1][-1][1]
         lines = [line for line, _ in failed[:LINES]]
-    elif kind == "right, searching":
-        lines = [*(line for line, _ in failed), f"{line} yes"]
     else:
-        lines = [line]
+        searched = [*(line for line, _ in failed), f"{line} yes"]
+        lines = searched if kind == "right, searching" else [line]
     return "\n".join(["", *lines, f"</think>\n<answer>{expression}</answer>"])
 
 
@@ -43,10 +41,9 @@ def primed(kind):
     def rows(seed):
         tokenizer = load_tokenizer("models/random-base")
         rng = random.Random(seed)
-        problems = countdown_rewards.load_problems("train", None, seed)[:8192]
-        texts = ((p, write(kind, p, rng)) for p in problems)
-        prompt = lambda p: countdown_rewards.format_prompt(p, tokenizer)
-        return [{"prompt": prompt(p), "response": t} for p, t in texts if t][:1024]
+        texts = ((p, write(kind, p, rng)) for p in load_problems("train", None, seed)[:8192])
+        row = lambda p, t: {"prompt": format_prompt(p, tokenizer), "response": t}
+        return [row(p, t) for p, t in texts if t][:1024]
 
     def before(seed, path):
         flags = f"{RANDOM_BASE} --task countdown --max_tokens 128 --eval_problems 64 --steps 60"
@@ -72,6 +69,9 @@ LAB = Lab(
         Expected("wrong, searching", "right, no search", above=0.15),
         Expected("right, searching", "not primed", above=0.1, claim=False),
     ],
+    found="Priming with right searches brings at once (0.06 to 0.22) more than 20 steps do without "
+    "it. Then the habit goes: a search that is cut off does not even earn its form, and in ten "
+    "steps completions shrink from 97 to 67 tokens, the wrong searches to a single attempt.",
     limits="The traces are of a program that searches in an order, so that they teach an order "
     "besides the habit. The paper's model had read the web; what it knew before is unknown.",
 )
