@@ -1,6 +1,7 @@
 """What the benchmarks rest on: flags that exist, two loops with one gradient, honest verdicts."""
 
 import collections
+import json
 import os
 import random
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, script_commands, tiny_model
 
+import coins_rewards
 import countdown_rewards
 import nano_r1 as r1
 from plumbing.processes import init_distributed
@@ -22,6 +24,7 @@ import against_trl
 import choices
 import controls
 import elicitation
+import pretrained
 import rules
 import search
 import update
@@ -187,3 +190,32 @@ def test_a_control_is_paid_for_something_else(tmp_path):
     first, last = runs.records(path)
     assert last["reward"] == last["reward/format"] and last["step"] == 1
     assert controls.train_control("form", 0, str(tmp_path), flags) == path
+
+
+def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampled_once(tmp_path):
+    model = os.path.join(ROOT, "models", "nano-base")
+    pretrained.write_rows(tmp_path / "rows.jsonl", model)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    problems = coins_rewards.load_problems("train")
+    random.Random(0).shuffle(problems)
+    paid = [coins_rewards.reward(r["response"], p).total for r, p in zip(rows, problems)]
+    assert paid == [2.0] * pretrained.ROWS
+    config = runs.config_of(f"{pretrained.REWARD} --model {model}")
+    sampler, _, task = runs.load_sampler(config)
+    cache = elicitation.Cache(tmp_path / "results.json")
+    measured = elicitation.Model(model, config, sampler, task, cache)
+    test = task.load_problems("test", None, 0)[:6]
+    values = pretrained.on_coins(measured, test)
+    assert 1 < values["perplexity of a text"] and 0 <= values["in form, T 1.0"] <= 1
+    del measured.ready  # not needed again
+    measured.sampler = None
+    assert pretrained.on_coins(measured, test) == values
+
+
+def test_the_table_takes_its_place_in_the_page(tmp_path):
+    page = tmp_path / "smollm2.md"
+    page.write_text("before\n<!-- table -->\n\n| old |\n\n<!-- end of the table -->\nafter\n")
+    for text in ("| new |", "| newer |"):
+        pretrained.write_page(tmp_path, text)
+    marked = "<!-- table -->\n\n| newer |\n\n<!-- end of the table -->"
+    assert page.read_text() == f"before\n{marked}\nafter\n"

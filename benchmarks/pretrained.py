@@ -1,0 +1,197 @@
+"""What a reward makes of a model that others trained: SmolLM2-135M on the coins, on two CPU cores.
+
+    python models/smollm2.py          # the model, once
+    python benchmarks/pretrained.py --seeds 0 1 2 --write docs
+
+Asked as it is, the model never answers in the form that the reward reads, so that no group has a
+signal. A cold start (nano_sft.py, 256 written answers) teaches the form and some subtracting; then
+the default loop with the coins' reward, for each seed. In the table: both models before it, and a
+control that imitates the same 256 answers for as many more optimizer steps; pass@1 over
+temperatures on held-out questions, what it forgot (perplexity of a fixed text), and real GSM8K
+problems, if --gsm8k names a file of them. Interrupt it at will: the same command goes on.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import sys
+
+from elicitation import Cache, Model, name_of
+
+import runs
+from runs import spread
+
+sys.path.append(os.path.join(runs.ROOT, "models"))
+from smollm2 import TEXT
+
+from plumbing.files import write_text
+from plumbing.settings import UserError
+
+ROWS = 256
+TASK = "--task coins --max_tokens 40 --save_every 10 --record_tokens_every 0 --no-report"
+TUNING = f"{TASK} --batch_size 16 --eval_problems 48 --eval_every 0"
+REWARD = f"{TASK} --prompts_per_step 8 --group_size 8 --learning_rate 1e-5 --kl_coef 0 --steps 40"
+REWARD += " --warmup_steps 3 --lr_scheduler_type constant --eval_problems 96 --eval_every 20"
+TEMPERATURES = (0.0, 0.3, 0.6, 1.0)
+SHOWN = 4  # questions with their completions
+KINDS = ("ava_has_more", "ben_has_more", "two_steps", "held_out")
+
+
+# ---- The cold start
+
+
+def written_answer(problem):
+    """A completion of a coins problem: the larger number first, in each step."""
+    a, b = sorted((problem["ava"], problem["ben"]), reverse=True)
+    lines = [f"{a}-{b}={a - b}"]
+    if "cleo" in problem:
+        a, b = sorted((a - b, problem["cleo"]), reverse=True)
+        lines.append(f"{a}-{b}={a - b}")
+    return "\n".join(["", *lines, f"</think>\n<answer>{a - b}</answer>"])
+
+
+def write_rows(path, model):
+    """`ROWS` rows of nano_sft.py, of training problems."""
+    import coins_rewards
+    from plumbing.models import load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    problems = coins_rewards.load_problems("train")
+    random.Random(0).shuffle(problems)
+    prompt = lambda p: coins_rewards.format_prompt(p, tokenizer)
+    rows = [{"prompt": prompt(p), "response": written_answer(p)} for p in problems[:ROWS]]
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def tuned(path, model, rows, steps):
+    """The directory of a model that has imitated the rows; a run that was stopped starts again."""
+    import nano_sft
+    from plumbing.settings import parse_args
+
+    if not os.path.isdir(os.path.join(path, "model")):
+        flags = f"{TUNING} --model {model} --data {rows} --steps {steps} --learning_rate 2e-5"
+        where = f"--warmup_steps 4 --out {os.path.dirname(path)} --name {os.path.basename(path)}"
+        nano_sft.main(parse_args(nano_sft.Config, "nano_sft.py", "", f"{flags} {where}".split()))
+    return os.path.join(path, "model")
+
+
+# ---- The table
+
+
+def metrics(model, problems, temperature):
+    """Of one completion a problem; sampled once."""
+    import nano_r1
+
+    settings = (model.task, model.config, 1, temperature)
+    compute = lambda: nano_r1.evaluate(model.ready, problems, *settings)[0]
+    return model.cached(["metrics", temperature], problems, compute)
+
+
+def perplexity(model):
+    """Of a fixed text, the one of models/smollm2.py."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def compute():
+        ids = AutoTokenizer.from_pretrained(model.path)(TEXT, return_tensors="pt").input_ids
+        with torch.no_grad():
+            return math.exp(AutoModelForCausalLM.from_pretrained(model.path)(ids, labels=ids).loss)
+
+    return model.cached(["perplexity"], TEXT, compute)
+
+
+def on_coins(model, problems):
+    """{row: value}: pass@1 over temperatures, by kind of question, form; perplexity."""
+    found = {t: metrics(model, problems, t) for t in TEMPERATURES}
+    values = {f"pass@1, {name_of(t)}": found[t]["eval/pass@1"] for t in TEMPERATURES}
+    values |= {f"{kind}, T 1.0": found[1.0][f"eval/{kind}/pass@1"] for kind in KINDS}
+    values["in form, T 1.0"] = found[1.0]["eval/format"]
+    return {**values, "perplexity of a text": perplexity(model)}
+
+
+def completions(model, problems):
+    """Greedy, of the first questions, each in one line."""
+    import nano_r1
+
+    chosen = problems[:SHOWN]
+    settings = (model.task, model.config, 1, 0.0)
+    texts = lambda: [e.text for e in nano_r1.evaluate(model.ready, chosen, *settings)[1]]
+    return [" ".join(text.split()) for text in model.cached(["texts"], chosen, texts)]
+
+
+def on_gsm8k(paths, args, cache):
+    """Share of real problems that are right anywhere in the text, greedy, for each model."""
+    flags = f"--task gsm8k --prompt chat --max_tokens 128 --model {paths[0]} --out {args.out}"
+    config = runs.config_of(flags)
+    sampler, _, task = runs.load_sampler(config)
+    problems = task.load_problems("all", args.gsm8k, 0)[: args.gsm8k_problems]
+    models = [Model(path, config, sampler, task, cache) for path in paths]
+    return [metrics(model, problems, 0.0)["eval/lenient"] for model in models]
+
+
+def write_page(folder, text):
+    """Between two marks of smollm2.md."""
+    path = os.path.join(folder, "smollm2.md")
+    with open(path, encoding="utf-8") as file:
+        before, mark, rest = file.read().partition("<!-- table -->\n")
+    write_text(path, f"{before}{mark}\n{text}\n\n<!-- end{rest.partition('<!-- end')[2]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", default=os.path.join(runs.ROOT, "models", "smollm2-135m"))
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--problems", type=int, default=192, help="held-out questions (default: %(default)s)")
+    add("--gsm8k", metavar="FILE", help="real GSM8K test problems")
+    add("--gsm8k_problems", type=int, default=128, help="of FILE (default: %(default)s)")
+    add("--steps", type=int, default=24, help="of the cold start (default: %(default)s)")
+    add("--more", default="", metavar="FLAGS", help="for every run with the reward: a try")
+    add("--out", default=os.path.join(runs.OUT, "pretrained"), help="where the runs are kept")
+    add("--write", metavar="FOLDER", help="the folder of smollm2.md")
+    args = parser.parse_args()
+    if not os.path.isdir(args.model):
+        sys.exit(f"pretrained.py: there is no {args.model}: python models/smollm2.py")
+    rows = os.path.join(args.out, "rows.jsonl")
+    if not os.path.exists(rows):
+        write_rows(rows, args.model)
+    cold = tuned(os.path.join(args.out, "cold_start"), args.model, rows, args.steps)
+    flags = f"{REWARD} --model {cold} {args.more}"
+    config = runs.config_of(flags)
+    longer = args.steps + config.steps
+    imitated = tuned(os.path.join(args.out, "imitated"), args.model, rows, longer)
+    trained = [runs.train(os.path.join(args.out, f"seed{s}"), flags, s) for s in args.seeds]
+    trained = [os.path.join(path, "model") for path in trained]
+    paths = [args.model, cold, imitated, *trained]
+    cache = Cache(os.path.join(args.out, "results.json"))
+    sampler, _, task = runs.load_sampler(config)
+    problems = task.load_problems("test", None, 0)[: args.problems]
+    models = [Model(path, config, sampler, task, cache) for path in paths]
+    of_each = [on_coins(model, problems) for model in models]
+    found = {row: [values[row] for values in of_each] for row in of_each[0]}
+    if args.gsm8k:
+        name = f"{args.gsm8k_problems} real GSM8K problems, right anywhere, greedy"
+        found[name] = on_gsm8k(paths, args, cache)
+    lines = [("", "as it is", "cold start", f"{longer} steps of it", "with the reward")]
+    for row, values in found.items():
+        lines.append((row, *(f"{v:.3f}" for v in values[:3]), spread(values[3:])))
+    examples = [("question", "as it is", "cold start", f"seed {args.seeds[0]}")]
+    shown = [completions(models[i], problems) for i in (0, 1, 3)]
+    for problem, *texts in zip(problems, *shown):
+        cells = [f"`{text[:90]}{'...' * (len(text) > 90)}`" for text in texts]
+        examples.append((task.title(problem).split(" How")[0], *cells))
+    text = f"{runs.table(lines)}\n\n{runs.table(examples)}"
+    print(f"\n{text}")
+    if args.write:
+        write_page(args.write, text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"pretrained.py: {error}")
