@@ -7,13 +7,14 @@
 #
 #     python nano_r1.py --task countdown                    # 2 CPU cores, 4 to 10 minutes
 #     python nano_r1.py --task countdown --resume out/NAME  # go on after an interruption
-#     python nano_r1.py --eval_only --model out/NAME/model  # pass@k, maj@k, by subgroup
+#     python nano_r1.py --eval_only --model out/NAME/model  # share solved in k tries, by vote
 #     python -m plumbing.report out/NAME                    # look inside a run, in a browser
 #     python nano_r1.py --help                              # every setting
 #     bash runs/countdown_qwen2.5_1.5b.sh                   # Qwen2.5-1.5B on one GPU
 #     torchrun --nproc_per_node 8 nano_r1.py ...            # the same loop on eight GPUs
 #
-# One step of GRPO (Shao et al. 2024, arXiv:2402.03300; DeepSeek-AI 2025, arXiv:2501.12948):
+# One step of GRPO, group relative policy optimization (Shao et al. 2024, arXiv:2402.03300;
+# DeepSeek-AI 2025, arXiv:2501.12948):
 #
 #  1. Draw m prompts.
 #  2. Sample a group of n completions o_1 .. o_n of each from the policy, the model in training.

@@ -1,6 +1,6 @@
 """A course's comparisons (CS336, 2026): baseline x normalizer x aggregation, and importance.
 
-Sixteen variants, four seeds: some three hours in the background on two cores.
+Fourteen variants, four seeds: some 80 minutes of one core.
 """
 
 from lab import SHORT, Expected, Lab, Run

@@ -23,8 +23,8 @@ LAB = Lab(
     claim="How many more coins does one of two people have? And by how many does a third number "
     "differ from that? The embedded base has never met these questions. Which number comes "
     "first depends on a comparison, in each step; so no decoding rule that ignores the question, "
-    "no length and no form gives the answer. And what holds for one step and the other holds for "
-    "both: from f(x) and g(x) to f(g(x)) (arXiv:2509.25123).",
+    "no length and no form gives the answer. (Asked beside it, and not counted: does what holds "
+    "for one step and the other hold for both, from f(x) and g(x) to f(g(x))? arXiv:2509.25123.)",
     prediction="After 60 steps at least 0.8 of the one-step questions are right whoever has more. "
     "Two steps come later and less surely, 0.3 or more; the combination that was never trained "
     "on (both times the second number is larger) lies at least half as high. Form "

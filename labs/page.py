@@ -117,7 +117,7 @@ def section(lab, name, seeds, args):
 
 def verdict(checks):
     """The word for the claim, from the predictions with which it stands or falls."""
-    words = [word for e, *_, word in checks if e.claim]
+    words = [word for e, *_, word in checks if e.claim and not e.afterwards]
     if "failed" in words:
         return "Not reproduced"
     return "Reproduced" if words and set(words) == {"held"} else "Cannot say"
