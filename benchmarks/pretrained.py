@@ -4,11 +4,12 @@
     python benchmarks/pretrained.py --seeds 0 1 2 --write docs
 
 Asked as it is, the model never answers in the form that the reward reads, so that no group has a
-signal. A cold start (nano_sft.py, 256 written answers) teaches the form and some subtracting; then
-the default loop with the coins' reward, for each seed. In the table: both models before it, and a
-control that imitates the same 256 answers for as many more optimizer steps; pass@1 over
-temperatures on held-out questions, what it forgot (perplexity of a fixed text), and real GSM8K
-problems, if --gsm8k names a file of them. Interrupt it at will: the same command goes on.
+signal. A cold start (nano_sft.py, 64 written answers) teaches the form and some subtracting; then
+the default loop with the coins' reward, for each seed. Questions of one step, with numbers up to
+20: this model's subtraction ends there. In the table: both models before it, and a control that
+imitates the same 64 answers for as many more optimizer steps; pass@1 over temperatures on held-out
+questions, what it forgot (perplexity of a fixed text), and real GSM8K problems, if --gsm8k names a
+file of them. Interrupt it at will: the same command goes on.
 """
 
 import argparse
@@ -29,49 +30,53 @@ from smollm2 import TEXT
 from plumbing.files import write_text
 from plumbing.settings import UserError
 
-ROWS = 256
+ROWS = 64  # of the cold start
+HELD_OUT = 64  # questions
+LARGEST = 20  # number of coins
 TASK = "--task coins --max_tokens 40 --save_every 10 --record_tokens_every 0 --no-report"
-TUNING = f"{TASK} --batch_size 16 --eval_problems 48 --eval_every 0"
+TUNING = f"{TASK} --batch_size 16 --eval_problems 64 --eval_every 0"
 REWARD = f"{TASK} --prompts_per_step 8 --group_size 8 --learning_rate 1e-5 --kl_coef 0 --steps 40"
-REWARD += " --warmup_steps 3 --lr_scheduler_type constant --eval_problems 96 --eval_every 20"
+REWARD += " --warmup_steps 3 --lr_scheduler_type constant --eval_problems 64 --eval_every 20"
 TEMPERATURES = (0.0, 0.3, 0.6, 1.0)
 SHOWN = 4  # questions with their completions
-KINDS = ("ava_has_more", "ben_has_more", "two_steps", "held_out")
+KINDS = ("ava_has_more", "ben_has_more")
 
 
 # ---- The cold start
 
 
 def written_answer(problem):
-    """A completion of a coins problem: the larger number first, in each step."""
-    a, b = sorted((problem["ava"], problem["ben"]), reverse=True)
-    lines = [f"{a}-{b}={a - b}"]
-    if "cleo" in problem:
-        a, b = sorted((a - b, problem["cleo"]), reverse=True)
-        lines.append(f"{a}-{b}={a - b}")
-    return "\n".join(["", *lines, f"</think>\n<answer>{a - b}</answer>"])
+    """A completion of a question of one step: the larger number first."""
+    a, b = sorted(problem.values(), reverse=True)
+    return f"\n{a}-{b}={a - b}\n</think>\n<answer>{a - b}</answer>"
 
 
-def write_rows(path, model):
-    """`ROWS` rows of nano_sft.py, of training problems."""
+def write_data(out, model):
+    """Held-out and training questions, and the cold start's rows of the latter, as three files."""
     import coins_rewards
     from plumbing.models import load_tokenizer
 
     tokenizer = load_tokenizer(model)
-    problems = coins_rewards.load_problems("train")
+    numbers = range(2, LARGEST + 1)
+    problems = [{"ava": a, "ben": b} for a in numbers for b in numbers if a != b]
     random.Random(0).shuffle(problems)
     prompt = lambda p: coins_rewards.format_prompt(p, tokenizer)
-    rows = [{"prompt": prompt(p), "response": written_answer(p)} for p in problems[:ROWS]]
-    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    train = problems[HELD_OUT:]
+    rows = [{"prompt": prompt(p), "response": written_answer(p)} for p in train[:ROWS]]
+    for name, lines in (("test", problems[:HELD_OUT]), ("train", train), ("rows", rows)):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_text(os.path.join(out, f"{name}.jsonl"), text)
 
 
-def tuned(path, model, rows, steps):
+def tuned(path, model, steps):
     """The directory of a model that has imitated the rows; a run that was stopped starts again."""
     import nano_sft
     from plumbing.settings import parse_args
 
     if not os.path.isdir(os.path.join(path, "model")):
-        flags = f"{TUNING} --model {model} --data {rows} --steps {steps} --learning_rate 2e-5"
+        out = os.path.dirname(path)
+        flags = f"{TUNING} --data {out}/rows.jsonl --eval_data {out}/test.jsonl --model {model}"
+        flags += f" --steps {steps} --learning_rate 2e-5"
         where = f"--warmup_steps 4 --out {os.path.dirname(path)} --name {os.path.basename(path)}"
         nano_sft.main(parse_args(nano_sft.Config, "nano_sft.py", "", f"{flags} {where}".split()))
     return os.path.join(path, "model")
@@ -146,30 +151,29 @@ def main():
     add = parser.add_argument
     add("--model", default=os.path.join(runs.ROOT, "models", "smollm2-135m"))
     add("--seeds", type=int, nargs="+", default=[0])
-    add("--problems", type=int, default=192, help="held-out questions (default: %(default)s)")
     add("--gsm8k", metavar="FILE", help="real GSM8K test problems")
     add("--gsm8k_problems", type=int, default=128, help="of FILE (default: %(default)s)")
-    add("--steps", type=int, default=24, help="of the cold start (default: %(default)s)")
+    add("--steps", type=int, default=16, help="of the cold start (default: %(default)s)")
     add("--more", default="", metavar="FLAGS", help="for every run with the reward: a try")
     add("--out", default=os.path.join(runs.OUT, "pretrained"), help="where the runs are kept")
     add("--write", metavar="FOLDER", help="the folder of smollm2.md")
     args = parser.parse_args()
     if not os.path.isdir(args.model):
         sys.exit(f"pretrained.py: there is no {args.model}: python models/smollm2.py")
-    rows = os.path.join(args.out, "rows.jsonl")
-    if not os.path.exists(rows):
-        write_rows(rows, args.model)
-    cold = tuned(os.path.join(args.out, "cold_start"), args.model, rows, args.steps)
-    flags = f"{REWARD} --model {cold} {args.more}"
+    if not os.path.exists(os.path.join(args.out, "rows.jsonl")):
+        write_data(args.out, args.model)
+    cold = tuned(os.path.join(args.out, "cold_start"), args.model, args.steps)
+    data = f"--data {args.out}/train.jsonl --eval_data {args.out}/test.jsonl"
+    flags = f"{REWARD} {data} --model {cold} {args.more}"
     config = runs.config_of(flags)
     longer = args.steps + config.steps
-    imitated = tuned(os.path.join(args.out, "imitated"), args.model, rows, longer)
+    imitated = tuned(os.path.join(args.out, "imitated"), args.model, longer)
     trained = [runs.train(os.path.join(args.out, f"seed{s}"), flags, s) for s in args.seeds]
     trained = [os.path.join(path, "model") for path in trained]
     paths = [args.model, cold, imitated, *trained]
     cache = Cache(os.path.join(args.out, "results.json"))
     sampler, _, task = runs.load_sampler(config)
-    problems = task.load_problems("test", None, 0)[: args.problems]
+    problems = task.load_problems("all", os.path.join(args.out, "test.jsonl"), 0)
     models = [Model(path, config, sampler, task, cache) for path in paths]
     of_each = [on_coins(model, problems) for model in models]
     found = {row: [values[row] for values in of_each] for row in of_each[0]}

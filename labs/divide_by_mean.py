@@ -34,8 +34,8 @@ LAB = Lab(
     groups=("4_numbers",),
     measures=(tries(),),
     found="Three ways to divide, one result: they are within 0.01 of each other at every k.",
-    limits="Groups of 8: seven terms of the series, and those exactly only where tokens are summed, "
-    "which these runs do not do. AdamW removes a common factor of the gradient, so that only the "
+    limits="Groups of 8: seven terms of the series, exactly only where tokens are summed, which "
+    "these runs do not do. AdamW removes a common factor of the gradient, so that only the "
     "weights between problems differ.",
 )
 

@@ -1,7 +1,6 @@
 """What the benchmarks rest on: flags that exist, two loops with one gradient, honest verdicts."""
 
 import collections
-import json
 import os
 import random
 import sys
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import ROOT, script_commands, tiny_model
+from helpers import ROOT, rows_of, script_commands, tiny_model
 
 import coins_rewards
 import countdown_rewards
@@ -194,17 +193,16 @@ def test_a_control_is_paid_for_something_else(tmp_path):
 
 def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampled_once(tmp_path):
     model = os.path.join(ROOT, "models", "nano-base")
-    pretrained.write_rows(tmp_path / "rows.jsonl", model)
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    problems = coins_rewards.load_problems("train")
-    random.Random(0).shuffle(problems)
-    paid = [coins_rewards.reward(r["response"], p).total for r, p in zip(rows, problems)]
+    pretrained.write_data(tmp_path, model)
+    rows, train, test = (rows_of(tmp_path / f"{name}.jsonl") for name in ("rows", "train", "test"))
+    paid = [coins_rewards.reward(r["response"], p).total for r, p in zip(rows, train)]
     assert paid == [2.0] * pretrained.ROWS
+    assert len(test) == pretrained.HELD_OUT and not any(problem in train for problem in test)
     config = runs.config_of(f"{pretrained.REWARD} --model {model}")
     sampler, _, task = runs.load_sampler(config)
     cache = elicitation.Cache(tmp_path / "results.json")
     measured = elicitation.Model(model, config, sampler, task, cache)
-    test = task.load_problems("test", None, 0)[:6]
+    test = test[:6]
     values = pretrained.on_coins(measured, test)
     assert 1 < values["perplexity of a text"] and 0 <= values["in form, T 1.0"] <= 1
     del measured.ready  # not needed again
