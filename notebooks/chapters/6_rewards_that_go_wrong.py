@@ -109,9 +109,9 @@ table.round(2)
 # ## Six runs
 #
 # The same base, 20 steps of 16 problems with 8 completions each, under each reward. The letters are
-# in no order. Each seed has a line; A, B and C have two. The upper row is what the run was *paid*,
-# what one would watch if one had no verifier but the reward. The lower row is what was meant: the
-# share of *right* answers in the batches (lines), and pass@1 on 192 held-out problems (dots).
+# in no order. Each of two seeds has a line. The upper row is what the run was *paid*, what one
+# would watch if one had no verifier but the reward. The lower row is what was meant: the share of
+# *right* answers in the batches (lines), and pass@1 on 192 held-out problems (dots).
 #
 # **Predict:** in how many of the six runs does the paid reward rise? In how many the share of right
 # answers? Is there one where it falls?
@@ -222,10 +222,9 @@ else:
 # %% [markdown]
 # ## What was seen
 #
-# Numbers below are of seed 0, first value and last; `python benchmarks/wrong_rewards.py --seeds 0`
-# made them, and `--seeds 1 --letters ABC` the second line of three runs. Every run starts from the
-# same base, whose pass@1 is 0.11. With 192 problems the 95% interval is about +-0.07 at 0.5 and
-# +-0.04 at 0.1.
+# Numbers below are of seed 0, first value and last; `python benchmarks/wrong_rewards.py --seeds 0
+# 1` made the record. Every run starts from the same base, whose pass@1 is 0.11. With 192 problems
+# the 95% interval is about +-0.07 at 0.5 and +-0.04 at 0.1.
 #
 # - **E had the right reward (1).** Paid minus format is the share of right answers. pass@1 ends at
 #   0.54.
@@ -247,8 +246,8 @@ else:
 #   with far stronger models: a vote points the right way where the most frequent answer is mostly
 #   the right one. This base is right in one of nine completions.
 #
-# Seed 1 ends alike: pass@1 at 0.55 for A, at 0.22 for B after 0.39 at step 10, at 0.01 for C. The
-# other runs have one seed.
+# Seed 1 ends alike, from A to F: pass@1 at 0.55; 0.22, after 0.39 at step 10; 0.01; 0.05; 0.48;
+# 0.09.
 #
 # The paid reward rises in all runs but D. In two of the six, A and E, pass@1 ends far above the
 # base. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
@@ -267,9 +266,9 @@ ends("pass@1", "EBG")
 
 # %% [markdown]
 # Run G is paid for length as well, and its completions grow as long as run E's, not as run B's:
-# lines that lead to no right answer pay nothing. pass@1 ends at 0.56, not resolved from run E's. A
-# bonus that is paid only with a right answer can no longer be had in its place. It can still decide
-# which of the right answers is learned.
+# lines that lead to no right answer pay nothing. pass@1 ends at 0.56 and 0.59, not resolved from
+# run E's. A bonus that is paid only with a right answer can no longer be had in its place. It can
+# still decide which of the right answers is learned.
 #
 # ## How much noise does a run bear?
 #
