@@ -1,6 +1,6 @@
 """A fault at every file that a run writes, --resume, and the same again for flipped bits.
 
-    python tests/crash/files.py              # everything: about 100 faults, each with its resume
+    python tests/crash/files.py              # everything: some 175 faults, each with its resume
     python tests/crash/files.py --every 10   # each tenth
 
 Which files a run writes is no list: an audit hook sees each one that Python opens for writing,
