@@ -77,7 +77,7 @@ def tuned(path, model, steps):
         out = os.path.dirname(path)
         flags = f"{TUNING} --data {out}/rows.jsonl --eval_data {out}/test.jsonl --model {model}"
         flags += f" --steps {steps} --learning_rate 2e-5"
-        where = f"--warmup_steps 4 --out {os.path.dirname(path)} --name {os.path.basename(path)}"
+        where = f"--warmup_steps 4 --out {out} --name {os.path.basename(path)}"
         nano_sft.main(parse_args(nano_sft.Config, "nano_sft.py", "", f"{flags} {where}".split()))
     return os.path.join(path, "model")
 

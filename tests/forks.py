@@ -5,7 +5,6 @@ tested with `helpers.start`, whose processes take ten seconds of processor time 
 step.
 """
 
-import contextlib
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -13,6 +12,7 @@ import runpy
 import socket
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -79,12 +79,15 @@ class Forked:
         self.process.join()
 
     def communicate(self, timeout):
-        """(what it printed, on standard error); its end, however it comes, is waited for."""
+        """(what it printed, on standard error) until its end; after the timeout it is killed."""
+        killer = threading.Timer(timeout, self.process.kill)
+        killer.start()
         try:
             with self.stdout:
                 out = self.stdout.read()
-            self.process.join(timeout)
+            self.process.join()
         finally:
+            killer.cancel()
             self.process.kill()
         return out, Path(self.folder.name, "error").read_text()
 
@@ -97,15 +100,10 @@ class Forked:
         return open(os.path.join(self.folder.name, "error"))
 
 
-def run_several(*args, processes=2, a_node=False, **options):
-    """A script in several processes, as torchrun starts them: [(exit code, output, errors)]."""
+def run_several(*args, a_node=False, **options):
+    """A script in two processes, as torchrun starts them: [(exit code, output, errors)]."""
     port = free_port()
-    env = [environment(rank, processes, port, a_node) for rank in range(processes)]
+    env = [environment(rank, 2, port, a_node) for rank in (0, 1)]
     started = [Forked(*args, env=of, **options) for of in env]
-    done = []
-    for process in started:
-        with contextlib.ExitStack() as ended:
-            ended.callback(process.kill)
-            out, error = process.communicate(timeout=300)
-        done.append((process.returncode, out, error))
-    return done
+    printed = [process.communicate(timeout=300) for process in started]
+    return [(process.returncode, *texts) for process, texts in zip(started, printed)]
