@@ -3,6 +3,7 @@
 import collections
 import os
 import random
+import re
 import sys
 
 import pytest
@@ -53,9 +54,25 @@ def test_practice_teaches_what_can_be_known(tokenizer):
     assert not parts[0][1]
 
 
+def test_of_a_search_the_later_lines_alone_are_learned(tokenizer):
+    """Not the first line, and at no place whether one goes on; every verdict is true."""
+    endings = collections.Counter()
+    for seed in range(200):
+        prompt, ids, weights = base.write_search([36, 19, 5], 100, tokenizer, random.Random(seed))
+        target = re.search(r"equals (\d+)", tokenizer.decode(prompt)).group(1)
+        lines = tokenizer.decode(ids).split("\n")[1:]
+        for line in lines:
+            reached = re.search(r"=(\d+) (yes|no)$", line)
+            assert (reached[1] == target) == (reached[2] == "yes")
+        endings[lines[-1][-3:]] += 1
+        learned = [i for i, w in zip(ids, weights, strict=True) if w]
+        assert tokenizer.decode(learned) == "".join(lines[1:])
+    assert min(endings["yes"], endings[" no"]) > 50
+
+
 def test_it_is_made_in_two_stages(tmp_path):
-    sizes = "--practice_steps 2 --task_steps 2 --practice 2 --completions 4 --task_practice 2"
-    sizes += " --problems 50 --hidden_size 64 --layers 1"
+    sizes = "--practice_steps 2 --task_steps 2 --practice 2 --completions 4"
+    sizes += " --searches 2 --task_practice 2 --problems 50 --hidden_size 64 --layers 1"
     script = os.path.join(FOLDER, "make_random_base.py")
     problem = base.problems_of(base.RandomBaseConfig(problems=50))[0]
     (tmp_path / "p.jsonl").write_text(

@@ -186,6 +186,30 @@ FORMS = (0.70, 0.12, 0.06, 0.06, 0.06)  # weights of make_base.FORMS, the first 
 MAX_ATTEMPTS = 8
 
 
+def write_search(numbers, target, tokenizer, rng):
+    """A checked line to go on from, and the lines behind it: (ids before, ids, weights).
+
+    Only the lines are learned: whether one goes on, and whether one checks, is not. Half of the
+    targets are what a later line comes to, whichever, so that there are enough `yes`.
+    """
+    tried = set()
+    attempts = [other_attempt(numbers, tried, rng) for _ in range(MAX_ATTEMPTS - 1)]
+    if rng.random() < 0.5:
+        target = rng.choice(attempts[1:])[1]
+    prompt = countdown.format_prompt({"nums": numbers, "target": target}, tokenizer)
+    ids = []
+    weights = []
+    for place, (line, value, _) in enumerate(attempts):
+        verdict = "yes" if value == target else "no"
+        for text, learned in (("\n", 0.0), (f"{line} {verdict}", 1.0)):
+            new = tokenizer.encode(text)
+            ids += new
+            weights += [learned if place else 0.0] * len(new)
+        if value == target:
+            break
+    return tokenizer.encode(prompt), ids, weights
+
+
 def write_response(numbers, target, rng):
     """What somebody writes after `<think>`: attempts until success or out of patience, an answer.
 
@@ -216,12 +240,13 @@ class RandomBaseConfig(TrainingConfig):
     # where the model goes; OUT.work holds checkpoints until it is done
     out: str = "models/random-base"
     learning_rate: float = 2e-3  # peak of the cosine schedule of the practice
-    practice_steps: int = 1800  # steps of practice alone
+    practice_steps: int = 5000  # steps of practice alone
     practice: int = 32  # sequences of practice per step
     practice_tokens: int = 128  # tokens of each
-    task_steps: int = 800  # steps of the task's form
-    completions: int = 48  # of the authors, per step of the task's form
-    task_practice: int = 16  # sequences of practice beside them
+    task_steps: int = 3000  # steps of the task's form
+    completions: int = 32  # of the authors, per step of the task's form
+    searches: int = 16  # searches to go on with beside them
+    task_practice: int = 16  # and sequences of practice
     other_counts: float = 0.1  # problems with 2, and as many with 5 numbers, for one of the others
     task_learning_rate: float = 1e-3  # peak of the cosine schedule of the task's form
 
@@ -235,7 +260,7 @@ def practice_rows(config, tokenizer, problems, count, step):
 
 
 def task_rows(config, tokenizer, problems, step):
-    """The authors' completions of one step; by seed and step."""
+    """The authors' completions of one step, and searches to go on with; by seed and step."""
     rng = random.Random(derive_seed(config.seed, step, "completions"))
     for _ in range(config.completions):
         problem = rng.choice(problems)
@@ -244,6 +269,10 @@ def task_rows(config, tokenizer, problems, step):
         response = write_response(numbers, problem["target"], rng)
         ids = tokenizer.encode(response) + [tokenizer.eos_token_id]
         yield tokenizer.encode(prompt), ids, [1.0] * len(ids)
+    for _ in range(config.searches):
+        problem = rng.choice(problems)
+        numbers = rng.sample(problem["nums"], len(problem["nums"]))
+        yield write_search(numbers, problem["target"], tokenizer, rng)
 
 
 def problems_of(config):
