@@ -35,8 +35,6 @@ import gpu
 
 import runs
 
-BEGIN = "<!-- benchmarks/gpu_day.py writes from here"
-END = "<!-- to here -->"
 SMALL = {"prompts_per_step": 2, "group_size": 4, "max_tokens": 12, "eval_problems": 2}
 SMALL |= {"micro_batch_tokens": 400}
 FEW = {"steps": 4, "save_every": 2, "eval_every": 0, "eval_problems": 16, "warmup_steps": 1}
@@ -368,13 +366,8 @@ def write(results, args):
         text = as_text(r["result"]).replace("|", "/")
         where = f"{r['card']}, {r['commit']}, {r['date']}"
         lines.append((name, r["state"], text, r["expected"], r["seconds"], where))
-    page = Path(args.write, "gpu.md")
-    before, _, after = page.read_text(encoding="utf-8").partition(BEGIN)
-    mark, _, rest = after.partition("\n")
-    _, _, rest = rest.partition(END)
-    page.write_text(
-        f"{before}{BEGIN}{mark}\n\n{runs.table(lines)}\n\n{END}{rest}", encoding="utf-8"
-    )
+    page = os.path.join(args.write, "gpu.md")
+    runs.write_section(page, "benchmarks/gpu_day.py", f"\n{runs.table(lines)}\n\n")
 
 
 def parse_args(argv=None):

@@ -136,14 +136,6 @@ def on_gsm8k(paths, args, cache):
     return [metrics(model, problems, 0.0)["eval/lenient"] for model in models]
 
 
-def write_page(folder, text):
-    """Between two marks of smollm2.md."""
-    path = os.path.join(folder, "smollm2.md")
-    with open(path, encoding="utf-8") as file:
-        before, mark, rest = file.read().partition("<!-- table -->\n")
-    write_text(path, f"{before}{mark}\n{text}\n\n<!-- end{rest.partition('<!-- end')[2]}")
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -191,7 +183,8 @@ def main():
     text = f"{runs.table(lines)}\n\n{runs.table(examples)}"
     print(f"\n{text}")
     if args.write:
-        write_page(args.write, text)
+        page = os.path.join(args.write, "smollm2.md")
+        runs.write_section(page, "benchmarks/pretrained.py", f"\n{text}\n\n")
 
 
 if __name__ == "__main__":

@@ -177,6 +177,22 @@ def paired_difference(values, others):
     return mean, mean - half, mean + half
 
 
+def write_section(path, name, text):
+    """Write `text` between the page's two marks of this name; new marks are added at its end."""
+    from plumbing.files import write_text
+
+    begin = f"<!-- {name} -->\n"
+    page = ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            page = file.read()
+    if begin not in page:
+        page = f"{page.rstrip()}\n\n{begin}".lstrip()
+    before, _, rest = page.partition(begin)
+    end = f"<!-- end of {name} -->\n"
+    write_text(path, f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
+
+
 def table(lines):
     """A Markdown table from rows of cells, the first the header."""
     rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]

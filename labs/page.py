@@ -4,7 +4,6 @@ import dataclasses
 import os
 
 import runs
-from plumbing.files import write_text
 
 
 @dataclasses.dataclass
@@ -58,17 +57,7 @@ def write_section(lab, name, args):
     seeds = [seed for seed in paths if all(map(lab.is_complete, paths[seed]))]
     text = section(lab, name, seeds, args) if seeds else announcement(lab, name)
     print(text)
-    page = ""
-    if os.path.exists(args.page):
-        with open(args.page) as file:
-            page = file.read()
-    begin = f"<!-- lab {name} -->\n"
-    end = f"<!-- end of {name} -->\n"
-    before, found, rest = page.partition(begin)
-    after = rest.partition(end)[2]
-    if not found:
-        before = f"{page.rstrip()}\n\n" if page else ""
-    write_text(args.page, f"{before}{begin}{text}{end}{after}")
+    runs.write_section(args.page, f"lab {name}", text)
 
 
 def announcement(lab, name):

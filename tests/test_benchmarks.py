@@ -210,10 +210,9 @@ def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampl
     assert pretrained.on_coins(measured, test) == values
 
 
-def test_the_table_takes_its_place_in_the_page(tmp_path):
-    page = tmp_path / "smollm2.md"
-    page.write_text("before\n<!-- table -->\n\n| old |\n\n<!-- end of the table -->\nafter\n")
-    for text in ("| new |", "| newer |"):
-        pretrained.write_page(tmp_path, text)
-    marked = "<!-- table -->\n\n| newer |\n\n<!-- end of the table -->"
-    assert page.read_text() == f"before\n{marked}\nafter\n"
+def test_a_section_takes_the_place_of_the_one_before(tmp_path):
+    page = str(tmp_path / "page.md")
+    for name, text in (("a", "old\n"), ("b", "other\n"), ("a", "new\n")):
+        runs.write_section(page, name, text)
+    a = "<!-- a -->\nnew\n<!-- end of a -->\n"
+    assert Path(page).read_text() == f"{a}\n<!-- b -->\nother\n<!-- end of b -->\n"
