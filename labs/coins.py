@@ -34,7 +34,7 @@ LAB = Lab(
     "less; and the controls are compared on it, where Ben has more.)",
     runs={
         "the verdict": Run(COINS),
-        "the same, GRPO's advantages": Run(COINS.replace("mean", "group")),
+        "the same, GRPO's advantages": Run(COINS.replace("rewards mean", "rewards group")),
         "form alone": Run(COINS, rollout=pay_form),
         "no reward, k1": Run(f"{COINS} {K1}", advantages=no_reward),
         "RFT, once, 3e-4": Tuning(f"{COIN_TUNING} --steps 100", selected(COINS, TOKENS)),

@@ -22,6 +22,7 @@ for folder in ("labs", "benchmarks", "."):
     sys.path.insert(0, os.path.join(ROOT, folder))
 
 import nano_r1
+import runs
 from plumbing.batching import micro_batches
 
 # ---- On-policy distillation
@@ -124,8 +125,6 @@ def fine_tune(path, seed, args, rows):
 
 
 def sampled_tokens(path):
-    import runs
-
     return round(sum(row.get("tokens/rollout", 0) for row in runs.records(path)))
 
 
@@ -170,7 +169,6 @@ def kl_to_base(model, episodes, config):
 
 def complete(method, seed, budget, args):
     """The row of a method and a seed; made if it is not there."""
-    import runs
     from plumbing.files import write_text
 
     path = os.path.join(args.out, f"seed{seed}", method)
