@@ -70,8 +70,8 @@ def test_of_a_search_the_later_lines_alone_are_learned(tokenizer):
     assert min(endings["yes"], endings[" no"]) > 50
 
 
-def test_it_is_made_in_two_stages(tmp_path):
-    sizes = "--practice_steps 2 --task_steps 2 --practice 2 --completions 4"
+def test_it_is_made_in_three_stages(tmp_path):
+    sizes = "--practice_steps 2 --task_steps 2 --final_steps 2 --practice 2 --completions 4"
     sizes += " --searches 2 --task_practice 2 --problems 50 --hidden_size 64 --layers 1"
     script = os.path.join(FOLDER, "make_random_base.py")
     problem = base.problems_of(base.RandomBaseConfig(problems=50))[0]

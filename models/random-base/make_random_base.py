@@ -249,6 +249,9 @@ class RandomBaseConfig(TrainingConfig):
     task_practice: int = 16  # and sequences of practice
     other_counts: float = 0.1  # problems with 2, and as many with 5 numbers, for one of the others
     task_learning_rate: float = 1e-3  # peak of the cosine schedule of the task's form
+    final_steps: int = 300  # steps of the authors' completions alone
+    final_completions: int = 48  # of them per step
+    final_learning_rate: float = 5e-4  # peak of their cosine schedule
 
 
 def practice_rows(config, tokenizer, problems, count, step):
@@ -259,16 +262,21 @@ def practice_rows(config, tokenizer, problems, count, step):
         yield ids[:1], ids[1:], weights[1:]
 
 
-def task_rows(config, tokenizer, problems, step):
-    """The authors' completions of one step, and searches to go on with; by seed and step."""
+def task_rows(config, tokenizer, problems, count, step):
+    """`count` completions of the authors; by seed and step."""
     rng = random.Random(derive_seed(config.seed, step, "completions"))
-    for _ in range(config.completions):
+    for _ in range(count):
         problem = rng.choice(problems)
         numbers = rng.sample(problem["nums"], len(problem["nums"]))
         prompt = countdown.format_prompt({**problem, "nums": numbers}, tokenizer)
         response = write_response(numbers, problem["target"], rng)
         ids = tokenizer.encode(response) + [tokenizer.eos_token_id]
         yield tokenizer.encode(prompt), ids, [1.0] * len(ids)
+
+
+def search_rows(config, tokenizer, problems, step):
+    """Searches to go on with; by seed and step."""
+    rng = random.Random(derive_seed(config.seed, step, "searches"))
     for _ in range(config.searches):
         problem = rng.choice(problems)
         numbers = rng.sample(problem["nums"], len(problem["nums"]))
@@ -304,19 +312,29 @@ def make_random_base(config):
     work = f"{os.path.normpath(config.out)}.work"
     keep_settings(config, work)
     run = functools.partial(run_steps, config, tokenizer, work)
-    practised = os.path.join(work, "after-practice")
+    practised, formed = (os.path.join(work, f"after-{name}") for name in ("practice", "form"))
     if not os.path.exists(practised):
         model = lambda: make_model(config, tokenizer)
         rows = lambda step: practice_rows(config, tokenizer, problems, config.practice, step)
         run("practice", model, config.practice_steps, config.learning_rate, rows, practised)
 
     def rows(step):
-        yield from task_rows(config, tokenizer, problems, step)
+        yield from task_rows(config, tokenizer, problems, config.completions, step)
+        yield from search_rows(config, tokenizer, problems, step)
         later = config.practice_steps + step  # not what the first stage has seen
         yield from practice_rows(config, tokenizer, problems, config.task_practice, later)
 
-    model = lambda: load_model(practised, config.dtype)
-    run("the task's form", model, config.task_steps, config.task_learning_rate, rows, config.out)
+    if not os.path.exists(formed):
+        model = lambda: load_model(practised, config.dtype)
+        peak = config.task_learning_rate
+        run("the task's form", model, config.task_steps, peak, rows, formed)
+
+    def rows(step):
+        step += config.task_steps
+        return task_rows(config, tokenizer, problems, config.final_completions, step)
+
+    model = lambda: load_model(formed, config.dtype)
+    run("the authors", model, config.final_steps, config.final_learning_rate, rows, config.out)
     if dist.get_rank() == 0:
         shutil.rmtree(work)
 
