@@ -311,29 +311,27 @@ def make_random_base(config):
     problems = problems_of(config)
     work = f"{os.path.normpath(config.out)}.work"
     keep_settings(config, work)
+    practice = functools.partial(practice_rows, config, tokenizer, problems)
+    authors = functools.partial(task_rows, config, tokenizer, problems)
+
+    def form(step):
+        yield from authors(config.completions, step)
+        yield from search_rows(config, tokenizer, problems, step)
+        # not what the first stage has seen
+        yield from practice(config.task_practice, config.practice_steps + step)
+
     run = functools.partial(run_steps, config, tokenizer, work)
     practised, formed = (os.path.join(work, f"after-{name}") for name in ("practice", "form"))
     if not os.path.exists(practised):
         model = lambda: make_model(config, tokenizer)
-        rows = lambda step: practice_rows(config, tokenizer, problems, config.practice, step)
+        rows = lambda step: practice(config.practice, step)
         run("practice", model, config.practice_steps, config.learning_rate, rows, practised)
-
-    def rows(step):
-        yield from task_rows(config, tokenizer, problems, config.completions, step)
-        yield from search_rows(config, tokenizer, problems, step)
-        later = config.practice_steps + step  # not what the first stage has seen
-        yield from practice_rows(config, tokenizer, problems, config.task_practice, later)
-
     if not os.path.exists(formed):
         model = lambda: load_model(practised, config.dtype)
         peak = config.task_learning_rate
-        run("the task's form", model, config.task_steps, peak, rows, formed)
-
-    def rows(step):
-        step += config.task_steps
-        return task_rows(config, tokenizer, problems, config.final_completions, step)
-
+        run("the task's form", model, config.task_steps, peak, form, formed)
     model = lambda: load_model(formed, config.dtype)
+    rows = lambda step: authors(config.final_completions, config.task_steps + step)
     run("the authors", model, config.final_steps, config.final_learning_rate, rows, config.out)
     if dist.get_rank() == 0:
         shutil.rmtree(work)
