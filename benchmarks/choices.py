@@ -3,15 +3,21 @@
     python benchmarks/choices.py out/NAME [out/OTHER ...] --figure docs/choices.png
 
 An author who takes random legal operators knows arithmetic, but chooses nothing. Two choices can be
-counted in what a model writes, both against what an even draw among the legal operators would give:
+counted in what a model writes:
 
     last     the share of last operations (two numbers are left) whose result is the nearest to the
              target that any legal operator has
     first    the share of first operations whose result is nearer to the target than both of
              their numbers
 
+both against two kinds of chance: what an even draw among the legal operators would give, and what
+the same line scores when it is held against **another problem's target** of the same step. The
+first does not see through habits: all targets lie between 10 and 100, so that who takes - after a
+large value and seldom * comes nearer without a look at the target. What exceeds the second is a
+choice that looks at it.
+
 A line counts where every number of the problem is used once and every sum is right. Read from the
-run's episodes; the figure has a line with its band for each run's value, and one for chance.
+run's episodes.
 """
 
 import argparse
@@ -67,8 +73,11 @@ def operations_of(line, nums):
     return steps if sorted(used) == sorted(nums) else None
 
 
-def count_choices(line, nums, target, counts):
-    """Add a line's choices to a Counter: `last`, `last by chance`, `last of`; `first` likewise."""
+def count_choices(line, nums, target, other, counts):
+    """Add a line's choices to a Counter: `last`, `last by chance`, `last elsewhere`, `last of`.
+
+    `first` likewise. `elsewhere`: with the target `other`, of another problem.
+    """
     from make_base import operations
 
     steps = operations_of(line, nums)
@@ -80,17 +89,19 @@ def count_choices(line, nums, target, counts):
         if legal.get(operator) != result:
             return
         results[value, number] = legal
-    value, operator, number, result = steps[-1]
-    far = {o: abs(r - target) for o, r in results[value, number].items()}
-    best = min(far.values())
-    counts["last"] += abs(result - target) == best
-    counts["last by chance"] += sum(d == best for d in far.values()) / len(far)
+    last = results[steps[-1][0], steps[-1][2]]
+    first = results[steps[0][0], steps[0][2]]
+    for name, asked in (("", target), (" elsewhere", other)):
+        far = {o: abs(r - asked) for o, r in last.items()}
+        nearest = [o for o in far if far[o] == min(far.values())]
+        counts[f"last{name}"] += steps[-1][1] in nearest
+        before = min(abs(steps[0][0] - asked), abs(steps[0][2] - asked))
+        nearer = [o for o, r in first.items() if abs(r - asked) < before]
+        counts[f"first{name}"] += steps[0][1] in nearer
+        if not name:
+            counts["last by chance"] += len(nearest) / len(far)
+            counts["first by chance"] += len(nearer) / len(first)
     counts["last of"] += 1
-    value, operator, number, result = steps[0]
-    before = min(abs(value - target), abs(number - target))
-    nearer = [abs(r - target) < before for r in results[value, number].values()]
-    counts["first"] += abs(result - target) < before
-    counts["first by chance"] += sum(nearer) / len(nearer)
     counts["first of"] += 1
 
 
@@ -101,11 +112,15 @@ def choices_of(run):
     for name in sorted(os.listdir(folder)):
         counts = collections.Counter()
         with open(os.path.join(folder, name)) as file:
-            for row in map(json.loads, file):
-                for line in attempts_of(row["completion"]):
-                    counts["lines"] += 1
-                    count_choices(line, row["problem"]["nums"], row["problem"]["target"], counts)
-                counts["completions"] += 1
+            rows = [json.loads(row) for row in file]
+        half = len(rows) // 2  # a group's completions stand together: half a step away is another
+        for row, other in zip(rows, rows[half:] + rows[:half]):
+            problem = row["problem"]
+            for line in attempts_of(row["completion"]):
+                counts["lines"] += 1
+                targets = problem["target"], other["problem"]["target"]
+                count_choices(line, problem["nums"], *targets, counts)
+            counts["completions"] += 1
         steps[int(name.removeprefix("step_").removesuffix(".jsonl"))] = counts
     return steps
 
@@ -129,11 +144,13 @@ def draw(path, by_run, every):
     for axis, (name, title) in zip(axes, titles.items()):
         for number, (run, steps) in enumerate(by_run.items()):
             pools = pooled(steps, every)
-            chance = [c[f"{name} by chance"] / c[f"{name} of"] for c in pools.values()]
-            chosen = [c[name] / c[f"{name} of"] for c in pools.values()]
-            axis.plot(list(pools), chosen, color=f"C{number}", label=os.path.basename(run))
-            label = "an even draw of operators" if number == 0 else None
-            axis.plot(list(pools), chance, ":", color="0.5", label=label)
+            label = os.path.basename(os.path.normpath(run))
+            curves = {name: (label, "-"), f"{name} elsewhere": ("another problem's target", "--")}
+            curves[f"{name} by chance"] = ("an even draw of operators", ":")
+            for key, (label, style) in curves.items():
+                shares = [c[key] / c[f"{name} of"] for c in pools.values()]
+                label = label if style == "-" or number == 0 else None
+                axis.plot(list(pools), shares, style, color=f"C{number}", label=label)
         axis.set(xlabel="step", title=title, ylim=(0, 1))
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)
@@ -151,12 +168,13 @@ def main():
     by_run = {run: choices_of(run) for run in args.runs}
     for run, steps in by_run.items():
         print(f"\n{run}\n")
-        lines = [["steps", "last", "by chance", "first", "by chance", "lines a completion"]]
+        columns = ["by chance", "elsewhere"]
+        lines = [["steps", "last", *columns, "first", *columns, "lines a completion"]]
         for middle, c in pooled(steps, args.every).items():
             cells = [
                 f"{c[key] / c[of]:.3f}" if c[of] else ""
                 for of in ("last of", "first of")
-                for key in (of.removesuffix(" of"), of.replace(" of", " by chance"))
+                for key in (of.removesuffix(" of"), *(of.replace("of", name) for name in columns))
             ]
             lines.append([middle, *cells, f"{c['lines'] / c['completions']:.1f}"])
         print(runs.table(lines))

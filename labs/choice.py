@@ -1,22 +1,21 @@
 """Does the reward teach a choice that no author ever showed? The base without an expert."""
 
-import dataclasses
 import os
-import random
 
-from lab import RANDOM_BASE, Expected, Lab, Run, runs
+from lab import RANDOM_BASE, Expected, Lab, Run, five_numbers
 
-import nano_r1
-from countdown_rewards import reachable
-
-FLAGS = f"--task countdown {RANDOM_BASE} --max_tokens 112 --learning_rate 3e-4 --steps 240 "
-FLAGS += "--eval_problems 512 --eval_every 40 --save_every 40 --record_tokens_every 0 --no-report"
+STEPS = "--eval_problems 512 --eval_every 40 --save_every 40 --record_tokens_every 0 --no-report"
+FLAGS = f"--task countdown {RANDOM_BASE} --max_tokens 112 --learning_rate 3e-4 --steps 240 {STEPS}"
+SHORT = f"--task countdown {RANDOM_BASE} --max_tokens 48 --learning_rate 8e-4 --steps 240 {STEPS} "
+SHORT += "--binary_reward --kl_coef 0 --prompts_per_step 32 --lr_scheduler_type constant"
+LOOKS = "looks at the target, at the end"
 
 
 def aimed(model, config):
     """How often an operation was chosen by its result, in steps 1 to 20 and in the last 20.
 
-    Above an even draw among the legal operators: 0 is chance.
+    Above an even draw among the legal operators: 0 is chance. `LOOKS` is above the nearest to
+    another problem's target, to which habits come as near.
     """
     from choices import choices_of, pooled
 
@@ -28,24 +27,8 @@ def aimed(model, config):
         "last operation aimed, at the end": above(last, "last"),
         "first operation aimed, at first": above(first, "first"),
         "first operation aimed, at the end": above(last, "first"),
+        LOOKS: (last["last"] - last["last elsewhere"]) / last["last of"],
     }
-
-
-def five_numbers(model, config):
-    """pass@1 on 256 problems with 5 numbers, + and - sufficing; these runs train on 3 and 4."""
-    rng = random.Random(0)
-    problems = []
-    while len(problems) < 256:
-        nums = [rng.randint(1, 99) for _ in range(5)]
-        targets = sorted(value for value in reachable(nums, "+-") if 10 <= value <= 100)
-        problems += [{"nums": nums, "target": rng.choice(targets)}] if targets else []
-    sampler, _, task = runs.load_sampler(config)
-    found = {}
-    for name, path in (("5 numbers, before", config.model), ("5 numbers", model)):
-        sampler.sync_weights(runs.load_sampler(dataclasses.replace(config, model=path))[1])
-        metrics, _ = nano_r1.evaluate(sampler, problems, task, config, 1, 1.0)
-        found[name] = metrics["eval/pass@1"]
-    return found
 
 
 LAB = Lab(
@@ -57,13 +40,17 @@ LAB = Lab(
     prediction="Within 112 tokens, which hold some six attempts, patience and form can give at "
     "most 0.4. The run passes that, and ends between 0.40 and 0.55. The last operation of an "
     "attempt is the nearest legal one as often as chance has it at first, and in at least 0.10 "
-    "more of the attempts at the end; the first operation moves less.",
-    runs={"GRPO": Run(FLAGS)},
+    "more of the attempts at the end; the first operation moves less. (Added when the runs of GRPO "
+    "were known: their last operations come as near to another problem's target. Where two lines "
+    "fit and the verdict alone is paid they look at it: by at least 0.05. After a try, seed 7.)",
+    runs={"GRPO": Run(FLAGS), "48 tokens, the verdict alone": Run(SHORT)},
     expected=[
         Expected("GRPO", 0.40),
         Expected("GRPO", 0.10, measure="last operation aimed, at the end"),
         Expected("GRPO", 0.0, within=0.03, measure="last operation aimed, at first"),
         Expected("GRPO", 0.05, measure="first operation aimed, at the end", claim=False),
+        Expected("GRPO", 0.03, measure=LOOKS, afterwards=True),
+        Expected("48 tokens, the verdict alone", 0.05, measure=LOOKS),
     ],
     groups=("3_numbers", "4_numbers"),
     measures=(aimed, five_numbers),

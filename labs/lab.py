@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import json
 import os
+import random
 import re
 import shlex
 import statistics
@@ -25,6 +26,7 @@ from page import Expected, write_section
 import nano_r1
 import runs
 import variants
+from countdown_rewards import reachable
 from plumbing.files import write_text
 from plumbing.settings import UserError, parse_args, read_config
 
@@ -160,6 +162,22 @@ def tries(problems=64, samples=64):
         return {f"pass@{k} of {samples}": value for k, value in pass_at.items()}
 
     return measure
+
+
+def five_numbers(model, config):
+    """pass@1 on 256 problems with 5 numbers that + and - solve, of the base and after the run."""
+    rng = random.Random(0)
+    problems = []
+    while len(problems) < 256:
+        nums = [rng.randint(1, 99) for _ in range(5)]
+        targets = sorted(value for value in reachable(nums, "+-") if 10 <= value <= 100)
+        problems += [{"nums": nums, "target": rng.choice(targets)}] if targets else []
+    found = {}
+    for name, path in (("5 numbers, before", config.model), ("5 numbers", model)):
+        sampler, _, task = runs.load_sampler(dataclasses.replace(config, model=path))
+        metrics, _ = nano_r1.evaluate(sampler, problems, task, config, 1, 1.0)
+        found[name] = metrics["eval/pass@1"]
+    return found
 
 
 def on_task(task, temperature=1.0, max_tokens=64):

@@ -174,11 +174,11 @@ def test_the_operations_of_a_line(line, steps):
     assert choices.operations_of(line, [19, 36, 55, 7]) == steps
 
 
-def test_a_choice_is_compared_with_an_even_draw_among_the_legal_operators():
+def test_a_choice_is_compared_with_an_even_draw_and_with_another_target():
     counts = collections.Counter()
-    choices.count_choices("36+19=55 yes", [19, 36], 55, counts)
-    choices.count_choices("36-19=17 no", [19, 36], 55, counts)
-    assert counts["last"] == 1 and counts["last of"] == 2
+    choices.count_choices("36+19=55 yes", [19, 36], 55, 17, counts)
+    choices.count_choices("36-19=17 no", [19, 36], 55, 17, counts)
+    assert counts["last"] == counts["last elsewhere"] == 1 and counts["last of"] == 2
     assert counts["last by chance"] == pytest.approx(2 / 3)  # of +, -, * (684)
 
 
