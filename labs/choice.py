@@ -43,7 +43,7 @@ LAB = Lab(
     "more of the attempts at the end; the first operation moves less. (Added when the runs of GRPO "
     "were known: their last operations come as near to another problem's target. Where two lines "
     "fit and the verdict alone is paid they look at it: by at least 0.05. After a try, seed 7. And "
-    "when these were known, whose sums go wrong at 8e-4: GRPO's own settings with 48 tokens, 0.02.)",
+    "when these were known, whose sums go wrong at 8e-4: GRPO's settings with 48 tokens, 0.02.)",
     runs={
         "GRPO": Run(FLAGS),
         "48 tokens, the verdict alone": Run(SHORT),
