@@ -105,23 +105,27 @@ def count_choices(line, nums, target, other, counts):
     counts["first of"] += 1
 
 
+def choices_in(completions):
+    """The Counter of a step's [(problem, text)], a group's completions side by side."""
+    counts = collections.Counter(completions=len(completions))
+    half = len(completions) // 2  # half a step away is another problem
+    elsewhere = completions[half:] + completions[:half]
+    for (problem, text), (other, _) in zip(completions, elsewhere):
+        for line in attempts_of(text):
+            counts["lines"] += 1
+            count_choices(line, problem["nums"], problem["target"], other["target"], counts)
+    return counts
+
+
 def choices_of(run):
     """{step: Counter} of a run's episodes."""
     steps = {}
     folder = os.path.join(run, "episodes")
     for name in sorted(os.listdir(folder)):
-        counts = collections.Counter()
         with open(os.path.join(folder, name)) as file:
             rows = [json.loads(row) for row in file]
-        half = len(rows) // 2  # a group's completions stand together: half a step away is another
-        for row, other in zip(rows, rows[half:] + rows[:half]):
-            problem = row["problem"]
-            for line in attempts_of(row["completion"]):
-                counts["lines"] += 1
-                targets = problem["target"], other["problem"]["target"]
-                count_choices(line, problem["nums"], *targets, counts)
-            counts["completions"] += 1
-        steps[int(name.removeprefix("step_").removesuffix(".jsonl"))] = counts
+        step = int(name.removeprefix("step_").removesuffix(".jsonl"))
+        steps[step] = choices_in([(row["problem"], row["completion"]) for row in rows])
     return steps
 
 

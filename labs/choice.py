@@ -14,20 +14,21 @@ LOOKS = "looks at the target, at the end"
 def aimed(model, config):
     """How often an operation was chosen by its result, in steps 1 to 20 and in the last 20.
 
-    Above an even draw among the legal operators: 0 is chance. `LOOKS` is above the nearest to
-    another problem's target, to which habits come as near.
+    Above an even draw among the legal operators: 0 is chance, or that no line counted. `LOOKS` is
+    above the nearest to another problem's target, to which habits come as near.
     """
     from choices import choices_of, pooled
 
     steps = pooled(choices_of(os.path.dirname(model)), 20)
-    above = lambda c, what: (c[what] - c[f"{what} by chance"]) / c[f"{what} of"]
+    share = lambda c, what, than: (c[what] - c[f"{what} {than}"]) / max(1, c[f"{what} of"])
+    above = lambda c, what: share(c, what, "by chance")
     first, last = (steps[middle] for middle in (min(steps), max(steps)))
     return {
         "last operation aimed, at first": above(first, "last"),
         "last operation aimed, at the end": above(last, "last"),
         "first operation aimed, at first": above(first, "first"),
         "first operation aimed, at the end": above(last, "first"),
-        LOOKS: (last["last"] - last["last elsewhere"]) / last["last of"],
+        LOOKS: share(last, "last", "elsewhere"),
     }
 
 

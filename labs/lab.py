@@ -26,7 +26,7 @@ from page import Expected, write_section
 import nano_r1
 import runs
 import variants
-from countdown_rewards import reachable
+from countdown_rewards import load_problems, reachable
 from plumbing.files import write_text
 from plumbing.settings import UserError, parse_args, read_config
 
@@ -41,6 +41,7 @@ COUNTDOWN = f"--task countdown --max_tokens 128 {SHORT}"
 COINS = f"--task coins --max_tokens 40 --group_size 16 {SHORT} --steps 60 --eval_problems 384"
 COINS = f"{COINS} --binary_reward --scale_rewards mean"
 RANDOM_BASE = "--model models/random-base"  # never shown how to solve: docs/base.md
+LOOKS = "looks at the target"  # of chosen_by
 
 
 # ---- Runs
@@ -135,12 +136,13 @@ def config_of(flags):
 
 
 def sampled(model, config, problems, n, temperature=1.0, task=None):
-    """(metrics, episodes) of n completions of each of the first built-in test problems."""
+    """(metrics, episodes) of n completions of each problem: the first built-in ones, or a list."""
     changed = {"model": model, "task": task or config.task, "temperature": temperature}
     config = dataclasses.replace(config, **changed)
     sampler, _, loaded = runs.load_sampler(config)
-    chosen = loaded.load_problems("test", None, 0)[:problems]
-    return nano_r1.evaluate(sampler, chosen, loaded, config, n, temperature)
+    if isinstance(problems, int):
+        problems = loaded.load_problems("test", None, 0)[:problems]
+    return nano_r1.evaluate(sampler, problems, loaded, config, n, temperature)
 
 
 def chances(episodes, samples, ks):
@@ -172,12 +174,23 @@ def five_numbers(model, config):
         nums = [rng.randint(1, 99) for _ in range(5)]
         targets = sorted(value for value in reachable(nums, "+-") if 10 <= value <= 100)
         problems += [{"nums": nums, "target": rng.choice(targets)}] if targets else []
-    found = {}
-    for name, path in (("5 numbers, before", config.model), ("5 numbers", model)):
-        sampler, _, task = runs.load_sampler(dataclasses.replace(config, model=path))
-        metrics, _ = nano_r1.evaluate(sampler, problems, task, config, 1, 1.0)
-        found[name] = metrics["eval/pass@1"]
-    return found
+    solved = lambda path: sampled(path, config, problems, 1)[0]["eval/pass@1"]
+    return {"5 numbers, before": solved(config.model), "5 numbers": solved(model)}
+
+
+def chosen_by(model, config):
+    """pass@1 with 3 numbers, and how often the last of their two operations is the nearest.
+
+    `LOOKS`: so much more often to the problem's own target than to another problem's.
+    """
+    from choices import choices_in
+
+    three = [p for p in load_problems("test") if len(p["nums"]) == 3]
+    metrics, episodes = sampled(model, config, three, 4)
+    counts = choices_in([(e.problem, e.text) for e in episodes])
+    own, other = (counts[name] / max(1, counts["last of"]) for name in ("last", "last elsewhere"))
+    found = {"3 numbers": metrics["eval/pass@1"], "nearest": own, "to another's target": other}
+    return found | {LOOKS: own - other}
 
 
 def on_task(task, temperature=1.0, max_tokens=64):

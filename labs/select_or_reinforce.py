@@ -9,7 +9,7 @@ from plumbing.problems import load_data
 TOKENS = 140_000  # what a run of GRPO with these settings samples, about
 
 
-def selected(flags, tokens):
+def selected(flags, tokens, rollout=nano_r1.rollout):
     """Rows for nano_sft.py: what the base does right and in good form among so many tokens."""
 
     def rows(seed):
@@ -21,7 +21,7 @@ def selected(flags, tokens):
         step = 0
         while sampled < tokens:
             step += 1
-            for e in nano_r1.rollout(sampler, data.train, task, config, step):
+            for e in rollout(sampler, data.train, task, config, step):
                 sampled += e.length
                 if e.reward.answer == 1 and e.reward.format == 1:
                     kept.append({"prompt": task.prompt_text(e.problem), "response": e.text})
