@@ -1,9 +1,8 @@
-"""The sampling loop of plumbing/sampler.py: against others, on a busy host, where its time goes.
+"""The sampling loop of plumbing/sampler.py: against others, on a busy host, against itself.
 
     python benchmarks/rollout.py                 # against transformers' `generate`, 32 x 8
     python benchmarks/rollout.py --against DIR   # another checkout: git worktree add DIR COMMIT
     python benchmarks/rollout.py --busy          # alone, and beside a program on one core
-    python benchmarks/rollout.py --profile       # the time of each kind of operation, one thread
 
 Two loops run in turn, A B B A, and the ratio is taken pair by pair: a shared machine's speed
 drifts. `generate` draws other completions, so their lengths differ a little; tokens a second says
@@ -13,7 +12,6 @@ what each did with its time.
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -28,16 +26,6 @@ from nano_r1 import Config  # before torch, whose threads read what plumbing/__i
 import torch
 
 from plumbing.processes import derive_seed
-
-KINDS = {  # of operations, by their names in torch's profiler
-    "matrix products": r"aten::(mm|addmm|bmm|baddbmm)",
-    "attention": r"aten::_scaled_dot_product.*",
-    "copies": r"aten::(copy_|cat|index|index_select|_index_put_impl_|repeat_interleave|fill_"
-    r"|gather)",
-    "softmax and sampling": r"aten::(_softmax|_log_softmax|cumsum|searchsorted|exp|log)",
-    "other arithmetic": r"aten::(mul|add|pow|mean|sum|div_?|rsqrt|silu|neg|cos|sin|where"
-    r"|masked_fill_|add_|bitwise_.*)",
-}
 
 
 class Rollout:
@@ -160,51 +148,6 @@ def compare(loops, rounds):
         print(f"the same completion, token by token, in {sum(same)} of {len(same)} pairs")
 
 
-def profile(rollout):
-    """Print each kind of operation's time and share, and what the products reach of the core."""
-    torch.set_num_threads(1)
-    rollout.ours(0)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True
-    ) as profiler:
-        seconds, tokens, ids = rollout.ours(1)
-    operations = profiler.key_averages()
-    lines = [["operations", "calls a token of the longest", "milliseconds", "share"]]
-    left = seconds
-    steps = max(map(len, ids))
-    kinds = {**KINDS, "views, allocation, dispatch": ".*"}
-    kind_of = lambda operation: next(
-        kind for kind, names in kinds.items() if re.fullmatch(names, operation.key)
-    )
-    for kind in kinds:
-        inside = [o for o in operations if kind_of(o) == kind]
-        spent = sum(o.self_cpu_time_total for o in inside) / 1e6
-        left -= spent
-        lines.append(
-            [
-                kind,
-                f"{sum(o.count for o in inside) / steps:.0f}",
-                f"{1000 * spent:,.0f}",
-                f"{spent / seconds:.0%}",
-            ]
-        )
-    lines.append(["Python between them", "", f"{1000 * left:,.0f}", f"{left / seconds:.0%}"])
-    print(
-        f"{tokens} tokens in {seconds:.2f} s, the longest completion {steps}; "
-        "one thread, profiled\n"
-    )
-    print(runs.table(lines))
-    products = [o for o in operations if re.fullmatch(KINDS["matrix products"], o.key)]
-    reached = sum(o.flops for o in products) / sum(o.self_cpu_time_total for o in products) / 1000
-    a = torch.randn(1024, 1024)
-    a @ a
-    start = time.perf_counter()
-    for _ in range(20):
-        a @ a
-    best = 20 * 2 * 1024**3 / (time.perf_counter() - start) / 1e9
-    print(f"\nmatrix products: {reached:.0f} GFLOP/s; of 1024 x 1024 numbers: {best:.0f} GFLOP/s")
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -216,7 +159,6 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="DIR", help="another checkout")
     parser.add_argument("--busy", action="store_true", help="alone against beside a busy program")
-    parser.add_argument("--profile", action="store_true", help="the time of each kind of operation")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -226,8 +168,6 @@ def main():
         f"tokens, {args.model}, "
         f"{torch.get_num_threads()} threads"
     )
-    if args.profile:
-        return profile(Rollout(args))
     if args.against:
         here = of_checkout(args.against, args), of_checkout(runs.ROOT, args)
         loops = dict(zip((os.path.basename(os.path.abspath(args.against)), "here"), here))

@@ -26,6 +26,7 @@ import elicitation
 import pretrained
 import rules
 import search
+import step_profile
 import update
 
 import runs
@@ -216,3 +217,16 @@ def test_a_section_takes_the_place_of_the_one_before(tmp_path):
         runs.write_section(page, name, text)
     a = "<!-- a -->\nnew\n<!-- end of a -->\n"
     assert Path(page).read_text() == f"{a}\n<!-- b -->\nother\n<!-- end of b -->\n"
+
+
+def test_a_profile_tells_products_from_other_operations_and_what_they_would_take():
+    machine = step_profile.Machine()
+    a = step_profile.torch.randn(256, 256)
+    rows, result = step_profile.profiled(machine, "part", lambda: a @ a + a)
+    assert result.shape == (256, 256)
+    calls = {kind: int(count.replace(",", "")) for _, kind, count, *_ in rows}
+    assert calls["matrix products"] == calls["other arithmetic"] == 1
+    found, *_ = step_profile.operations(lambda: a @ a, shapes=True)
+    (product,) = (operation for operation in found if operation.key == "aten::mm")
+    least = machine.least("matrix products", product)
+    assert least == pytest.approx(machine.call + 2 * 256**3 / machine.flops)
