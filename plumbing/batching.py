@@ -43,10 +43,14 @@ def masked(episode):
 def split_by_tokens(episodes, budget):
     """Lists of episodes of similar length, each of at most `budget` tokens, padding included."""
     tokens = lambda e: len(e.prompt_ids) + e.length
+    longest = {}  # of a group, whose members stay together: their prompt is computed once
+    for e in sorted(episodes, key=tokens):
+        longest[tuple(e.prompt_ids)] = tokens(e)
     batches = []
     batch = []
-    for e in sorted(episodes, key=tokens):
-        if batch and tokens(e) * (len(batch) + 1) > budget:
+    place = lambda e: (longest[tuple(e.prompt_ids)], e.prompt_ids, tokens(e))
+    for e in sorted(episodes, key=place):
+        if batch and max(map(tokens, [*batch, e])) * (len(batch) + 1) > budget:
             batches.append(batch)
             batch = []
         batch.append(e)

@@ -5,8 +5,10 @@ same numbers as from `model(input_ids).logits`, with less memory and less work.
 """
 
 import torch
+from torch.nn.functional import embedding as take_rows
 from torch.utils.checkpoint import checkpoint as recompute_in_backward
 
+from plumbing.packing import NAME, pack
 from plumbing.settings import UserError
 
 # Logits computed at once, float32 numbers: 0.5 GiB on a GPU, 128 MiB without one; 883 or 220
@@ -14,10 +16,8 @@ from plumbing.settings import UserError
 CHUNK = {"cuda": 2**27, "cpu": 2**25}
 
 
-def can_chunk(model):
+def can_chunk(model, config):
     """Whether the output layer returns the logits: not with Gemma 2's soft-capping."""
-    # A DeepSpeed engine's own config is another thing.
-    config = getattr(getattr(model, "module", model), "config", None)
     scaled = ("final_logit_softcapping", "logits_scaling", "logit_scale")
     if config is None or any(getattr(config, name, None) for name in scaled):
         return False
@@ -30,7 +30,9 @@ def score_in_chunks(model, input_ids, labels, mask, score):
     Returns two tensors (B, T).
     """
     mask = mask.bool()
-    if not can_chunk(model):
+    # A DeepSpeed engine's own config is another thing.
+    config = getattr(getattr(model, "module", model), "config", None)
+    if not can_chunk(model, config):
         log_probs, entropy = score(model(input_ids).logits, labels)
         return log_probs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0)
     layer = model.get_output_embeddings()
@@ -38,12 +40,17 @@ def score_in_chunks(model, input_ids, labels, mask, score):
     size = CHUNK["cuda" if input_ids.is_cuda else "cpu"]
     rows_per_chunk = max(1, size // layer.out_features)
     results = []
+    inputs = {"input_ids": input_ids}
+    place = torch.arange(input_ids.numel(), device=input_ids.device).view_as(input_ids)
+    if config._attn_implementation == NAME:
+        inputs, place = pack(input_ids, mask)
 
     def score_chunk(hidden, label):  # (C, H), (C,) -> (C, 2)
         return torch.stack(score(to_logits(hidden), label), dim=-1)
 
-    def forward(hidden):  # (B, T, H) -> (B, T, 2), in place of logits
-        chunks = list(zip(hidden[mask].split(rows_per_chunk), labels[mask].split(rows_per_chunk)))
+    def forward(hidden):  # (1, N, H) or (B, T, H) -> (B, T, 2), in place of logits
+        hidden = take_rows(place[mask], hidden.flatten(0, 1))  # of the response tokens
+        chunks = list(zip(hidden.split(rows_per_chunk), labels[mask].split(rows_per_chunk)))
         if len(chunks) == 1:
             rows = score_chunk(*chunks[0])
         else:
@@ -56,7 +63,7 @@ def score_in_chunks(model, input_ids, labels, mask, score):
     # Inside the model's own forward pass, because ZeRO 3 gathers weights layer by layer.
     layer.forward = forward
     try:
-        out = model(input_ids=input_ids, use_cache=False).logits
+        out = model(**inputs, use_cache=False).logits
     finally:
         layer.forward = to_logits
     if not torch.allclose(out, results[-1], rtol=0, atol=0, equal_nan=True):

@@ -7,14 +7,6 @@ Python and fewer small operations between them. Other models take transformers' 
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-KINDS = ("qwen2", "qwen3", "llama")  # RMSNorm, rotary positions, grouped-query attention, SwiGLU
-
-
-def can_decode(model):
-    """Whether `decode` computes what the model's own forward pass does."""
-    layers = getattr(model.config, "layer_types", None) or ()
-    return model.config.model_type in KINDS and not any("sliding" in layer for layer in layers)
-
 
 def decode(model, token, position, mask, cache):
     """Logits (R, V) behind `token` (R, 1) at `position` (R, 1); the cache gets keys and values.
@@ -37,7 +29,7 @@ def decode(model, token, position, mask, cache):
         if hasattr(attention, "q_norm"):  # Qwen3
             query = attention.q_norm(query)
             keys = attention.k_norm(keys)
-        query, keys = apply_rotary_pos_emb(query, keys, cos, sin)  # the same in all KINDS
+        query, keys = apply_rotary_pos_emb(query, keys, cos, sin)  # the same in all of them
         keys, values = kept.update(keys, values)  # (R, KV, S, D)
         out = torch.nn.functional.scaled_dot_product_attention(
             query, keys, values, bias, scale=attention.scaling

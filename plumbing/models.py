@@ -11,6 +11,7 @@ import os
 import torch
 import torch.distributed as dist
 
+from plumbing import packing
 from plumbing.processes import derive_seed
 from plumbing.settings import UserError, find
 from plumbing.timing import out_of_memory
@@ -52,15 +53,16 @@ def load_model(path, dtype):
 
     config = load_config(path)
     with loading(path):
-        # sdpa ignores the soft-capping of Gemma 2's attention.
+        # torch's own ignores the soft-capping of Gemma 2's attention.
         capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+        attention = packing.NAME if packing.is_like_llama(config) else "eager" if capped else None
         model, found = transformers.AutoModelForCausalLM.from_pretrained(
             find(path),
             config=config,
             dtype=getattr(torch, dtype),
             use_safetensors=True,
             **NO_CODE,
-            attn_implementation="eager" if capped else None,
+            attn_implementation=attention,
             ignore_mismatched_sizes=True,  # refused below
             output_loading_info=True,
         )

@@ -13,8 +13,9 @@ import torch
 from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from plumbing.decoding import can_decode, decode, forward
+from plumbing.decoding import decode, forward
 from plumbing.models import gathered, vocabulary_size
+from plumbing.packing import is_like_llama
 
 
 @dataclass
@@ -46,7 +47,7 @@ class TransformersSampler:
 
     def __init__(self, model, task, stop_ids, sample_token, config):
         self.model = copy.deepcopy(model) if config.zero_stage == 3 else model
-        self.next_logits = decode if can_decode(model) else forward
+        self.next_logits = decode if is_like_llama(model.config) else forward
         self.tokenizer = task.tokenizer
         self.stop_ids = torch.tensor(stop_ids, device=model.device)
         self.stop_texts = task.stop_texts

@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaCo
 import countdown_rewards as countdown
 import nano_r1 as r1
 import variants
-from plumbing.decoding import can_decode
 from plumbing.models import load_model, load_tokenizer, stop_token_ids, vocabulary_size
+from plumbing.packing import is_like_llama
 from plumbing.processes import derive_seed, init_distributed
 from plumbing.sampler import TransformersSampler, draw_uniforms, ready_to_sample
 from plumbing.tasks import load_task
@@ -90,7 +90,7 @@ def test_of_any_model_the_tokens_are_those_of_a_plain_loop(family, make, prompts
 
         adapters = peft.LoraConfig(r=4, init_lora_weights=False, target_modules="all-linear")
         model = peft.get_peft_model(model, adapters).eval()
-    assert can_decode(model) == (family not in ("sliding windows", "learned positions"))
+    assert is_like_llama(model.config) == (family not in ("sliding windows", "learned positions"))
     sampler = make(model, list(range(0, 1640, 40)))
     sampler.vocabulary = 1640
     starts = [prompt[i:] for i, prompt in enumerate(prompts[:3])]
