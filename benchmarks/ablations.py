@@ -1,15 +1,16 @@
 """The assignment's comparisons, on two cores: what does each choice in the algorithm change?
 
-    python benchmarks/ablations.py                     # all questions, three or five seeds
+    python benchmarks/ablations.py                     # all questions, three seeds
     python benchmarks/ablations.py --only kl baseline --seeds 0 1
     python benchmarks/ablations.py --complete          # the answers of the runs that are complete
-    python benchmarks/ablations.py --write docs        # and docs/ablations.md with its figures
+    python benchmarks/ablations.py --write docs        # into docs/ablations.md, with figures
 
 Each run is `python variants.py` with a few flags, in out/ablations; a run that is complete is not
-repeated, one that was interrupted goes on, and one that serves several questions runs once. A
-variant is called higher or lower than the default only if each of its seeds lies above, or below,
-each seed of the default; otherwise these seeds do not resolve the difference. Questions whose
-answer hung on one seed of three have five.
+repeated, one that was interrupted goes on, and one that serves several questions runs once. Each
+variant runs at three learning rates, so that none is judged at the default's: it is compared at the
+one at which it learned fastest in training, which the held-out problems have no part in. The
+difference to the first variant is paired by seed, with a 95% interval by Student's t. Where that
+contains 0, these seeds do not resolve it. Variants that under AdamW are nearly one are also pooled.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import os
 import shlex
 import statistics
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tqdm import tqdm
 
@@ -27,69 +28,63 @@ from runs import spread
 # Short enough for many runs. The learning rate does not fall, so that the last step is like any
 # other.
 SETTINGS = (
-    "--task countdown --steps 20 --max_tokens 200 --warmup_steps 3 --lr_scheduler_type constant "
+    "--task countdown --steps 20 --max_tokens 128 --warmup_steps 3 --lr_scheduler_type constant "
     "--eval_every 20 --eval_problems 512 --save_every 0 --record_tokens_every 0 --no-report"
 )
-OFF_POLICY = "--epochs 2 --minibatches 4"
+RATES = ("5e-5", "1.5e-4", "4.5e-4")  # a third of the default's, the default's, three times it
+DEFAULT_RATE = RATES[1]
 
 
 @dataclass
 class Question:
     title: str
     variants: dict  # label -> flags; the first is what the others are compared with
-    seeds: int = 3  # 0, 1, 2, ...
+    pooled: dict = field(default_factory=dict)  # label -> labels of variants that are nearly one
+    rates: tuple = RATES
 
 
 QUESTIONS = {
     "aggregation": Question(
         "Which length normalization?",
         {
-            "masked_mean: each completion's mean": "",
+            "each completion's mean": "",
             "token mean of the step": "--loss_agg_mode token-mean",
-            "masked_normalize: a constant": "--loss_agg_mode seq-mean-token-sum-norm",
+            "a constant (Dr. GRPO)": "--loss_agg_mode seq-mean-token-sum-norm",
         },
-        seeds=5,
+        {"by length: these two": ["token mean of the step", "a constant (Dr. GRPO)"]},
     ),
-    "baseline": Question(
-        "Does the baseline matter?",
+    "advantages": Question(
+        "What is a reward compared with, and divided by?",
         {
-            "group mean": "",
-            "none, raw rewards": "--loss_type no_baseline",
-            "leave one out, no standard deviation": "--baseline leave_one_out --scale_rewards none",
+            "group mean, standard deviation": "",
+            "group mean": "--scale_rewards none",
+            "the mean of the others": "--baseline leave_one_out --scale_rewards none",
+            "nothing, raw rewards": "--loss_type no_baseline",
         },
-        seeds=5,
+        {"without a deviation: these two": ["group mean", "the mean of the others"]},
+    ),
+    "kl": Question("How much KL penalty?", {"1e-3": "", "0": "--kl_coef 0"}),
+    "off_policy": Question(
+        "On-policy or off-policy?",
+        {"on-policy": "", "2 epochs x 4 minibatches": "--epochs 2 --minibatches 4"},
     ),
     "std": Question(
-        "Divide by the group's standard deviation?",
-        {"yes": "", "no": "--scale_rewards none", "by that of the batch": "--scale_rewards batch"},
-        seeds=5,
+        "Which standard deviation?",
+        {"the group's": "", "that of the batch": "--scale_rewards batch"},
     ),
-    "kl": Question(
-        "How much KL penalty?",
-        {"1e-3": "", **{c: f"--kl_coef {c}" for c in ("0", "1e-2", "1e-1")}},
-        seeds=5,
+    "clip": Question(
+        "Is the clip needed? (2 epochs x 4 minibatches)",
+        {
+            "with the clip": "--epochs 2 --minibatches 4",
+            "without it": "--epochs 2 --minibatches 4 --cliprange 1e6",
+        },
     ),
     "kl_estimator": Question(
         "Which estimate of the KL as a loss? (coefficient 0.5)",
         {
-            k: f"--kl_coef 0.5{'' if k == 'k3' else f' --kl_estimator {k}'}"
-            for k in ("k3", "k2", "k1")
-        },
-    ),
-    "off_policy": Question(
-        "On-policy or off-policy?",
-        {
-            "on-policy": "",
-            "2 epochs x 4 minibatches": OFF_POLICY,
-            "the same without the clip": f"{OFF_POLICY} --cliprange 1e6",
-        },
-        seeds=5,
-    ),
-    "learning_rate": Question(
-        "Which learning rate?",
-        {
-            "1.5e-4": "",
-            **{lr: f"--learning_rate {lr}" for lr in ("1.5e-5", "5e-5", "5e-4", "1.5e-3")},
+            "k3": "--kl_coef 0.5",
+            "k2": "--kl_coef 0.5 --kl_estimator k2",
+            "k1": "--kl_coef 0.5 --kl_estimator k1",
         },
     ),
     "group_size": Question(
@@ -101,19 +96,18 @@ QUESTIONS = {
     ),
     "lora": Question(
         "Low-rank adapters or all weights?",
-        {
-            "all weights": "",
-            "rank 16": "--lora_rank 16",
-            "rank 16, ten times the learning rate": "--lora_rank 16 --learning_rate 1.5e-3",
-        },
-        seeds=5,
+        {"all weights": "", "rank 16": "--lora_rank 16"},
+        rates=(*RATES, "1.5e-3"),
     ),
     "vineppo": Question(
         "Credit for a completion, or for its segments?",
         {"GRPO": "", "VinePPO, 4 segments, K = 4": "--credit vineppo"},
-        seeds=5,
     ),
 }
+
+
+def at_rate(flags, rate):
+    return flags if rate == DEFAULT_RATE else f"{flags} --learning_rate {rate}".strip()
 
 
 def run_path(out, flags, seed):
@@ -136,15 +130,12 @@ class Result:
     before: list  # pass@1 on the held-out problems
     after: list
     during: list  # mean training accuracy over all steps: how fast it learned
-    kl: list  # mean estimate at the last step, where there is one
-    minutes: list
     curves: list  # training accuracy of each step, a list for each seed
     evaluations: list  # [(step, pass@1)] for each seed
 
 
 def read(paths):
     records = [runs.records(path) for path in paths]
-    costs = [runs.cost(path) for path in paths]
     curves = [[r["reward/answer"] for r in rows[1:]] for rows in records]
     evaluations = [
         [(r["step"], r["eval/pass@1"]) for r in rows if "eval/pass@1" in r] for rows in records
@@ -153,47 +144,44 @@ def read(paths):
         before=[e[0][1] for e in evaluations],
         after=[e[-1][1] for e in evaluations],
         during=[statistics.mean(c) for c in curves],
-        kl=[rows[-1]["kl"] for rows in records if "kl" in rows[-1]],
-        minutes=[c["seconds"] / 60 for c in costs],
         curves=curves,
         evaluations=evaluations,
     )
 
 
-def compared(values, others):
-    if len(values) > 1 and min(values) > max(others):
-        return "higher"
-    return "lower" if len(values) > 1 and max(values) < min(others) else "not resolved"
+def best_rate(results):
+    """The learning rate at which a variant learned fastest, from {rate: Result}."""
+    return max(results, key=lambda rate: statistics.mean(results[rate].during))
+
+
+def difference(values, others):
+    """Paired by seed, in words; whether it is one."""
+    if len(values) < 2:
+        return "one seed"
+    mean, low, high = runs.paired_difference(values, others)
+    word = "higher" if low > 0 else "lower" if high < 0 else "not resolved"
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}], {word}"
 
 
 def table(question, results):
-    first = next(iter(results.values()))
-    with_kl = any(r.kl for r in results.values())
-    head = [
-        "variant",
-        "flags",
-        "pass@1 after",
-        "against the first",
-        "accuracy during training",
-        "against the first",
-    ]
-    lines = [[*head, *["KL at the end"] * with_kl, "minutes a run"]]
-    for (label, flags), r in zip(question.variants.items(), results.values()):
-        after, during = (
-            compared(a, b) for a, b in ((r.after, first.after), (r.during, first.during))
-        )
-        if r is first:
-            after = during = ""
-        row = [
-            label,
-            f"`{flags}`" if flags else "",
-            spread(r.after),
-            after,
-            spread(r.during),
-            during,
-        ]
-        row += [spread(r.kl)] * with_kl
-        lines.append([*row, f"{statistics.mean(r.minutes):.1f}"])
+    """Rows of variants, and of the pooled ones, from {label: {rate: Result}}."""
+    best = {label: of_rates[best_rate(of_rates)] for label, of_rates in results.items()}
+    first = next(iter(best))
+    rates = [f"pass@1 at {rate}" for rate in question.rates]
+    found = "at its best in training, less the first"
+    lines = [["variant", "flags", *rates, found, "accuracy during training"]]
+    for label, of_rates in results.items():
+        flags = question.variants[label]
+        cells = [spread(of_rates[rate].after) for rate in question.rates]
+        cells.append("" if label == first else difference(best[label].after, best[first].after))
+        flags = f"`{flags}`" if flags else ""
+        lines.append([label, flags, *cells, spread(best[label].during)])
+    for label, members in question.pooled.items():
+        if set(members) <= set(best):
+            pooled = zip(*(best[member].after for member in members))
+            mean = [statistics.mean(of_seed) for of_seed in pooled]
+            empty = [""] * len(rates)
+            lines.append([label, "", *empty, difference(mean, best[first].after), ""])
     return runs.table(lines)
 
 
@@ -228,20 +216,16 @@ def figure(question, results, path):
     plt.close(plot)
 
 
-def seeds_of(name, args):
-    return args.seeds or list(range(QUESTIONS[name].seeds))
-
-
 def wanted_runs(args):
     """{path: its run, as (flags, seed)}; one that serves several questions is there once."""
-    every = [
-        (f, seed)
-        for n in args.only
-        for f in QUESTIONS[n].variants.values()
-        for seed in seeds_of(n, args)
-    ]
-    in_order = sorted(every, key=lambda run: run[1])  # seed after seed: a first answer early
-    return {run_path(args.out, *run): run for run in in_order}
+    wanted = {}
+    for name in args.only:  # question after question: a first answer early
+        for seed in args.seeds:
+            for flags in QUESTIONS[name].variants.values():
+                for rate in QUESTIONS[name].rates:
+                    run = at_rate(flags, rate), seed
+                    wanted[run_path(args.out, *run)] = run
+    return wanted
 
 
 def train_all(wanted, jobs):
@@ -255,55 +239,40 @@ def train_all(wanted, jobs):
             pool.shutdown(cancel_futures=True)  # after the runs that have begun
 
 
-def report(args):
-    """The page, from complete runs; each question has the seeds that all its variants have."""
-    costs = {
-        path: runs.cost(path)
-        for path in wanted_runs(args)
-        if os.path.exists(os.path.join(path, "cost.json"))
-    }
-    facts = {key: ", ".join(sorted({c[key] for c in costs.values()})) for key in ("date", "commit")}
-    minutes = sum(c["seconds"] for c in costs.values()) / 60
-    chosen = "" if args.only == list(QUESTIONS) else f"--only {shlex.join(args.only)} "
-    chosen += f"--seeds {' '.join(map(str, args.seeds))} " if args.seeds else ""
-    text = [
-        "# What each choice changes",
-        "Mean over the seeds, and in brackets the worst and the best. Higher and lower mean: every "
-        "seed of the variant lies above, or below, every seed of the first row; anything else is "
-        "not resolved by these seeds, which does not mean that there is no difference. Of two "
-        "variants that do not differ an effect would be said once in 3 times with two seeds, once "
-        "in 10 with three and once in 126 with "
-        "five. In plain words: [algorithms.md](algorithms.md#what-they-change-on-the-small-model).",
-        "Made by",
-        f"```\npython benchmarks/ablations.py {chosen}--write docs\n```",
-        f"{len(costs)} runs of the embedded model on {os.cpu_count()} cores, {minutes:.0f} "
-        f"minutes; {facts['date']}, commit {facts['commit']}. Each run: `python variants.py "
-        f"{SETTINGS} FLAGS --seed S`, FLAGS being the table's.",
-    ]
-    for name in args.only:
-        text += [f"## {QUESTIONS[name].title}", *answer(name, args, costs)]
-    return "\n\n".join(text) + "\n"
-
-
-def answer(name, args, complete):
-    """A question's paragraphs, from the seeds whose runs are all `complete`."""
+def answer(name, args):
+    """A question's section, from the variants whose runs are all complete; None if too few are."""
     question = QUESTIONS[name]
-    flags = question.variants.values()
-    paths = {seed: [run_path(args.out, f, seed) for f in flags] for seed in seeds_of(name, args)}
-    seeds = [s for s in paths if all(path in complete for path in paths[s])]
-    if not seeds:
-        return ["No seed is complete."]
-    results = {
-        label: read([paths[s][i] for s in seeds]) for i, label in enumerate(question.variants)
-    }
-    before = spread([b for r in results.values() for b in r.before])
-    count = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
-    text = [f"{count}. The base model: {before}.", table(question, results)]
+    results = {}
+    paths = []
+    for label, flags in question.variants.items():
+        of_rates = {
+            r: [run_path(args.out, at_rate(flags, r), s) for s in args.seeds]
+            for r in question.rates
+        }
+        every = [path for of_seeds in of_rates.values() for path in of_seeds]
+        if all(os.path.exists(os.path.join(path, "cost.json")) for path in every):
+            results[label] = {rate: read(of_seeds) for rate, of_seeds in of_rates.items()}
+            paths += every
+    if next(iter(question.variants)) not in results or len(results) < 2:
+        return None
+    costs = [runs.cost(path) for path in paths]
+    facts = {key: ", ".join(sorted({c[key] for c in costs})) for key in ("date", "commit")}
+    minutes = sum(c["seconds"] for c in costs) / 60
+    before = [b for of_rates in results.values() for r in of_rates.values() for b in r.before]
+    seeds = shlex.join(map(str, args.seeds))
+    text = [
+        f"## {question.title}",
+        table(question, results),
+        f"The base: {spread(before)}. `python benchmarks/ablations.py --only {name} --seeds "
+        f"{seeds} --write docs`: {len(paths)} runs, {minutes:.0f} minutes of one core; "
+        f"{facts['date']}, commit {facts['commit']}.",
+    ]
     if args.write:
         os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
-        figure(question, results, os.path.join(args.write, "ablations", f"{name}.png"))
+        best = {label: of_rates[best_rate(of_rates)] for label, of_rates in results.items()}
+        figure(question, best, os.path.join(args.write, "ablations", f"{name}.png"))
         text.append(f"![{name}](ablations/{name}.png)")
-    return text
+    return "\n\n".join(text) + "\n"
 
 
 def main():
@@ -313,12 +282,7 @@ def main():
     parser.add_argument(
         "--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), help="which questions"
     )
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=int,
-        help="the same for all questions; without it each has its own",
-    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
         "--out", default=os.path.join(runs.OUT, "ablations"), help="where the runs are kept"
     )
@@ -329,17 +293,18 @@ def main():
         "--complete", action="store_true", help="start no run: report on those that are complete"
     )
     parser.add_argument(
-        "--write", metavar="DIRECTORY", help="write ablations.md and ablations/*.png there"
+        "--write", metavar="DIRECTORY", help="of ablations.md, which gets a section a question"
     )
     args = parser.parse_args()
 
     if not args.complete:
         train_all(wanted_runs(args), args.jobs)
-    text = report(args)
-    print(text)
-    if args.write:
-        with open(os.path.join(args.write, "ablations.md"), "w") as file:
-            file.write(text)
+    for name in args.only:
+        text = answer(name, args)
+        print(text or f"{name}: not complete")
+        if args.write and text:
+            page = os.path.join(args.write, "ablations.md")
+            runs.write_section(page, f"ablations {name}", text)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ asked it in the right way. The rules, each with all of the one before it (from `
     first      each line begins with the number that stands first in the problem's list of numbers
                after the ones that earlier lines began with: every number has its turn
     largest    each line begins with the largest number
+    minus      the first line is written for the model up to its last operation: the numbers in
+               random order, subtracted one from the other. So the systematic authors begin, from
+               whom models/nano-base has learned: the rule that knows most of the base
 
 pass@1 of every rule at every temperature; one sample a problem. Minutes with the embedded model.
 """
@@ -22,6 +25,7 @@ import argparse
 import functools
 import json
 import os
+import random
 import sys
 import time
 import zlib
@@ -32,8 +36,22 @@ import runs
 from plumbing.settings import UserError
 
 TEMPERATURES = [0.0, 0.3, 0.6, 0.8, 1.0, 1.2]
-RULES = ["as it is", "patience", "form", "+", "-", "*", "/", "first", "largest"]
+RULES = ["as it is", "patience", "form", "+", "-", "*", "/", "first", "largest", "minus"]
 ANSWER_TOKENS = 28  # left at the limit for `</think>`, an answer with 5 numbers, and the end
+
+
+def subtracted(nums):
+    """The numbers in random order, the larger less the smaller, without the last operation."""
+    order = random.Random(str(nums)).sample(nums, len(nums))
+    value = order[0]
+    line = str(value)
+    for place, n in enumerate(order[1:-1]):
+        if value > n:
+            line += f"-{n}={value - n}"
+        else:
+            line = f"{line},{n}-{value}={n - value}" if place else f"{n}-{value}={n - value}"
+        value = abs(value - n)
+    return line
 
 
 class Rule:
@@ -104,6 +122,10 @@ class Rule:
         if finished:  # the last result stands there
             return [yes, no], []
         banned = [newline, close, self.end, yes, no]
+        if self.name == "minus" and len(line) == len(ids) - 1:  # the first
+            begun = self.tokenizer.encode(subtracted(problem["nums"]))
+            if len(line) < len(begun):
+                return [begun[len(line)]], []
         if len(line) == 1 and self.name in ("+", "-", "*", "/"):
             return [self.id(self.name)], []
         return None, banned
@@ -115,6 +137,8 @@ class Rule:
             return [self.id(str(problem["nums"][lines % len(problem["nums"])]))]
         if self.name == "largest":
             return [self.id(str(max(problem["nums"])))]
+        if self.name == "minus" and len(ids) == 1:
+            return [self.tokenizer.encode(subtracted(problem["nums"]))[0]]
         return None
 
 

@@ -33,11 +33,13 @@ import runs
 
 
 @pytest.mark.parametrize("name", ablations.QUESTIONS)
-def test_every_variant_of_an_ablation_is_a_setting_of_its_own(name):
-    variants = ablations.QUESTIONS[name].variants.values()
-    configs = [runs.config_of(f"{ablations.SETTINGS} {variant}") for variant in variants]
+def test_every_variant_of_an_ablation_is_a_setting_of_its_own_at_each_rate(name):
+    question = ablations.QUESTIONS[name]
+    every = [ablations.at_rate(v, r) for v in question.variants.values() for r in question.rates]
+    configs = [runs.config_of(f"{ablations.SETTINGS} {flags}") for flags in every]
     assert all(a != b for i, a in enumerate(configs) for b in configs[:i])
-    assert len({ablations.run_path("out", variant, 0) for variant in variants}) == len(configs)
+    assert len({ablations.run_path("out", flags, 0) for flags in every}) == len(configs)
+    assert {label for group in question.pooled.values() for label in group} <= {*question.variants}
 
 
 @pytest.mark.parametrize("script", sorted(Path(ROOT, "runs").glob("*.sh")))
@@ -49,11 +51,22 @@ def test_the_flags_of_every_script_in_runs_exist(script, tmp_path):
             assert runs.script_of(" ".join(flags)) == lesson
 
 
-def test_an_effect_is_called_one_only_if_every_seed_shows_it():
-    assert ablations.compared([0.5, 0.6], [0.3, 0.4]) == "higher"
-    assert ablations.compared([0.3, 0.4], [0.5, 0.6]) == "lower"
-    assert ablations.compared([0.3, 0.6], [0.5, 0.4]) == "not resolved"
-    assert ablations.compared([0.9], [0.5]) == "not resolved"
+def test_an_effect_is_called_one_only_where_its_interval_leaves_0_out():
+    assert ablations.difference([0.5, 0.61, 0.7], [0.4, 0.5, 0.61]).endswith("higher")
+    assert ablations.difference([0.4, 0.5, 0.61], [0.5, 0.61, 0.7]).endswith("lower")
+    assert ablations.difference([0.3, 0.6], [0.5, 0.4]).endswith("not resolved")
+    assert ablations.difference([0.9], [0.5]) == "one seed"
+
+
+def test_a_variant_is_compared_at_the_rate_at_which_it_learned_fastest():
+    """Which is not the one that is best on the held-out problems."""
+    result = lambda during, after: ablations.Result([0.1] * 2, after, [during] * 2, [], [])
+    of = {"5e-5": result(0.2, [0.9, 0.9]), "1.5e-4": result(0.4, [0.6, 0.5])}
+    of["4.5e-4"] = result(0.3, [0.7, 0.7])
+    question = ablations.Question("?", {"a": "", "b": "--x", "c": "--y"}, {"both": ["b", "c"]})
+    better = {rate: result(r.during[0], [v + 0.1 for v in r.after]) for rate, r in of.items()}
+    lines = ablations.table(question, {"a": of, "b": better, "c": better}).splitlines()
+    assert all("+0.100 [+0.100, +0.100], higher" in line for line in lines[3:]) and len(lines) == 6
 
 
 def test_the_naive_loop_has_the_gradient_of_ours():
@@ -152,13 +165,16 @@ def test_a_decoding_rule_has_every_line_checked_and_begun_its_way_and_the_form_r
     task = r1.load_task("countdown", "short", tokenizer)
     problems = countdown_rewards.generate_problems("test", 6, 0)
     model = r1.load_policy(r1.Config(model=path), None, init_distributed())
-    for text in rules.sample(model, tokenizer, task, problems, "-", 1.0, 120):
-        thinking, _, answer = text.partition("</think>")
-        lines = thinking.strip().splitlines()
-        assert all(line.endswith((" yes", " no")) for line in lines[:-1]) and answer
-        assert all("-" in line[:4] for line in lines)
-        assert answer.startswith("\n<answer>") and answer.endswith("</answer>")
-        assert "</think>" in text and (lines[-1].endswith("yes") or len(lines) > 2)
+    for rule in ("-", "minus"):
+        texts = rules.sample(model, tokenizer, task, problems, rule, 1.0, 120)
+        for text, problem in zip(texts, problems):
+            thinking, _, answer = text.partition("</think>")
+            lines = thinking.strip().splitlines()
+            assert all(line.endswith((" yes", " no")) for line in lines[:-1]) and answer
+            assert all("-" in line[:4] for line in lines) or rule == "minus"
+            assert lines[0].startswith(rules.subtracted(problem["nums"])) or rule == "-"
+            assert answer.startswith("\n<answer>") and answer.endswith("</answer>")
+            assert "</think>" in text and (lines[-1].endswith("yes") or len(lines) > 2)
 
 
 @pytest.mark.parametrize(
