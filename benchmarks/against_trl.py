@@ -50,7 +50,8 @@ def theirs(args, out):
     """The same of TRL, from a process of its own."""
     import plumbing  # noqa: F401  sets what OpenMP reads
 
-    sizes = [f"--{name}={getattr(args, name)}" for name in (*SIZES, "steps", "trl_rows")]
+    names = (*SIZES, "steps", "trl_rows", "trl_continuous")
+    sizes = [f"--{name}={getattr(args, name)}" for name in names]
     command = [sys.executable, __file__, "--measure", out, *sizes]
     return json.loads(call(command).splitlines()[-1])
 
@@ -87,16 +88,18 @@ def trl_settings(args):
         "use_cpu": True,
         "bf16": False,
         "gradient_checkpointing": False,
+        "use_transformers_continuous_batching": bool(args.trl_continuous),
     }
 
 
 def measure(args):
     """Train with TRL; prints [[seconds, tokens, seconds until the rewards], ...] from step 2 on."""
     from datasets import Dataset
-    from transformers import TrainerCallback
+    from transformers import AutoModelForCausalLM, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from plumbing.models import load_model, load_tokenizer
+    from plumbing.models import load_tokenizer
+    from plumbing.settings import find
     from plumbing.tasks import load_task
 
     tokenizer = load_tokenizer(args.model)
@@ -124,7 +127,7 @@ def measure(args):
     rows = [{"prompt": task.prompt_text(p), "problem": json.dumps(p)} for p in problems]
     config = GRPOConfig(output_dir=args.measure, max_steps=args.steps + 1, **trl_settings(args))
     trainer = GRPOTrainer(
-        load_model(args.model, "float32"),
+        AutoModelForCausalLM.from_pretrained(find(args.model), dtype="float32"),
         reward,
         config,
         Dataset.from_list(rows),
@@ -149,6 +152,9 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="of each round, counted")
     parser.add_argument(
         "--trl_rows", type=int, default=32, help="completions in one of TRL's forward passes"
+    )
+    parser.add_argument(
+        "--trl_continuous", type=int, default=0, help="1: TRL samples with continuous batching"
     )
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
