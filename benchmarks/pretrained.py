@@ -8,8 +8,9 @@ signal. A cold start (nano_sft.py, 64 written answers) teaches the form and some
 the default loop with the coins' reward, for each seed. Questions of one step, with numbers up to
 20: this model's subtraction ends there. In the table: both models before it, and a control that
 imitates the same 64 answers for as many more optimizer steps; pass@1 over temperatures on held-out
-questions, what it forgot (perplexity of a fixed text), and real GSM8K problems, if --gsm8k names a
-file of them. Interrupt it at will: the same command goes on.
+questions, and with the form written for the model (`RULES`); what it forgot (perplexity of a fixed
+text), and real GSM8K problems, if --gsm8k names a file of them. Interrupt it at will: the same
+command goes on.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import json
 import math
 import os
 import random
+import re
+import statistics
 import sys
 
 from elicitation import Cache, Model, name_of
@@ -38,8 +41,16 @@ TUNING = f"{TASK} --batch_size 16 --eval_problems 64 --eval_every 0"
 REWARD = f"{TASK} --prompts_per_step 8 --group_size 8 --learning_rate 1e-5 --kl_coef 0 --steps 30"
 REWARD += " --warmup_steps 3 --lr_scheduler_type constant --eval_problems 64 --eval_every 20"
 TEMPERATURES = (0.0, 0.3, 0.6, 1.0)
+RULE_TEMPERATURES = (0.0, 0.6)  # the better of the two is shown
 SHOWN = 4  # questions with their completions
 KINDS = ("ava_has_more", "ben_has_more")
+# What is written for the model, which knows nothing of the answer: (how its thinking begins, how
+# many tokens it may add to that); then come the end of the thinking, the tag, and its number.
+RULES = {
+    "answer at once": ("", 0),
+    "its own thinking": ("", 24),
+    "first number less the second": ("\n{ava}-{ben}=", 4),
+}
 
 
 # ---- The cold start
@@ -94,6 +105,33 @@ def metrics(model, problems, temperature):
     return model.cached(["metrics", temperature], problems, compute)
 
 
+def pass_at_1_under(rule, model, problems, temperature):
+    """With the form written for the model by one of `RULES`."""
+    from plumbing.forms import encode_prompt
+    from plumbing.processes import derive_seed
+
+    def go_on(texts, limit):
+        whole = [model.task.prompt_text(p) + text for p, text in zip(problems, texts)]
+        prompts = [encode_prompt(text, model.task.tokenizer) for text in whole]
+        seeds = [derive_seed("rule", limit, place) for place in range(len(prompts))]
+        limits = [limit] * len(prompts)
+        groups = model.ready.generate(prompts, 1, temperature, limits, seeds)
+        return [model.task.text(group[0].token_ids) for group in groups]
+
+    def compute():
+        begun, room = RULES[rule]
+        texts = [begun.format(**problem) for problem in problems]
+        if room:
+            more = [text.partition("</think>")[0].rstrip() for text in go_on(texts, room)]
+            texts = [text + added for text, added in zip(texts, more)]
+        texts = [f"{text}\n</think>\n<answer>" for text in texts]
+        numbers = [re.match(r"\s*(\d*)", answer)[1] for answer in go_on(texts, 4)]
+        texts = [f"{text}{number}</answer>" for text, number in zip(texts, numbers)]
+        return statistics.mean(map(lambda t, p: model.task.reward(t, p).answer, texts, problems))
+
+    return model.cached(["rule", rule, temperature], problems, compute)
+
+
 def perplexity(model):
     """Of a fixed text, the one of models/smollm2.py."""
     import torch
@@ -108,11 +146,14 @@ def perplexity(model):
 
 
 def on_coins(model, problems):
-    """{row: value}: pass@1 over temperatures, by kind of question, form; perplexity."""
+    """{row: value}: pass@1 over temperatures, by kind of question, under rules; perplexity."""
     found = {t: metrics(model, problems, t) for t in TEMPERATURES}
     values = {f"pass@1, {name_of(t)}": found[t]["eval/pass@1"] for t in TEMPERATURES}
     values |= {f"{kind}, T 1.0": found[1.0][f"eval/{kind}/pass@1"] for kind in KINDS}
     values["in form, T 1.0"] = found[1.0]["eval/format"]
+    for rule in RULES:
+        best = max(pass_at_1_under(rule, model, problems, t) for t in RULE_TEMPERATURES)
+        values[f"form written: {rule}"] = best
     return {**values, "perplexity of a text": perplexity(model)}
 
 
@@ -134,6 +175,30 @@ def on_gsm8k(paths, args, cache):
     problems = task.load_problems("all", args.gsm8k, 0)[: args.gsm8k_problems]
     models = [Model(path, config, sampler, task, cache) for path in paths]
     return [metrics(model, problems, 0.0)["eval/lenient"] for model in models]
+
+
+def picture(path, labels, of_each, runs_):
+    """Over temperatures, each model; and over the steps with the reward, each seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plot, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), constrained_layout=True)
+    for i, (label, values) in enumerate(zip(labels, of_each)):
+        solved = [values[f"pass@1, {name_of(t)}"] for t in TEMPERATURES]
+        left.plot(TEMPERATURES, solved, "o-", color=f"C{min(i, 3)}", label=label if i < 4 else None)
+    left.set(xlabel="temperature", ylabel=f"pass@1, {HELD_OUT} held-out questions", ylim=(0, 1))
+    left.legend(fontsize=8)
+    for run in runs_:
+        rows = [row for row in runs.records(run) if "reward/answer" in row]
+        steps = [row["step"] for row in rows]
+        right.plot(steps, [row["reward/answer"] for row in rows], color="C3", alpha=0.7)
+        right.plot(steps, [row["reward/format"] for row in rows], color="C7", alpha=0.7)
+    right.set(xlabel="step with the reward", ylabel="of 64 completions", ylim=(0, 1.02))
+    right.text(0.98, 0.75, "well-formed", transform=right.transAxes, color="C7", ha="right")
+    right.text(0.98, 0.05, "right", transform=right.transAxes, color="C3", ha="right")
+    plot.savefig(path, dpi=110)
 
 
 def main():
@@ -160,8 +225,8 @@ def main():
     config = runs.config_of(flags)
     longer = args.steps + config.steps
     imitated = tuned(os.path.join(args.out, "imitated"), args.model, longer)
-    trained = [runs.train(os.path.join(args.out, f"seed{s}"), flags, s) for s in args.seeds]
-    trained = [os.path.join(path, "model") for path in trained]
+    rewarded = [runs.train(os.path.join(args.out, f"seed{s}"), flags, s) for s in args.seeds]
+    trained = [os.path.join(path, "model") for path in rewarded]
     paths = [args.model, cold, imitated, *trained]
     cache = Cache(os.path.join(args.out, "results.json"))
     sampler, _, task = runs.load_sampler(config)
@@ -183,8 +248,11 @@ def main():
     text = f"{runs.table(lines)}\n\n{runs.table(examples)}"
     print(f"\n{text}")
     if args.write:
+        labels = (*lines[0][1:], *[""] * len(args.seeds))
+        picture(os.path.join(args.write, "smollm2.png"), labels, of_each, rewarded)
         page = os.path.join(args.write, "smollm2.md")
-        runs.write_section(page, "benchmarks/pretrained.py", f"\n{text}\n\n")
+        curves = "![pass@1 over temperatures, and over steps](smollm2.png)"
+        runs.write_section(page, "benchmarks/pretrained.py", f"\n{text}\n\n{curves}\n\n")
 
 
 if __name__ == "__main__":

@@ -222,6 +222,10 @@ def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampl
     test = test[:6]
     values = pretrained.on_coins(measured, test)
     assert 1 < values["perplexity of a text"] and 0 <= values["in form, T 1.0"] <= 1
+    begun = values["form written: first number less the second"]  # this model can subtract
+    assert begun >= sum(problem["ava"] > problem["ben"] for problem in test) / len(test) > 0
+    pretrained.picture(tmp_path / "one.png", ("base",), [values], [])
+    assert (tmp_path / "one.png").stat().st_size > 5000
     del measured.ready  # not needed again
     measured.sampler = None
     assert pretrained.on_coins(measured, test) == values
