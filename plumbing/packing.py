@@ -1,7 +1,7 @@
 """A micro-batch as one sequence: without padding, and with the prompt of a group once.
 
-All that a model like Llama does to single tokens is done to that sequence. Attention alone gets the
-rows, (B, T), back: a row is a prompt and its completion.
+All that a model like Llama does to single tokens is done to that sequence. Attention alone gets
+rows back, those of similar length together: a row is a prompt and its completion.
 """
 
 import torch
@@ -12,6 +12,7 @@ from transformers.masking_utils import sdpa_mask
 
 KINDS = ("qwen2", "qwen3", "llama")  # RMSNorm, rotary positions, grouped-query attention, SwiGLU
 NAME = "packed"  # of the attention, in a model's config
+SIMILAR = 1.25  # times the shortest of the rows that attention computes together
 
 
 def is_like_llama(config):
@@ -39,12 +40,25 @@ def pack(input_ids, mask):
     kept = (position < end) & ((position >= prompt) | is_first[:, None])  # (B, T)
     place = kept.flatten().cumsum(0).view_as(kept) - 1
     place = torch.where(position < prompt, place[first], place).masked_fill(position >= end, 0)
+    ends, order = end[:, 0].sort()
+    lengths = ends.tolist()
+    rows = []  # places (B', T') of rows of similar length
+    taken = []  # as many: where attention's result is one of the N
+    begin = 0
+    for i in range(len(lengths)):
+        if i + 1 == len(lengths) or lengths[i + 1] > SIMILAR * lengths[begin]:
+            similar = order[begin : i + 1]
+            rows.append(place[similar, : lengths[i]])
+            taken.append(kept[similar, : lengths[i]].flatten())
+            begin = i + 1
+    taken = torch.cat(taken)
     inputs = {
         "input_ids": input_ids[kept][None],  # (1, N)
         "position_ids": position.expand_as(kept)[kept][None],  # (1, N)
         "attention_mask": kept[None, None],  # of four dimensions: transformers makes no other
-        "rows": place,
-        "kept": kept.flatten().nonzero()[:, 0],  # (N,)
+        "rows": rows,
+        # Where each of the N is in attention's results, one after the other.
+        "kept": taken.nonzero()[:, 0][torch.cat([r.flatten() for r in rows])[taken].argsort()],
     }
     return inputs, place
 
@@ -53,13 +67,16 @@ def attention(module, query, key, value, attention_mask, rows=None, kept=None, *
     """torch's attention; with `pack`'s rows, of each row. (1, heads, N, D) -> (1, N, heads, D)."""
     if rows is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    split = []
-    for x in (query, key, value):
-        tokens = x[0].transpose(0, 1)  # (N, heads, D)
-        taken = take_rows(rows, tokens.flatten(1)).unflatten(-1, tokens.shape[1:])
-        split.append(taken.transpose(1, 2))  # (B, heads, T, D)
-    out, _ = sdpa_attention_forward(module, *split, None, **options)  # (B, T, heads, D)
-    return take_rows(kept, out.flatten(2).flatten(0, 1)).unflatten(-1, out.shape[2:])[None], None
+    results = []
+    for similar in rows:
+        split = []
+        for x in (query, key, value):
+            tokens = x[0].transpose(0, 1)  # (N, heads, D)
+            taken = take_rows(similar, tokens.flatten(1)).unflatten(-1, tokens.shape[1:])
+            split.append(taken.transpose(1, 2))  # (B', heads, T', D)
+        out, _ = sdpa_attention_forward(module, *split, None, **options)  # (B', T', heads, D)
+        results.append(out.flatten(2).flatten(0, 1))  # (B' T', heads D)
+    return take_rows(kept, torch.cat(results)).unflatten(-1, out.shape[2:])[None], None
 
 
 AttentionInterface.register(NAME, attention)
