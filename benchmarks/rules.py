@@ -214,7 +214,7 @@ def main():
     add("models", nargs="+", metavar="MODEL", help="model or run directories")
     add("--data", metavar="FILE", help="Countdown problems; left out: the built-in test problems")
     add("--problems", type=int, default=512, help="at most (default: %(default)s)")
-    add("--numbers", type=int, help="only problems with so many numbers")
+    add("--numbers", type=int, help="256 problems with so many, made here; e.g. 5")
     add("--max_tokens", type=int, default=320, help="of a completion (default: %(default)s)")
     add("--rules", nargs="+", default=RULES, help="of: " + ", ".join(RULES))
     add("--temperatures", type=float, nargs="+", default=TEMPERATURES, help="0 is greedy")
@@ -228,8 +228,11 @@ def main():
 
     tokenizer = r1.load_tokenizer(runs.model_of(args.models[0]))
     task = load_task("countdown", "short", tokenizer)
-    problems = task.load_problems("all" if args.data else "test", args.data, 0)
-    problems = [p for p in problems if args.numbers in (None, len(p["nums"]))][: args.problems]
+    if args.numbers:
+        problems = runs.with_numbers(args.numbers)
+    else:
+        problems = task.load_problems("all" if args.data else "test", args.data, 0)
+    problems = problems[: args.problems]
     cache = Cache(args.out)
     started = time.time()
     for path in args.models:

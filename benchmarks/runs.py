@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import json
 import os
+import random
 import shlex
 import statistics
 import subprocess
@@ -109,6 +110,19 @@ def model_of(path):
     """The directory of a run's trained model; a model's directory is its own."""
     inside = os.path.join(path, "model")
     return inside if os.path.isdir(inside) else path
+
+
+def with_numbers(count, problems=256):
+    """Countdown problems with so many numbers that + and - solve, the same at each call."""
+    from countdown_rewards import reachable
+
+    rng = random.Random(0)
+    found = []
+    while len(found) < problems:
+        nums = [rng.randint(1, 99) for _ in range(count)]
+        targets = sorted(value for value in reachable(nums, "+-") if 10 <= value <= 100)
+        found += [{"nums": nums, "target": rng.choice(targets)}] if targets else []
+    return found
 
 
 def problem_key(task_name):

@@ -8,7 +8,6 @@ import argparse
 import dataclasses
 import json
 import os
-import random
 import re
 import shlex
 import statistics
@@ -26,7 +25,7 @@ from page import Expected, write_section
 import nano_r1
 import runs
 import variants
-from countdown_rewards import load_problems, reachable
+from countdown_rewards import load_problems
 from plumbing.files import write_text
 from plumbing.settings import UserError, parse_args, read_config
 
@@ -168,12 +167,7 @@ def tries(problems=64, samples=64):
 
 def five_numbers(model, config):
     """pass@1 on 256 problems with 5 numbers that + and - solve, of the base and after the run."""
-    rng = random.Random(0)
-    problems = []
-    while len(problems) < 256:
-        nums = [rng.randint(1, 99) for _ in range(5)]
-        targets = sorted(value for value in reachable(nums, "+-") if 10 <= value <= 100)
-        problems += [{"nums": nums, "target": rng.choice(targets)}] if targets else []
+    problems = runs.with_numbers(5)
     solved = lambda path: sampled(path, config, problems, 1)[0]["eval/pass@1"]
     return {"5 numbers, before": solved(config.model), "5 numbers": solved(model)}
 
