@@ -1,6 +1,17 @@
 """What a reader of the lessons may skip: settings, processes, checkpoints, the record of a run.
 
 Nothing of the objective and of the loop is in here, and nothing imports a script of the top level.
+
+    settings, start, processes, timing          settings without an equation, refusals, seeds
+    torch_engine, systems                       AdamW without DeepSpeed; what systems differ in
+    models, checkpoints, sync_check             loading, LoRA, ZeRO 3; resuming; proof of the sync
+    sampler, decoding                           the CPU's sampling loop
+    batching, packing, chunked_logits, memory   micro-batches, each one sequence; the memory plan
+    tasks, forms, data, problems                what task modules share; the problems of a run
+    arithmetic, written_steps, stated_number    what the verifiers read
+    math_reading, math_expressions, math_equality, math_workers    whether two formulas are equal
+    evaluation, record, token_record, files     statistics, the run directory, each token's numbers
+    console, waiting, curves, health, report/, notebook    what a run says and shows
 """
 
 import os
