@@ -37,12 +37,14 @@ def load(name):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
+    from plumbing.packing import NAME
+
     torch.manual_seed(0)
     sizes = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 4}
-    return Qwen2ForCausalLM(
-        Qwen2Config(vocab_size=151_936, tie_word_embeddings=True, **sizes, **heads)
-    )
+    config = Qwen2Config(vocab_size=151_936, tie_word_embeddings=True, **sizes, **heads)
+    config._attn_implementation = NAME  # as `load_model` has it
+    return Qwen2ForCausalLM(config)
 
 
 def sample(prompts_per_step, path):
@@ -66,7 +68,10 @@ def sample(prompts_per_step, path):
 
 
 def naive(model, rows, config):
-    """(tokens through the model with gradient, padding included; the gradient's norm)."""
+    """(tokens through the model with gradient, padding included; the gradient's norm).
+
+    Tokens run, in the table: these, in shares of the batch's prompts and completions.
+    """
     import torch
 
     processed = 0
@@ -114,9 +119,11 @@ def ours(engine, episodes, config):
     from plumbing.evaluation import combine
 
     measured = combine(update(engine, episodes, config, config.learning_rate))
-    longest = lambda rows: max(len(e.prompt_ids) + e.length - 1 for e in rows)
-    batches = micro_batches(episodes, config, with_gradient=True)
-    return sum(len(rows) * longest(rows) for rows in batches), measured["grad_norm"]
+    processed = 0
+    for rows in micro_batches(episodes, config, with_gradient=True):
+        prompts = {tuple(e.prompt_ids) for e in rows}
+        processed += sum(map(len, prompts)) + sum(e.length - 1 for e in rows)
+    return processed, measured["grad_norm"]
 
 
 def measure(loop, name, path):
@@ -139,9 +146,8 @@ def measure(loop, name, path):
         processed, norm = ours(engine, episodes, config)
     seconds = time.perf_counter() - start
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    useful = sum(len(p) + len(c) for p, c, _, a in rows if a or loop == "naive")
     everything = sum(len(p) + len(c) for p, c, *_ in rows)
-    figures = {"padding": 1 - useful / processed, "memory": memory}
+    figures = {"processed": processed / everything, "memory": memory}
     figures |= {"speed": everything / seconds, "norm": norm}
     print(json.dumps(figures))
 
@@ -166,7 +172,7 @@ def print_figures(name, figures):
         median = {key: statistics.median(f[key] for f in rounds) for key in rounds[0]}
         speeds = f"{min(f['speed'] for f in rounds):,.0f} to {max(f['speed'] for f in rounds):,.0f}"
         print(
-            f"| {name} | {loop} | {median['padding']:.0%} | {median['memory']:,.0f} MiB "
+            f"| {name} | {loop} | {median['processed']:.2f} | {median['memory']:,.0f} MiB "
             f"| {median['speed']:,.0f} ({speeds}) | {median['norm']:.6f} |"
         )
     ratios = [ours["speed"] / theirs["speed"] for theirs, ours in zip(*figures.values())]
@@ -192,7 +198,7 @@ def main():
     sample(args.prompts_per_step, args.batch)
     completions = args.prompts_per_step * 8
     print(f"{completions} completions, {args.rounds} rounds, {os.cpu_count()} cores\n")
-    print("| model | loop | padding | peak memory | tokens a second | gradient norm |")
+    print("| model | loop | tokens run | peak memory | tokens a second | gradient norm |")
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for name in MODELS:
         print_figures(name, measure_in_turn(name, args))
