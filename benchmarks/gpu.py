@@ -15,7 +15,7 @@ toss. Figures are medians (smallest to largest).
   N with adapters), 2 N more with a KL penalty (the reference), over the card's dense bfloat16 peak.
   N: the layers' matrices and the output layer, not the embedding. Left out: attention's products
   (3-5% more), the rollout's pass over prompts, by convention what --gradient_checkpointing computes
-  again (2 N more).
+  again (2 N more). Of the update some 2% too high: a group's prompt is computed once.
 - sync: all of a step but rollout and update: the sampler's sleeping and waking, the weights' way to
   it.
 - peak memory: of the whole card, other programs included; of the update what PyTorch had reserved,

@@ -54,7 +54,8 @@ class Engine:
     # prove that the sampler gets all weights: perturb them at the start, sync, and compare its
     # log-probs with the trainer's, then again after each step; stop where they differ
     check_sync: bool = False
-    # tokens per forward pass, padding included: lower it first if memory runs out
+    # tokens per forward pass, as many as its rows have with padding (models like Llama compute
+    # fewer: none of it, and a group's prompt once); lower it first if memory runs out
     micro_batch_tokens: PositiveInt = 4096
     # DeepSpeed ZeRO: 1 shards AdamW's states over the processes, 2 also gradients, 3 also weights
     zero_stage: Literal[0, 1, 2, 3] = 2
