@@ -10,6 +10,8 @@ import torch.distributed as dist
 
 from plumbing.processes import all_reduce
 
+MORE_PADDING = 1.1  # times as many tokens with padding, for groups that stay together
+
 
 def micro_batches(episodes, config, with_gradient=False):
     """Lists of episodes of similar length, for one forward pass each; masked ones are left out.
@@ -41,17 +43,24 @@ def masked(episode):
 
 
 def split_by_tokens(episodes, budget):
-    """Lists of episodes of similar length, each of at most `budget` tokens, padding included."""
+    """Lists of episodes of similar length, each of at most `budget` tokens, padding included.
+
+    Groups stay together, so that their prompt is computed once, where that makes little padding:
+    models that are not packed (plumbing/packing.py) compute all of it.
+    """
     tokens = lambda e: len(e.prompt_ids) + e.length
-    longest = {}  # of a group, whose members stay together: their prompt is computed once
-    for e in sorted(episodes, key=tokens):
-        longest[tuple(e.prompt_ids)] = tokens(e)
-    batches = []
-    batch = []
-    place = lambda e: (longest[tuple(e.prompt_ids)], e.prompt_ids, tokens(e))
-    for e in sorted(episodes, key=place):
-        if batch and max(map(tokens, [*batch, e])) * (len(batch) + 1) > budget:
-            batches.append(batch)
-            batch = []
-        batch.append(e)
-    return [*batches, batch]
+    by_length = sorted(episodes, key=tokens)
+    longest = {tuple(e.prompt_ids): tokens(e) for e in by_length}  # the last one's
+    by_group = sorted(by_length, key=lambda e: (longest[tuple(e.prompt_ids)], e.prompt_ids))
+    found = []
+    for order in (by_group, by_length):
+        batches = [[]]
+        for e in order:
+            batch = [*batches[-1], e]
+            if batches[-1] and len(batch) * max(map(tokens, batch)) > budget:
+                batches.append([])
+            batches[-1].append(e)
+        found.append(batches)
+    together, apart = found
+    padded = lambda batches: sum(len(batch) * max(map(tokens, batch)) for batch in batches)
+    return together if padded(together) <= MORE_PADDING * padded(apart) else apart

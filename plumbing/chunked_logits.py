@@ -42,7 +42,7 @@ def score_in_chunks(model, input_ids, labels, mask, score):
     results = []
     inputs = {"input_ids": input_ids}
     place = torch.arange(input_ids.numel(), device=input_ids.device).view_as(input_ids)
-    if config._attn_implementation == NAME:
+    if getattr(config, "_attn_implementation", None) == NAME:
         inputs, place = pack(input_ids, mask)
 
     def score_chunk(hidden, label):  # (C, H), (C,) -> (C, 2)

@@ -42,41 +42,44 @@ def pack(input_ids, mask):
     place = torch.where(position < prompt, place[first], place).masked_fill(position >= end, 0)
     ends, order = end[:, 0].sort()
     lengths = ends.tolist()
-    rows = []  # places (B', T') of rows of similar length
-    taken = []  # as many: where attention's result is one of the N
+    rows = []  # the places of rows of similar length, (B', T') flattened
+    shapes = []
+    taken = []  # as many as `rows`: where attention's result is one of the N
     begin = 0
     for i in range(len(lengths)):
         if i + 1 == len(lengths) or lengths[i + 1] > SIMILAR * lengths[begin]:
             similar = order[begin : i + 1]
-            rows.append(place[similar, : lengths[i]])
+            rows.append(place[similar, : lengths[i]].flatten())
             taken.append(kept[similar, : lengths[i]].flatten())
+            shapes.append((len(similar), lengths[i]))
             begin = i + 1
+    rows = torch.cat(rows)
     taken = torch.cat(taken)
     inputs = {
         "input_ids": input_ids[kept][None],  # (1, N)
         "position_ids": position.expand_as(kept)[kept][None],  # (1, N)
         "attention_mask": kept[None, None],  # of four dimensions: transformers makes no other
         "rows": rows,
+        "shapes": shapes,
         # Where each of the N is in attention's results, one after the other.
-        "kept": taken.nonzero()[:, 0][torch.cat([r.flatten() for r in rows])[taken].argsort()],
+        "kept": taken.nonzero()[:, 0][rows[taken].argsort()],
     }
     return inputs, place
 
 
-def attention(module, query, key, value, attention_mask, rows=None, kept=None, **options):
+def attention(module, query, key, value, mask, rows=None, shapes=(), kept=None, **options):
     """torch's attention; with `pack`'s rows, of each row. (1, heads, N, D) -> (1, N, heads, D)."""
     if rows is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return sdpa_attention_forward(module, query, key, value, mask, **options)
+    tokens = [x[0].transpose(0, 1).flatten(1) for x in (query, key, value)]  # (N, heads D) each
+    widths = [x.shape[1] for x in tokens]
+    taken = take_rows(rows, torch.cat(tokens, dim=1)).split([b * t for b, t in shapes])
     results = []
-    for similar in rows:
-        split = []
-        for x in (query, key, value):
-            tokens = x[0].transpose(0, 1)  # (N, heads, D)
-            taken = take_rows(similar, tokens.flatten(1)).unflatten(-1, tokens.shape[1:])
-            split.append(taken.transpose(1, 2))  # (B', heads, T', D)
-        out, _ = sdpa_attention_forward(module, *split, None, **options)  # (B', T', heads, D)
-        results.append(out.flatten(2).flatten(0, 1))  # (B' T', heads D)
-    return take_rows(kept, torch.cat(results)).unflatten(-1, out.shape[2:])[None], None
+    for part, shape in zip(taken, shapes):
+        heads = [x.view(*shape, -1, query.shape[3]).transpose(1, 2) for x in part.split(widths, 1)]
+        out, _ = sdpa_attention_forward(module, *heads, None, **options)  # (B', T', heads, D)
+        results.append(out.flatten(2).flatten(0, 1))
+    return take_rows(kept, torch.cat(results)).unflatten(-1, (-1, query.shape[3]))[None], None
 
 
 AttentionInterface.register(NAME, attention)

@@ -19,6 +19,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import countdown_rewards
 import nano_r1 as r1
 import variants
+from plumbing import packing
 from plumbing.evaluation import combine
 from plumbing.models import gathered
 from plumbing.processes import derive_seed
@@ -161,6 +162,7 @@ def tiny_model():
         eos_token_id=0,
         pad_token_id=0,
     )
+    config._attn_implementation = packing.NAME  # as `load_model` has it
     return Qwen2ForCausalLM(config)
 
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 import nano_r1 as r1
 import nano_sft
 import variants
-from plumbing import memory, models
+from plumbing import memory, models, packing
 from plumbing.memory import BUCKET, GIB, activations, memory_plan, plan_for_card
 from plumbing.processes import init_distributed
 from plumbing.sampler import sampler_kind
@@ -57,7 +57,7 @@ class Kept:
 def kept(size, dtype, layers, checkpointing, tokens=64):
     """(measured bytes, model) of a forward pass of so many layers of that shape.
 
-    The weights may have any value.
+    The weights may have any value. Of one row: where prompts are shared less is kept.
     """
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
@@ -67,11 +67,11 @@ def kept(size, dtype, layers, checkpointing, tokens=64):
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.enable_input_require_grads()
+    model.config._attn_implementation = packing.NAME  # as `load_model` has it
+    inputs, _ = packing.pack(torch.zeros(1, tokens, dtype=torch.long), torch.ones(1, tokens) > 0)
     measured = Kept(model)
     with torch.autograd.graph.saved_tensors_hooks(measured.pack, lambda tensor: tensor):
-        hidden = model.model(
-            torch.zeros(1, tokens, dtype=torch.long), use_cache=False
-        ).last_hidden_state
+        hidden = model.model(**inputs, use_cache=False).last_hidden_state
     del hidden
     return measured.bytes, model
 

@@ -209,6 +209,16 @@ def test_micro_batches_are_no_more_than_needed_and_of_what_has_a_gradient(
     assert [[places[id(e)] for e in batch if id(e) in places] for batch in batches] == kept
 
 
+@pytest.mark.parametrize("prompt, together", [(200, True), (3, False)])
+def test_groups_stay_together_where_that_makes_little_padding(prompt, together, monkeypatch):
+    monkeypatch.setattr(batching, "all_reduce", lambda value, op: float(value))
+    groups = [[i] * prompt for i in (1, 2)]
+    episodes = [episode(ids, [2] * n) for n in (1, 30) for ids in groups]
+    c = SimpleNamespace(micro_batch_tokens=2 * (prompt + 30), kl_coef=0.1)
+    batches = batching.micro_batches(episodes, c)
+    assert [len({e.prompt_ids[0] for e in batch}) for batch in batches] == [2 - together] * 2
+
+
 # Prompts, rewards, seeds
 
 
