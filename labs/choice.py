@@ -61,10 +61,12 @@ LAB = Lab(
     ],
     groups=("3_numbers", "4_numbers"),
     measures=(aimed, five_numbers),
-    found="pass@1 rises from 0.06 to 0.28, not to 0.4. The last operation is aimed more and more, "
-    "which nobody showed the base: 0.06 above chance in the first 20 steps, 0.21 to 0.40 in the "
-    "last, larger in each seed; the first operation hardly. The seeds differ so much that the size "
-    "of it is not resolved.",
+    found="GRPO takes pass@1 from 0.09 to 0.44, each seed within 0.01 of that, above what any rule "
+    "brings out of the base (0.33 of the real problems). But it does not look at the target: its "
+    "last operations are the nearest in 0.19 more of the lines than by an even draw, and as often "
+    "the nearest to another problem's. That is a habit, - after large values and seldom *. Nor "
+    "with 48 tokens. Paid by the verdict alone, at 8e-4, one seed of three does (0.16 more), and "
+    "in all three the sums go wrong, behind which right answers stand.",
     limits="A choice among at most four results that the model computes on the spot is the "
     "smallest skill there is. That it comes from the reward here does not say that larger "
     "skills do elsewhere.",
