@@ -85,12 +85,15 @@ class Model:
         self.key = [path, sorted(sums)]
         self.key += [config.task, config.prompt, config.max_tokens, config.dtype, config.seed]
 
-    @functools.cached_property
+    @property
     def ready(self):
+        """The sampler with this model's weights, whichever model's it has now."""
         import nano_r1 as r1
 
-        config = r1.Config(model=self.path, dtype=self.config.dtype)
-        self.sampler.sync_weights(r1.load_policy(config, None, r1.init_distributed()))
+        if getattr(self.sampler, "weights_of", None) != self.path:
+            config = r1.Config(model=self.path, dtype=self.config.dtype)
+            self.sampler.sync_weights(r1.load_policy(config, None, r1.init_distributed()))
+            self.sampler.weights_of = self.path
         return self.sampler
 
     def cached(self, what, problems, compute):

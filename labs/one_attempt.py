@@ -69,6 +69,9 @@ LAB = Lab(
         Expected("28 tokens", "28 tokens, form alone", 0.10, measure="3 numbers"),
     ],
     measures=(chosen_by,),
+    found="What it says about looking held: with 28 tokens 0.77 of the last operations come "
+    "nearest to their own target and 0.50 to another's, 0.27 more (0.21 to 0.33), which no author "
+    "showed; with 112 tokens 0.01 more, by rejection sampling 0.03. Form alone: few lines count.",
     limits="A choice between some operators by the result that they give is the smallest skill "
     "there is. That it comes from the reward here does not say that larger skills do elsewhere.",
 )

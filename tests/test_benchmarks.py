@@ -3,12 +3,15 @@
 import collections
 import os
 import random
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from helpers import ROOT, rows_of, script_commands, tiny_model
 
 import coins_rewards
@@ -226,8 +229,15 @@ def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampl
     assert begun >= sum(problem["ava"] > problem["ben"] for problem in test) / len(test) > 0
     pretrained.picture(tmp_path / "one.png", ("base",), [values], [])
     assert (tmp_path / "one.png").stat().st_size > 5000
-    del measured.ready  # not needed again
-    measured.sampler = None
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    weights = safetensors.torch.load_file(other / "model.safetensors")
+    weights = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    safetensors.torch.save_file(weights, other / "model.safetensors", {"format": "pt"})
+    zeros = elicitation.Model(str(other), config, sampler, task, cache)
+    in_turn = [pretrained.completions(each, test) for each in (zeros, measured)]
+    assert in_turn[0] == [""] * len(in_turn[0]) and all(in_turn[1])
+    measured.sampler = None  # not needed again
     assert pretrained.on_coins(measured, test) == values
 
 
