@@ -88,7 +88,13 @@ def test_the_naive_loop_has_the_gradient_of_ours():
 
 
 def test_trl_gets_as_many_completions_a_step_and_the_objective_of_ours():
-    sizes = {"prompts_per_step": 6, "group_size": 4, "max_tokens": 50, "trl_rows": 8}
+    sizes = {
+        "prompts_per_step": 6,
+        "group_size": 4,
+        "max_tokens": 50,
+        "trl_rows": 8,
+        "trl_continuous": 0,
+    }
     args = SimpleNamespace(model="models/nano-base", **sizes)
     settings = against_trl.trl_settings(args)
     ours = runs.config_of(against_trl.our_flags(args))

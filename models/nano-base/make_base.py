@@ -63,6 +63,7 @@ import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
 from nano_r1 import Episode, make_engine
 from nano_sft import train_step
+from plumbing import packing
 from plumbing.checkpoints import newest_checkpoint, restore_optimizer, save_checkpoint, save_policy
 from plumbing.files import write_text
 from plumbing.models import load_model, load_policy
@@ -661,6 +662,8 @@ def make_model(config, tokenizer):
             pad_token_id=tokenizer.pad_token_id,
         )
     )
+    # As `load_model` has it: a run that is resumed has the same weights, to the last bit.
+    model.config._attn_implementation = packing.NAME
     numbers = torch.arange(MAX_VALUE + 1.0)
     periods = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
     waves = [
