@@ -1,6 +1,6 @@
 """What a step costs as it grows: completions, tokens, parameters; beside its arithmetic.
 
-    python benchmarks/cost_curve.py                      # all three curves, 15 minutes on two cores
+    python benchmarks/cost_curve.py                      # all three curves
     python benchmarks/cost_curve.py --only completions
 
 One step of the lesson (sampling, the reference's log-probs, the update) of models with random
@@ -13,6 +13,7 @@ it had when the model and AdamW were there.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import resource
@@ -99,8 +100,6 @@ def measure(shape, completions, tokens):
         r1.update(engine, episodes, config, 1e-9)
         clock.append(time.perf_counter())
         return [b - a for a, b in zip(clock, clock[1:])], episodes
-
-    import dataclasses
 
     step(1, dataclasses.replace(config, prompts_per_step=2, max_tokens=16))
     peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
