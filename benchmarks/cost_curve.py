@@ -4,12 +4,12 @@
     python benchmarks/cost_curve.py --only completions
 
 One step of the lesson (sampling, the reference's log-probs, the update) of models with random
-weights whose completions all reach the limit. Each point is measured in a process of its own, after
-a step of 16 short completions. Its arithmetic: 2 N operations a sampled token, 2 N for the
-reference, 6 N for the update, a prompt once a group, and attention's products; N are the layers'
-matrices and the output layer. Its share of the time is what would be left if every product ran at
-the speed of large matrices here, on all threads. Memory is the most that the process had, less what
-it had when the model and AdamW were there.
+weights whose completions all reach the limit. Each point is measured in a process of its own, the
+second of two such steps: the first also waits for its memory, page by page. Its arithmetic: 2 N
+operations a sampled token, 2 N for the reference, 6 N for the update, a prompt once a group, and
+attention's products; N are the layers' matrices and the output layer. Its share of the time is what
+would be left if every product ran at the speed of large matrices here, on one core. Memory is the
+most that the process had, less what it had when the model and AdamW were there.
 """
 
 import argparse
@@ -101,10 +101,11 @@ def measure(shape, completions, tokens):
         clock.append(time.perf_counter())
         return [b - a for a, b in zip(clock, clock[1:])], episodes
 
-    step(1, dataclasses.replace(config, prompts_per_step=2, max_tokens=16))
+    step(1, dataclasses.replace(config, prompts_per_step=2, max_tokens=16))  # makes AdamW's state
     peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     before = peak()
-    seconds, episodes = step(2, config)
+    step(2, config)
+    seconds, episodes = step(3, config)
     prompts = [len(e.prompt_ids) for e in episodes[::GROUP]]
     found = {"seconds": seconds, "memory": peak() - before}
     found["operations"] = operations(shape, prompts, [e.length for e in episodes])

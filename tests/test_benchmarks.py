@@ -25,6 +25,7 @@ import ablations
 import against_trl
 import choices
 import controls
+import cost_curve
 import elicitation
 import pretrained
 import rules
@@ -266,3 +267,13 @@ def test_a_profile_tells_products_from_other_operations_and_what_they_would_take
     (product,) = (operation for operation in found if operation.key == "aten::mm")
     least = machine.least("matrix products", product)
     assert least == pytest.approx(machine.call + 2 * 256**3 / machine.flops)
+
+
+def test_the_arithmetic_of_a_step_counts_every_matrix_of_the_model():
+    matrices = sum(p.numel() for p in cost_curve.model_of("1.2M").parameters() if p.dim() == 2)
+    completions = [64] * 2 * cost_curve.GROUP
+    sampling, reference, update = cost_curve.operations("1.2M", [30, 50], completions)
+    attention = sampling - 2 * matrices * sum(completions)
+    assert attention == 4 * 128 * 5 * sum(64 * (p + 32) for p in (30, 50)) * cost_curve.GROUP
+    assert reference == 2 * matrices * (80 + sum(completions)) + attention
+    assert update == 3 * reference
