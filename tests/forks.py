@@ -9,6 +9,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import runpy
+import signal
 import socket
 import sys
 import tempfile
@@ -49,6 +50,7 @@ def execute(script, args, folder, env, limits):
     for number, name in ((1, "out"), (2, "error")):
         os.dup2(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT), number)
     sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False) for n in (1, 2))
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, before pytest, would have it ignored
     for what, value in limits:
         import resource
 
