@@ -210,6 +210,8 @@ for metric in ("reward", "completions/mean_length", "kl"):
 # %%
 with_a_gpu = False  # Runtime > Change runtime type > T4, then True
 if with_a_gpu:
+    # Colab's own peft may be too old to save adapters with its transformers.
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-U", "peft"], check=True)
     dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float32"
     larger = {"model": "Qwen/Qwen2.5-0.5B", "data": "hub", "prompt": "chat", "lora_rank": 16}
     larger |= {"max_tokens": 300, "prompts_per_step": 8, "micro_batch_tokens": 2048}

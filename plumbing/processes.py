@@ -74,7 +74,10 @@ def init_distributed(config=None):
 
 
 def prepare_libraries(config, on_gpu):
-    """What DeepSpeed and transformers must be told before their first use. The engine's kind."""
+    """What torch, transformers and DeepSpeed are told before their first use. The engine's kind."""
+    # cuDNN's attention, which torch prefers on an H100, builds a graph for each new shape, some
+    # tens of milliseconds; here lengths change with every call.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     if not on_gpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import transformers

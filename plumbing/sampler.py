@@ -164,18 +164,20 @@ class TransformersSampler:
         """Which rows of `tokens` (t, R) end with their last token: (R,)."""
         stops = torch.isin(tokens[-1], self.stop_ids)
         if self.stop_texts:
-            for i in live.nonzero()[:, 0].tolist():
-                stops[i] |= self._ends_with_stop_text(tokens[:, i])
+            last = tokens[-1].tolist()  # at once: each number from a GPU waits for all its work
+            rows = [i for i in live.nonzero()[:, 0].tolist() if self._can_end_stop_text(last[i])]
+            ended = [i for i in rows if self._ends_with_stop_text(tokens[:, i])]
+            stops[ended] = True
         return stops
+
+    def _can_end_stop_text(self, token):
+        if token not in self.ends_stop_text:
+            text = self.tokenizer.decode([token])
+            self.ends_stop_text[token] = any(stop[-1] in text for stop in self.stop_texts)
+        return self.ends_stop_text[token]
 
     def _ends_with_stop_text(self, ids):
         """Stop texts are tags: each of their characters takes at most one token."""
-        last = int(ids[-1])
-        if last not in self.ends_stop_text:
-            text = self.tokenizer.decode([last])
-            self.ends_stop_text[last] = any(stop[-1] in text for stop in self.stop_texts)
-        if not self.ends_stop_text[last]:
-            return False
         end = self.tokenizer.decode(ids[-max(map(len, self.stop_texts)) :])
         return any(stop in end for stop in self.stop_texts)
 

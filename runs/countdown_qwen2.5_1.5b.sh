@@ -15,6 +15,7 @@ options=(
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-6 --lr_scheduler_type constant
   --steps 1000 --eval_every 50 --save_every 100
+  --keep_checkpoints 1                       # each has 22 GB, two at the peak
   --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 without it: about 53 GiB
   --vllm_gpu_memory_utilization 0.3
 )

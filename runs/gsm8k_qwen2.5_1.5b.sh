@@ -15,6 +15,7 @@ options=(
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-6 --lr_scheduler_type constant
   --steps 2000 --eval_every 100 --save_every 200 --eval_problems 1319
+  --keep_checkpoints 1                       # each has 22 GB, two at the peak
   --gradient_checkpointing --micro_batch_tokens 4096  # 8,192 without it: about 53 GiB
 )
 python variants.py --task gsm8k "${options[@]}" "$@"
