@@ -18,100 +18,43 @@ bring out of the base: benchmarks/rules.py.
 """
 
 import argparse
-import dataclasses
-import json
 import os
-import random
 import sys
 
 import runs
+
+sys.path.append(os.path.join(runs.ROOT, "labs"))
+
+from coins import pay_form
+from lab import Run, Tuning
+from length_alone import K1, no_reward, pay_length
+from random_rewards import flip_coins
+from select_or_reinforce import selected
+
 from plumbing.settings import UserError
 
 CONTROLS = ["random", "form", "length", "k1", "rft"]
 TEMPERATURES = [0.0, 0.3, 0.6, 0.8, 1.0, 1.2]
-PAY = {  # the reward instead of the verdict
-    "random": lambda e, rng, config: float(rng.randint(0, 1)),
-    "form": lambda e, rng, config: e.reward.format,
-    "length": lambda e, rng, config: e.length / config.max_tokens,
-}
+PAYS = {"random": flip_coins, "form": pay_form, "length": pay_length}  # instead of the verdict
 
 
-def paid_for(what):
-    """`nano_r1.rollout`, but what is paid is not the answer."""
-    import nano_r1
-    from plumbing.processes import derive_seed
-
-    def rollout(sampler, problems, task, config, step, draw=0):
-        episodes = nano_r1.rollout(sampler, problems, task, config, step, draw)
-        rng = random.Random(derive_seed(config.seed, step, what))
-        for e in episodes:
-            e.reward = e.reward._replace(total=PAY[what](e, rng, config))
-        return episodes
-
-    return rollout
-
-
-def train_control(name, seed, out, flags):
-    """The directory of this control's run, complete; one that was interrupted goes on."""
-    import nano_r1
-    import variants
-    from plumbing.settings import read_config
-
-    path = os.path.join(out, f"{name}-seed{seed}")
-    if os.path.isdir(os.path.join(path, "model")):
-        return path
-    lesson = variants if name == "k1" else nano_r1
-    if os.path.isdir(os.path.join(path, "checkpoints")):
-        config = read_config(path, lesson.Config)
-    else:
-        more = {"kl_estimator": "k1", "kl_coef": 1.0} if name == "k1" else {}
-        where = {"seed": seed, "out": out, "name": os.path.basename(path)}
-        config = dataclasses.replace(runs.config_of(flags), **where)
-        config = lesson.Config(**{**dataclasses.asdict(config), **more})
+def control(name, flags, like, tuning):
+    """The `Run` or `Tuning` of a control; `like` is the default's run, `tuning` flags of rft."""
     if name == "k1":
-        nothing = lambda rewards, config: rewards * 0
-        return nano_r1.main(config, variants.rollout, nothing, variants.loss, variants.update)
-    return nano_r1.main(config, rollout=paid_for(name))
-
-
-def sampled_tokens(path):
-    """How many tokens a run has sampled in training."""
-    return sum(r["tokens/rollout"] for r in runs.records(path) if r["step"])
-
-
-def right_completions(path, seed, tokens, flags):
-    """Write the base's right completions among so many tokens to `path`, as rows of nano_sft.py."""
-    import nano_r1
-    from plumbing.files import write_text
-    from plumbing.problems import load_data
-
-    config = dataclasses.replace(runs.config_of(flags), seed=seed)
-    sampler, _, task = runs.load_sampler(config)
-    data = load_data(task, config)
-    rows = []
-    step = 0
-    while tokens > 0:
-        step += 1
-        for e in nano_r1.rollout(sampler, data.train, task, config, step):
-            tokens -= e.length
-            if e.reward.answer == 1 and e.reward.format == 1:
-                rows.append({"prompt": task.prompt_text(e.problem), "response": e.text})
-    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def train_rft(seed, out, like, flags, tuning):
-    import nano_sft
-
-    path = os.path.join(out, f"rft-seed{seed}")
-    if os.path.isdir(os.path.join(path, "model")):
-        return path
-    file = os.path.join(out, f"rft-seed{seed}.jsonl")
-    if not os.path.exists(file):
-        right_completions(file, seed, sampled_tokens(like), flags)
+        return Run(f"{flags} {K1}", advantages=no_reward)
+    if name != "rft":
+        return Run(flags, rollout=PAYS[name])
+    tokens = sum(r["tokens/rollout"] for r in runs.records(like) if r["step"])
     config = runs.config_of(flags)
-    same = {name: getattr(config, name) for name in ("model", "task", "prompt", "max_tokens")}
-    where = {"seed": seed, "out": out, "name": os.path.basename(path)}
-    return nano_sft.main(nano_sft.Config(data=file, **same, **where, **tuning))
+    same = [f"--{n} {getattr(config, n)}" for n in ("model", "task", "prompt", "max_tokens")]
+    return Tuning(f"{' '.join(same)} {tuning}", selected(flags, tokens))
+
+
+def train(name, seed, out, *settings):
+    """The directory of a control's complete run."""
+    path = os.path.join(out, f"{name}-seed{seed}")
+    control(name, *settings).train(path, seed)
+    return path
 
 
 def main():
@@ -136,13 +79,11 @@ def main():
     trained = [
         runs.train(os.path.join(args.out, f"default-seed{s}"), args.flags, s) for s in args.seeds
     ]
-    tuning = {"steps": args.sft_steps, "learning_rate": args.sft_learning_rate}
+    tuning = f"--steps {args.sft_steps} --learning_rate {args.sft_learning_rate}"
     by_name = {"base": [config.model], "default": trained}
     for name in args.only:
         by_name[name] = [
-            train_rft(s, args.out, like, args.flags, tuning)
-            if name == "rft"
-            else train_control(name, s, args.out, args.flags)
+            train(name, s, args.out, args.flags, like, tuning)
             for s, like in zip(args.seeds, trained)
         ]
     sampler, _, task = runs.load_sampler(config)

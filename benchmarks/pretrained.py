@@ -80,17 +80,15 @@ def write_data(out, model):
 
 
 def tuned(path, model, steps):
-    """The directory of a model that has imitated the rows; a run that was stopped starts again."""
+    """The directory of a model that has imitated the rows."""
     import nano_sft
     from plumbing.settings import parse_args
 
-    if not os.path.isdir(os.path.join(path, "model")):
-        out = os.path.dirname(path)
-        flags = f"{TUNING} --data {out}/rows.jsonl --eval_data {out}/test.jsonl --model {model}"
-        flags += f" --steps {steps} --learning_rate 2e-5"
-        where = f"--warmup_steps 4 --out {out} --name {os.path.basename(path)}"
-        nano_sft.main(parse_args(nano_sft.Config, "nano_sft.py", "", f"{flags} {where}".split()))
-    return os.path.join(path, "model")
+    out = os.path.dirname(path)
+    flags = f"{TUNING} --data {out}/rows.jsonl --eval_data {out}/test.jsonl --model {model}"
+    flags += f" --steps {steps} --learning_rate 2e-5 --warmup_steps 4"
+    config = parse_args(nano_sft.Config, "nano_sft.py", "", flags.split())
+    return os.path.join(runs.complete(path, nano_sft.main, config), "model")
 
 
 # ---- The table

@@ -54,7 +54,7 @@ def train(path, flags, seed, quiet=False):
     where = ["--seed", str(seed), "--out", os.path.dirname(path), "--name", os.path.basename(path)]
     started = os.path.exists(os.path.join(path, "config.json"))
     if started:
-        check_settings(path, shlex.join([*shlex.split(flags), *where]))
+        check_settings(path, config_of(shlex.join([*shlex.split(flags), *where])))
     if os.path.exists(os.path.join(path, "cost.json")):
         return path
     command = [sys.executable, script_of(flags)]
@@ -74,25 +74,48 @@ def train(path, flags, seed, quiet=False):
     return path
 
 
+def complete(path, main, config):
+    """The same in this process, for a `main` with functions of its own, and without cost.json.
+
+    Where the run is stopped the program ends with exit code 130; called again, it goes on.
+    """
+    from plumbing.settings import read_config
+
+    where = {"out": os.path.dirname(path), "name": os.path.basename(path)}
+    config = dataclasses.replace(config, **where)
+    if os.path.exists(os.path.join(path, "config.json")):
+        check_settings(path, config)
+        config = read_config(path, type(config))
+    model = os.path.join(path, "model")
+    if not os.path.isdir(model):
+        main(config)
+    return path if os.path.isdir(model) else sys.exit(130)
+
+
 def commit():
     """The commit of the code that runs, with `-dirty` if files differ from it."""
     git = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
-def check_settings(path, flags):
-    """End the program if the run in `path` has other settings: it would be taken for a new one."""
+def check_settings(path, config):
+    """End the program if the run in `path` has another config: it would be taken for this one."""
     from plumbing.settings import RESUMABLE
 
-    with open(os.path.join(path, "config.json")) as file:
-        saved = json.load(file)
-    wanted = dataclasses.asdict(config_of(flags))
+    saved = config_in(path)
+    wanted = dataclasses.asdict(config)
     free = set(RESUMABLE) - {"steps"}
     different = [n for n in {**wanted, **saved} if wanted.get(n) != saved.get(n)]
     names = [n for n in different if n not in free]
     if names:
         other = f"{path} is a run with other settings ({', '.join(names)})"
         sys.exit(f"{other}: delete it, or take another --out.")
+
+
+def config_in(path):
+    """The settings of the run in a directory, as a dict."""
+    with open(os.path.join(path, "config.json")) as file:
+        return json.load(file)
 
 
 def cost(path):
@@ -183,12 +206,27 @@ T975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8
 def paired_difference(values, others):
     """(mean, low, high) of values - others, pair by pair: a 95% interval by Student's t.
 
-    A pair is two runs of one seed. Two to ten pairs.
+    A pair is two runs of one seed. Two pairs or more.
     """
     differences = [a - b for a, b in zip(values, others, strict=True)]
     mean = statistics.mean(differences)
-    half = T975[len(differences) - 1] * statistics.stdev(differences) / len(differences) ** 0.5
+    degrees = len(differences) - 1
+    # Above 9: Cornish and Fisher's expansion, right to 0.003.
+    t = T975.get(degrees, 1.96 + 2.372 / degrees + 2.823 / degrees**2)
+    half = t * statistics.stdev(differences) / len(differences) ** 0.5
     return mean, mean - half, mean + half
+
+
+def page_of(path):
+    """The text of a page; none where there is no file."""
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def has_section(path, name):
+    return f"<!-- {name} -->\n" in page_of(path)
 
 
 def write_section(path, name, text):
@@ -196,10 +234,7 @@ def write_section(path, name, text):
     from plumbing.files import write_text
 
     begin = f"<!-- {name} -->\n"
-    page = ""
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            page = file.read()
+    page = page_of(path)
     if begin not in page:
         page = f"{page.rstrip()}\n\n{begin}".lstrip()
     before, _, rest = page.partition(begin)

@@ -4,7 +4,7 @@
     python benchmarks/wrong_rewards.py --seeds 0 1 --complete          # the record alone
 
 20 steps of GRPO on Countdown (the flags are FLAGS below) for each reward and seed, in
-out/wrong_rewards/. A run that is complete is skipped, one that was stopped starts again. Then the
+out/wrong_rewards/. A run that is complete is skipped, one that was stopped goes on. Then the
 record is written to notebooks/chapters/records/six/: curves.jsonl, one object a step, and
 completions.jsonl, two groups of the last step with seed 0. The chapter asks which run had which
 reward, so the record has letters instead of names: they are in LETTERS. Rows of runs that are not
@@ -128,15 +128,6 @@ def is_complete(path):
     return os.path.isdir(os.path.join(path, "model"))
 
 
-def train(name, seed, out, more):
-    """Make sure that a run is complete."""
-    path = path_of(name, seed, out)
-    if not is_complete(path):
-        Run(f"{FLAGS} {more}", rollout=(REWARDS | REPAIRED)[name]).train(path, seed)
-    if not is_complete(path):
-        sys.exit(130)  # it was stopped; the same command goes on
-
-
 def curves(letter, seed, path):
     """The rows of curves.jsonl that one run makes."""
     rows = []
@@ -206,9 +197,13 @@ def main():
     add("--more", default="", metavar="FLAGS", help="for every run, e.g. '--steps 2': a try")
     add("--complete", action="store_true", help="start no run; write the record of complete ones")
     args = parser.parse_args()
+    if args.more and RECORD == args.record:
+        parser.error("--more is a try: it needs a --record and an --out of its own")
     for seed in args.seeds:
         for letter in "" if args.complete else args.letters:
-            train(LETTERS[letter], seed, args.out, args.more)
+            name = LETTERS[letter]
+            run = Run(f"{FLAGS} {args.more}", rollout=(REWARDS | REPAIRED)[name])
+            run.train(path_of(name, seed, args.out), seed)
     write_record(args.seeds, args.out, args.record)
 
 

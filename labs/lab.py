@@ -27,7 +27,7 @@ import runs
 import variants
 from countdown_rewards import load_problems
 from plumbing.files import write_text
-from plumbing.settings import UserError, parse_args, read_config
+from plumbing.settings import UserError, parse_args
 
 # A run of a minute. The learning rate does not fall, so that the last step is like any other.
 SHORT = (
@@ -81,14 +81,11 @@ class Run:
 
     def train(self, path, seed):
         """Complete the run in directory `path`."""
-        if os.path.exists(os.path.join(path, "config.json")):
-            config = read_config(path, variants.Config)
-        else:
-            config = config_of(self.flags)
-            where = {"out": os.path.dirname(path), "name": os.path.basename(path)}
-            model = self.before(seed, path) if self.before else config.model
-            config = dataclasses.replace(config, seed=seed, model=model, **where)
-        nano_r1.main(config, self.rollout, self.advantages, self.loss, variants.update)
+        config = dataclasses.replace(config_of(self.flags), seed=seed)
+        if self.before:
+            config = dataclasses.replace(config, model=self.before(seed, path))
+        parts = (self.rollout, self.advantages, self.loss, variants.update)
+        runs.complete(path, lambda config: nano_r1.main(config, *parts), config)
 
 
 @dataclasses.dataclass
@@ -115,15 +112,12 @@ class Tuning:
     def train(self, path, seed):
         import nano_sft
 
-        if os.path.exists(os.path.join(path, "config.json")):
-            nano_sft.main(read_config(path, nano_sft.Config))
-            return
         file = f"{path}.jsonl"
         if not os.path.exists(file):
             write_text(file, "".join(json.dumps(row) + "\n" for row in self.rows(seed)))
-        where = ["--out", os.path.dirname(path), "--name", os.path.basename(path)]
-        words = [*shlex.split(self.flags), "--data", file, "--seed", str(seed), *where]
-        nano_sft.main(parse_args(nano_sft.Config, "nano_sft.py", "", words))
+        words = [*shlex.split(self.flags), "--data", file, "--seed", str(seed)]
+        config = parse_args(nano_sft.Config, "nano_sft.py", "", words)
+        runs.complete(path, nano_sft.main, config)
 
 
 def config_of(flags):
@@ -219,7 +213,12 @@ class Lab:
         parser = argparse.ArgumentParser(description=f"{self.title} {self.claim}")
         add = parser.add_argument
         add("--seeds", type=int, nargs="+", default=list(self.seeds))
-        add("--jobs", type=int, default=2, help="runs side by side, of one thread each")
+        add(
+            "--jobs",
+            type=int,
+            default=2,
+            help="runs side by side, each with its share of the cores",
+        )
         add("--more", default="", metavar="FLAGS", help="for every run, e.g. '--steps 2': a try")
         add("--out", default=os.path.join(runs.OUT, "labs"), help="where the runs are kept")
         add(
@@ -257,8 +256,6 @@ class Lab:
         if not os.path.exists(cost):
             start = time.time()
             run.train(path, seed)
-            if not os.path.isdir(os.path.join(path, "model")):
-                sys.exit(130)  # it was stopped; the same command goes on
             facts = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
             write_text(cost, json.dumps(facts | {"commit": runs.commit()}))
         measured = self.measured(path)
@@ -286,6 +283,14 @@ class Lab:
         wanted = {self.key(measure) for measure in self.measures}
         return os.path.exists(f"{path}/cost.json") and wanted <= set(self.measured(path))
 
+    def check(self, path, run, seed, args):
+        """End the program if a run is there that had other flags: a path does not tell all."""
+        if isinstance(run, Run) and os.path.exists(os.path.join(path, "config.json")):
+            config = config_of(f"{run.flags} {args.more} --seed {seed}")
+            if run.before:
+                config.model = runs.config_in(path)["model"]
+            runs.check_settings(path, config)
+
     def train_all(self, name, args):
         from tqdm import tqdm
 
@@ -293,6 +298,7 @@ class Lab:
         for seed in args.seeds:
             for label in self.runs:
                 path = self.path(name, label, seed, args)
+                self.check(path, self.runs[label], seed, args)
                 if not self.is_complete(path):
                     wanted.setdefault(path, (label, seed))
         if not wanted:

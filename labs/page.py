@@ -57,7 +57,8 @@ def write_section(lab, name, args):
     seeds = [seed for seed in paths if all(map(lab.is_complete, paths[seed]))]
     text = section(lab, name, seeds, args) if seeds else announcement(lab, name)
     print(text)
-    runs.write_section(args.page, f"lab {name}", text)
+    if seeds or not runs.has_section(args.page, f"lab {name}"):  # whose runs may lie elsewhere
+        runs.write_section(args.page, f"lab {name}", text)
 
 
 def announcement(lab, name):

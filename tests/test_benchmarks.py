@@ -212,10 +212,19 @@ def test_a_choice_is_compared_with_an_even_draw_and_with_another_target():
 def test_a_control_is_paid_for_something_else(tmp_path):
     few = "--steps 1 --prompts_per_step 2 --group_size 2 --max_tokens 40 --eval_problems 2"
     flags = f"--task countdown {few} --record_tokens_every 0"
-    path = controls.train_control("form", 0, str(tmp_path), flags)
+    path = controls.train("form", 0, str(tmp_path), flags, None, "")
     first, last = runs.records(path)
     assert last["reward"] == last["reward/format"] and last["step"] == 1
-    assert controls.train_control("form", 0, str(tmp_path), flags) == path
+    before = os.stat(os.path.join(path, "metrics.jsonl")).st_mtime_ns
+    assert controls.train("form", 0, str(tmp_path), flags, None, "") == path
+    assert os.stat(os.path.join(path, "metrics.jsonl")).st_mtime_ns == before
+    with pytest.raises(SystemExit, match="other settings .learning_rate."):
+        controls.train("form", 0, str(tmp_path), f"{flags} --learning_rate 1e-3", None, "")
+    (tmp_path / "rft-seed0.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 2)
+    rft = controls.train("rft", 0, str(tmp_path), flags, path, "--steps 1 --batch_size 2")
+    assert os.path.isdir(os.path.join(rft, "model"))
+    with pytest.raises(SystemExit, match="other settings .batch_size."):
+        controls.train("rft", 0, str(tmp_path), flags, path, "--steps 1 --batch_size 3")
 
 
 def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampled_once(tmp_path):
