@@ -22,8 +22,8 @@ import time
 from typing import NamedTuple
 
 from plumbing.notebook import Attempt, attempts_table
-from plumbing.settings import UserError
-from plumbing.start import check_model, say
+from plumbing.settings import UserError, find
+from plumbing.start import check_model, notice_no_network, say
 from plumbing.tasks import drop_long_prompts, load_task
 from plumbing.waiting import waiting
 
@@ -88,11 +88,12 @@ def find_models(paths):
         settings = settings or {key: saved[key] for key in DEFAULTS if key in saved}
         if run and len(paths) == 1:
             models["base"] = saved.get("model", "")
-        models[path if run is None else os.path.basename(os.path.normpath(path))] = (
-            os.path.join(run, "model") if run else path
-        )
+        name = path if run is None else os.path.basename(os.path.normpath(path))
+        models[path if name in models else name] = os.path.join(run, "model") if run else path
     for path in models.values():
         check_model(path)
+        if not os.path.isdir(find(path)):
+            notice_no_network()
     return models, settings
 
 

@@ -598,7 +598,8 @@ def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, u
         # 4. Advantages: how much better is each completion than its group?
         rewards = torch.tensor([float(e.reward.total) for e in episodes])
         rewards = rewards.view(-1, config.group_size)  # (m, n)
-        for e, advantage in zip(episodes, advantages(rewards, config).flatten().tolist()):
+        values = advantages(rewards, config).flatten().tolist()
+        for e, advantage in zip(episodes, values, strict=True):
             e.advantage = advantage  # the same for all its tokens
             e.per_token["advantages"] = [advantage] * e.length
         sampler.sleep()  # vLLM frees its share of the GPU

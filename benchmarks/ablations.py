@@ -1,7 +1,7 @@
 """The assignment's comparisons, on two cores: what does each choice in the algorithm change?
 
     python benchmarks/ablations.py                     # all questions, three seeds
-    python benchmarks/ablations.py --only kl baseline --seeds 0 1
+    python benchmarks/ablations.py --only kl advantages --seeds 0 1
     python benchmarks/ablations.py --complete          # the answers of the runs that are complete
     python benchmarks/ablations.py --write docs        # into docs/ablations.md, with figures
 

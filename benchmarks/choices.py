@@ -23,6 +23,7 @@ run's episodes.
 import argparse
 import collections
 import json
+import math
 import os
 import re
 import sys
@@ -152,7 +153,8 @@ def draw(path, by_run, every):
             curves = {name: (label, "-"), f"{name} elsewhere": ("another problem's target", "--")}
             curves[f"{name} by chance"] = ("an even draw of operators", ":")
             for key, (label, style) in curves.items():
-                shares = [c[key] / c[f"{name} of"] for c in pools.values()]
+                lines = [c[f"{name} of"] or math.nan for c in pools.values()]
+                shares = [c[key] / n for c, n in zip(pools.values(), lines)]
                 label = label if style == "-" or number == 0 else None
                 axis.plot(list(pools), shares, style, color=f"C{number}", label=label)
         axis.set(xlabel="step", title=title, ylim=(0, 1))
@@ -169,6 +171,9 @@ def main():
     parser.add_argument("--every", type=int, default=10, help="steps pooled for one row")
     parser.add_argument("--figure", metavar="FILE", help="draw it, too")
     args = parser.parse_args()
+    for run in args.runs:
+        if not os.path.isdir(os.path.join(run, "episodes")):
+            parser.error(f"{run} is no run: there is no {run}/episodes")
     by_run = {run: choices_of(run) for run in args.runs}
     for run, steps in by_run.items():
         print(f"\n{run}\n")

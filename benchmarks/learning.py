@@ -77,6 +77,8 @@ def main():
     parser.add_argument("--real", metavar="FILE", help="problems to evaluate the trained models on")
     args = parser.parse_args()
 
+    if args.real and not os.path.exists(args.real):
+        parser.error(f"no such file: {args.real}")
     if args.real and args.task != "countdown":
         parser.error("--real is a file of Countdown problems")
     paths = [train(args.task, seed, args.out) for seed in args.seeds]

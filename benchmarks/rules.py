@@ -216,7 +216,7 @@ def main():
     add("--problems", type=int, default=512, help="at most (default: %(default)s)")
     add("--numbers", type=int, help="256 problems with so many, made here; e.g. 5")
     add("--max_tokens", type=int, default=320, help="of a completion (default: %(default)s)")
-    add("--rules", nargs="+", default=RULES, help="of: " + ", ".join(RULES))
+    add("--rules", nargs="+", default=RULES, choices=RULES, help="left out: all of them")
     add("--temperatures", type=float, nargs="+", default=TEMPERATURES, help="0 is greedy")
     add("--out", default=os.path.join(runs.OUT, "rules.json"), help="where results are kept")
     args = parser.parse_args()

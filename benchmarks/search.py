@@ -152,6 +152,9 @@ def main():
     )
     args = parser.parse_args()
 
+    for model in args.models:
+        if not os.path.isdir(model):
+            parser.error(f"no such directory: {model}")
     found = [go_on(model, args.temperature) for model in args.models or ["models/nano-base"]]
     if len(found) > 1:
         import numpy as np

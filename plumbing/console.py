@@ -1,5 +1,6 @@
 """What a run says on the console: functions that return text, in lines of 80 columns."""
 
+import os
 import re
 import textwrap
 
@@ -172,6 +173,8 @@ def summary(records, path, has_report):
     }
     trained = spent("step")
     shares = {part: s / max(trained, 1e-9) for part, s in seconds.items()}
+    adapters = os.path.exists(os.path.join(path, "model", "adapter_config.json"))
+    first = f"--lora_merge --resume {path} and then " if adapters else ""  # ask.py reads none
     parts = [f"{part} {share:.1%}" for part, share in shares.items() if share >= 0.0005]
     lines = [
         wrapped(
@@ -181,7 +184,7 @@ def summary(records, path, has_report):
         ),
         wrapped(f"{trained / 60:.1f} minutes of training{': ' * bool(parts)}{', '.join(parts)}"),
         f"report    {path}/report.html  to open in a browser",
-        f"try it    python ask.py {path}",
+        f"try it    {first}python ask.py {path}",
         f"model     {path}/model  for from_pretrained",
         f"curves    {path}/curves.png",
         f"episodes  {path}/episodes  all completions",

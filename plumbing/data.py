@@ -129,7 +129,7 @@ def whole_json(text):
 def json_line(line, number):
     """The value of one line; an error counts lines as an editor does."""
     try:
-        return json.loads(line)
+        return json.loads(line.rstrip("\n"))
     except json.JSONDecodeError as error:
         where = f"JSON parse error in line {number}"
         raise ValueError(f"{where}: {error.msg} at character {error.colno}") from None

@@ -12,7 +12,9 @@ def health_warnings(metrics, config):
         )
     elif cut_off > 0.5:
         yield "more than half of the completions were cut off: raise --max_tokens"
-    if metrics.get("frac_reward_zero_std") == 1:
+    named = {getattr(config, name, None) for name in ("loss_type", "baseline")}
+    raw_rewards = bool(named & {"no_baseline", "none"})  # they teach without a difference, too
+    if metrics.get("frac_reward_zero_std") == 1 and not raw_rewards:
         yield (
             "no signal: within each group all completions got the same reward, so every advantage "
             "is 0. If this goes on, the task is too hard or too easy for the model, or the prompt "

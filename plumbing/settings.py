@@ -189,12 +189,14 @@ def read_config(path, config_class):
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"--resume {path}: no readable config.json there ({error}).") from None
     known = {field.name for field in dataclasses.fields(config_class)}
+    made = "its config.json was made by another script (variants.py, nano_sft.py) or version"
     for name in saved:
         if name not in known:
-            made = (
-                "its config.json was made by another script (variants.py, nano_sft.py) or version"
-            )
             raise UserError(f"--resume {path}: {made}: unknown setting {name!r}.")
+    parent = config_class.__mro__[1]  # variants.py's Config extends nano_r1.py's
+    added = known - {field.name for field in dataclasses.fields(parent)}
+    if parent.__name__ == config_class.__name__ and added.isdisjoint(saved):
+        raise UserError(f"--resume {path}: {made}: it has no setting {min(added)!r}.")
     try:
         return config_class(**saved)
     except UserError as error:

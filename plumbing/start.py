@@ -97,11 +97,16 @@ def notice_no_network():
 def check_model(model):
     """A local model must be there; OWNER/NAME is one of the hub."""
     path = find(model)
+    ours = path.split("/")[0] in ("models", "out")  # no names of the hub
     if os.path.isdir(path):
-        if not any(name.endswith(".safetensors") for name in os.listdir(path)):
+        names = os.listdir(path)
+        if "adapter_config.json" in names and "config.json" not in names:
+            hint = "of their run: --resume RUN --lora_merge makes a whole model"
+            raise UserError(f"--model {model} has adapters alone; {hint}.")
+        if not any(name.endswith(".safetensors") for name in names):
             hint = f"of a run take --model {os.path.join(model, 'model')}"
             raise UserError(f"--model {model} has no weights in safetensors; {hint}.")
-    elif os.path.isabs(path) or path.startswith(".") or path.count("/") > 1:
+    elif os.path.isabs(path) or path.startswith(".") or path.count("/") > 1 or ours:
         raise UserError(f"--model {model}: there is no such directory.")
 
 

@@ -18,6 +18,7 @@ def test_the_loss_of_the_page_trains_and_its_curve_is_drawn(tmp_path, monkeypatc
     spec.loader.exec_module(my_loss)
     monkeypatch.chdir(tmp_path)
     my_loss.compare(
+        "own_loss",
         task="gsm8k",
         steps=2,
         report=False,

@@ -27,6 +27,7 @@ import variants
 from nano_r1 import Config
 from plumbing.health import health_warnings
 from plumbing.settings import UserError
+from plumbing.start import check_model
 from plumbing.token_record import load_tokens
 
 FOUR_STEPS = {**SMALL, "steps": 4, "eval_every": 2, "kl_coef": 0.01}
@@ -251,6 +252,8 @@ def test_checkpoints_and_the_final_model_hold_the_adapter_alone(lora):
     for path in (lora / "model", lora / "checkpoints" / "step_000004" / "policy"):
         names = os.listdir(path)
         assert "adapter_model.safetensors" in names and "model.safetensors" not in names
+    with pytest.raises(UserError, match="--lora_merge"):  # the lesson reads whole models
+        check_model(str(lora / "model"))
     # It finds the base by itself.
     assert not torch.allclose(logits("models/nano-base"), logits(lora / "model"), atol=1e-4)
 
@@ -294,3 +297,10 @@ SILENT_FAILURES = [
 def test_silent_failures_are_announced(change, says):
     said = list(health_warnings({**HEALTHY, **change}, Config()))
     assert len(said) == len(says) and all(map(str.__contains__, said, says))
+
+
+def test_rewards_that_are_compared_with_nothing_have_a_signal_where_they_are_equal():
+    equal = {**HEALTHY, "frac_reward_zero_std": 1.0}
+    assert list(health_warnings(equal, variants.Config()))
+    for setting in ({"loss_type": "no_baseline"}, {"baseline": "none", "scale_rewards": "none"}):
+        assert not list(health_warnings(equal, variants.Config(**setting)))

@@ -8,9 +8,10 @@ import pytest
 from helpers import cpu_seconds_of_children, flags, run, train
 
 import nano_r1
+import variants
 from nano_r1 import Config
 from plumbing.processes import check_device
-from plumbing.settings import UserError, check_resumable, parse_args
+from plumbing.settings import UserError, check_resumable, parse_args, read_config
 
 
 def parse(*argv):
@@ -199,6 +200,13 @@ def test_resume_with_another_script_than_the_run_s_names_a_setting_that_is_not_k
         parse("--resume", tmp_path)
     made = "its config.json was made by another script (variants.py, nano_sft.py) or version"
     assert str(caught.value) == f"--resume {tmp_path}: {made}: unknown setting 'epochs'."
+
+
+def test_a_run_of_the_lesson_is_not_gone_on_with_by_its_relatives(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(Config())))
+    assert read_config(tmp_path, Config).resume == str(tmp_path)
+    with pytest.raises(UserError, match="another script.*has no setting"):
+        read_config(tmp_path, variants.Config)
 
 
 def test_a_flag_of_a_relative_names_the_script_that_has_it():

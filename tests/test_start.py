@@ -30,6 +30,7 @@ MISTAKES = {
     "data": ("--data none.jsonl", "none.jsonl"),
     "evaluation data": ("--eval_data none.jsonl", "none.jsonl"),
     "no such model": ("--model ./none", "--model ./none"),
+    "no model of ours": ("--model models/nope", "no such directory"),
     "a run as a model": ("--model {tmp}/run", "--model {tmp}/run/model"),
     "vLLM": ("--rollout vllm", "pip install vllm"),
     "another name of a flag": ("--lr 1e-4", "--learning_rate"),

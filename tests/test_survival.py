@@ -285,6 +285,12 @@ def test_a_run_whose_updates_are_not_finite_stops_and_keeps_the_batch(tmp_path, 
     assert all(len(row["token_ids"]) == row["length"] and row["prompt_ids"] for row in rows)
 
 
+def test_advantages_of_another_shape_end_the_run(tmp_path):
+    c = r1.Config(out=str(tmp_path), name="s", **SMALL)
+    with pytest.raises(ValueError, match="zip"):
+        r1.main(c, advantages=lambda rewards, config: rewards.mean(dim=1))
+
+
 # Memory
 
 # Torch's CPU allocator refuses 2^58 bytes on any machine; what vLLM says when it wakes up.
