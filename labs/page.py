@@ -26,7 +26,7 @@ class Expected:
         return self.difference() + (" (written afterwards)" if self.afterwards else "")
 
     def difference(self):
-        low = f"{self.low:g}" if isinstance(self.low, float) else f"*{self.low}*"
+        low = f"*{self.low}*" if isinstance(self.low, str) else f"{self.low:g}"
         if self.within is not None:
             return f"{self.measure}: *{self.high}* within {self.within:g} of {low}"
         more = f" by more than {self.above:g}" if self.above else ""
@@ -35,7 +35,7 @@ class Expected:
     def check(self, values):
         """(difference, low end, high end, word), from {run: {measure: a number for each seed}}."""
         high = values[self.high][self.measure]
-        if isinstance(self.low, float):
+        if not isinstance(self.low, str):
             low = [self.low] * len(high)
         elif self.low == "before":
             low = values[self.high]["before"]

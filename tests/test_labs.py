@@ -75,6 +75,10 @@ def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch):
     lab.main()  # again: nothing is run
     assert page.read_text() == text and len(records) == 6
     assert records == {p: p.stat().st_mtime_ns for p in records}
+    elsewhere = ["--out", str(tmp_path / "empty"), "--page", str(page), "--complete"]
+    monkeypatch.setattr(sys, "argv", [command[0], *elsewhere])
+    lab.main()  # where the runs are not: what was seen stays
+    assert page.read_text() == text
 
 
 def test_the_readme_says_each_verdict():
