@@ -6,11 +6,12 @@
 Asked as it is, the model never answers in the form that the reward reads, so that no group has a
 signal. A cold start (nano_sft.py, 64 written answers) teaches the form and some subtracting; then
 the default loop with the coins' reward, for each seed. Questions of one step, with numbers up to
-20: this model's subtraction ends there. In the table: both models before it, and a control that
-imitates the same 64 answers for as many more optimizer steps; pass@1 over temperatures on held-out
-questions, and with the form written for the model (`RULES`); what it forgot (perplexity of a fixed
-text), and real GSM8K problems, if --gsm8k names a file of them. Interrupt it at will: the same
-command goes on.
+20: this model's subtraction ends there. In the table: both models before it, and three controls
+with as many more optimizer steps, which imitate the same 64 answers, are paid for the form alone,
+or imitate what the cold start does right among as many sampled tokens (the first seed's); pass@1
+over temperatures on held-out questions, and with the form written for the model (`RULES`); what it
+forgot (perplexity of a fixed text), and real GSM8K problems, if --gsm8k names a file of them.
+Interrupt it at will: the same command goes on.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import re
 import statistics
 import sys
 
+import controls
 from elicitation import Cache, Model, name_of
 
 import runs
@@ -38,6 +40,8 @@ HELD_OUT = 64  # questions
 LARGEST = 20  # number of coins
 TASK = "--task coins --max_tokens 40 --save_every 10 --record_tokens_every 0 --no-report"
 TUNING = f"{TASK} --batch_size 16 --eval_problems 64 --eval_every 0"
+TUNING += " --learning_rate 2e-5 --warmup_steps 4"
+WITHOUT = ("form", "rft")  # runs without the verdict, of controls.py
 REWARD = f"{TASK} --prompts_per_step 8 --group_size 8 --learning_rate 1e-5 --kl_coef 0 --steps 30"
 REWARD += " --warmup_steps 3 --lr_scheduler_type constant --eval_problems 64 --eval_every 20"
 TEMPERATURES = (0.0, 0.3, 0.6, 1.0)
@@ -86,7 +90,7 @@ def tuned(path, model, steps):
 
     out = os.path.dirname(path)
     flags = f"{TUNING} --data {out}/rows.jsonl --eval_data {out}/test.jsonl --model {model}"
-    flags += f" --steps {steps} --learning_rate 2e-5 --warmup_steps 4"
+    flags += f" --steps {steps}"
     config = parse_args(nano_sft.Config, "nano_sft.py", "", flags.split())
     return os.path.join(runs.complete(path, nano_sft.main, config), "model")
 
@@ -185,17 +189,17 @@ def picture(path, labels, of_each, runs_):
     plot, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), constrained_layout=True)
     for i, (label, values) in enumerate(zip(labels, of_each)):
         solved = [values[f"pass@1, {name_of(t)}"] for t in TEMPERATURES]
-        left.plot(TEMPERATURES, solved, "o-", color=f"C{min(i, 3)}", label=label if i < 4 else None)
+        left.plot(TEMPERATURES, solved, "o-", color=f"C{min(i, 5)}", label=label or None)
     left.set(xlabel="temperature", ylabel=f"pass@1, {HELD_OUT} held-out questions", ylim=(0, 1))
     left.legend(fontsize=8)
     for run in runs_:
         rows = [row for row in runs.records(run) if "reward/answer" in row]
         steps = [row["step"] for row in rows]
-        right.plot(steps, [row["reward/answer"] for row in rows], color="C3", alpha=0.7)
+        right.plot(steps, [row["reward/answer"] for row in rows], color="C5", alpha=0.7)
         right.plot(steps, [row["reward/format"] for row in rows], color="C7", alpha=0.7)
     right.set(xlabel="step with the reward", ylabel="of 64 completions", ylim=(0, 1.02))
     right.text(0.98, 0.75, "well-formed", transform=right.transAxes, color="C7", ha="right")
-    right.text(0.98, 0.05, "right", transform=right.transAxes, color="C3", ha="right")
+    right.text(0.98, 0.05, "right", transform=right.transAxes, color="C5", ha="right")
     plot.savefig(path, dpi=110)
 
 
@@ -224,8 +228,10 @@ def main():
     longer = args.steps + config.steps
     imitated = tuned(os.path.join(args.out, "imitated"), args.model, longer)
     rewarded = [runs.train(os.path.join(args.out, f"seed{s}"), flags, s) for s in args.seeds]
-    trained = [os.path.join(path, "model") for path in rewarded]
-    paths = [args.model, cold, imitated, *trained]
+    tuning = f"{TUNING} --eval_data {args.out}/test.jsonl --steps {config.steps}"
+    settings = (args.seeds[0], args.out, flags, rewarded[0], tuning)
+    without = [controls.train(name, *settings) for name in WITHOUT]
+    paths = [args.model, cold, imitated, *map(runs.model_of, (*without, *rewarded))]
     cache = Cache(os.path.join(args.out, "results.json"))
     sampler, _, task = runs.load_sampler(config)
     problems = task.load_problems("all", os.path.join(args.out, "test.jsonl"), 0)
@@ -235,18 +241,20 @@ def main():
     if args.gsm8k:
         name = f"{args.gsm8k_problems} real GSM8K problems, right anywhere, greedy"
         found[name] = on_gsm8k(paths, args, cache)
-    lines = [("", "as it is", "cold start", f"{longer} steps of it", "with the reward")]
+    names = ("as it is", "cold start", f"{longer} steps of it", "form alone", "its right samples")
+    lines = [("", *names, "with the reward")]
     for row, values in found.items():
-        lines.append((row, *(f"{v:.3f}" for v in values[:3]), spread(values[3:])))
+        n = len(names)
+        lines.append((row, *(f"{v:.3f}" for v in values[:n]), spread(values[n:])))
     examples = [("question", "as it is", "cold start", f"seed {args.seeds[0]}")]
-    shown = [completions(models[i], problems) for i in (0, 1, 3)]
+    shown = [completions(models[i], problems) for i in (0, 1, len(names))]
     for problem, *texts in zip(problems, *shown):
         cells = [f"`{text[:90]}{'...' * (len(text) > 90)}`" for text in texts]
         examples.append((task.title(problem).split(" How")[0], *cells))
     text = f"{runs.table(lines)}\n\n{runs.table(examples)}"
     print(f"\n{text}")
     if args.write:
-        labels = (*lines[0][1:], *[""] * len(args.seeds))
+        labels = (*lines[0][1:], *[""] * (len(args.seeds) - 1))
         picture(os.path.join(args.write, "smollm2.png"), labels, of_each, rewarded)
         page = os.path.join(args.write, "smollm2.md")
         curves = "![pass@1 over temperatures, and over steps](smollm2.png)"
