@@ -170,7 +170,8 @@ def catch_signals():
         if again and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not received_signals and dist.get_rank() == 0:
-            with contextlib.suppress(OSError):  # the terminal is gone
+            # The terminal is gone; or the signal came within a print, which knows no second one.
+            with contextlib.suppress(OSError, RuntimeError):
                 print("\nStopping after this step; Ctrl-C again quits at once.", flush=True)
         received_signals.append((number, time.monotonic()))
 

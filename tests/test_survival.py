@@ -1,6 +1,8 @@
 """Runs that survive: checkpoints of every engine, damaged ones, signals, full disks, memory that
 runs out, updates that are not finite, weights that did not arrive."""
 
+import contextlib
+import io
 import os
 import pickle
 import signal
@@ -28,7 +30,13 @@ from plumbing.checkpoints import newest_checkpoint, restore_optimizer, save_chec
 from plumbing.evaluation import combine
 from plumbing.files import atomic_write
 from plumbing.models import gathered, load_model, load_policy, load_tokenizer
-from plumbing.processes import init_distributed
+from plumbing.processes import (
+    catch_signals,
+    cleaned_up,
+    exit_code,
+    init_distributed,
+    received_signals,
+)
 from plumbing.sampler import TransformersSampler
 from plumbing.settings import UserError
 from plumbing.start import run_safely, starting_vllm
@@ -230,6 +238,32 @@ def test_a_signal_ends_the_step_and_saves(tmp_path):
     last = len(records(tmp_path / "s")) - 1
     assert os.listdir(tmp_path / "s" / "checkpoints") == [f"step_{last:06d}"]
     assert f"--resume {tmp_path}/s" in out
+
+
+class HangUp(io.RawIOBase):
+    """A terminal that hangs up, once, while it is written to."""
+
+    there = True
+
+    def writable(self):
+        return True
+
+    def write(self, text):
+        if self.there:
+            self.there = False
+            os.kill(os.getpid(), signal.SIGHUP)
+        return len(text)
+
+
+def test_a_signal_within_a_print_ends_nothing_but_the_step():
+    terminal = io.TextIOWrapper(io.BufferedWriter(HangUp()))
+    with cleaned_up(), contextlib.redirect_stdout(terminal):
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        catch_signals()
+        print("step    1/200", flush=True)
+    signal.signal(signal.SIGHUP, before)
+    assert exit_code() == 128 + signal.SIGHUP
+    received_signals.clear()
 
 
 def test_a_second_ctrl_c_leaves_at_once(tmp_path):
