@@ -22,8 +22,8 @@ import time
 from typing import NamedTuple
 
 from plumbing.notebook import Attempt, attempts_table
-from plumbing.settings import UserError, find
-from plumbing.start import check_model, notice_no_network, say
+from plumbing.settings import UserError
+from plumbing.start import check_model, say
 from plumbing.tasks import drop_long_prompts, load_task
 from plumbing.waiting import waiting
 
@@ -92,8 +92,6 @@ def find_models(paths):
         models[path if name in models else name] = os.path.join(run, "model") if run else path
     for path in models.values():
         check_model(path)
-        if not os.path.isdir(find(path)):
-            notice_no_network()
     return models, settings
 
 

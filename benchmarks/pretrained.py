@@ -243,11 +243,11 @@ def main():
         found[name] = on_gsm8k(paths, args, cache)
     names = ("as it is", "cold start", f"{longer} steps of it", "form alone", "its right samples")
     lines = [("", *names, "with the reward")]
+    n = len(names)
     for row, values in found.items():
-        n = len(names)
         lines.append((row, *(f"{v:.3f}" for v in values[:n]), spread(values[n:])))
     examples = [("question", "as it is", "cold start", f"seed {args.seeds[0]}")]
-    shown = [completions(models[i], problems) for i in (0, 1, len(names))]
+    shown = [completions(models[i], problems) for i in (0, 1, n)]
     for problem, *texts in zip(problems, *shown):
         cells = [f"`{text[:90]}{'...' * (len(text) > 90)}`" for text in texts]
         examples.append((task.title(problem).split(" How")[0], *cells))

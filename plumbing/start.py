@@ -79,7 +79,7 @@ def check_start(config):
     if config.name and not config.resume and os.path.exists(os.path.join(path, "config.json")):
         raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
     check_model(config.model)
-    if config.data == "hub" or not os.path.isdir(find(config.model)):
+    if config.data == "hub":
         notice_no_network()
 
 
@@ -108,6 +108,8 @@ def check_model(model):
             raise UserError(f"--model {model} has no weights in safetensors; {hint}.")
     elif os.path.isabs(path) or path.startswith(".") or path.count("/") > 1 or ours:
         raise UserError(f"--model {model}: there is no such directory.")
+    else:
+        notice_no_network()
 
 
 def run_safely(main):

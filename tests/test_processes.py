@@ -105,13 +105,13 @@ run_script(main, types.SimpleNamespace(plan=None))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the threads are read from /proc")
 def test_a_run_takes_no_attention_that_prepares_itself_for_each_new_shape():
     torch.backends.cuda.enable_cudnn_sdp(True)  # torch's default
     processes.init_distributed()
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the threads are read from /proc")
 def test_a_mistake_leaves_no_thread_of_gloo_that_the_interpreter_would_abort_for():
     """`terminate called without an active exception` and -6 instead of 2.
 
