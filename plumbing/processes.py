@@ -31,14 +31,16 @@ def derive_seed(*parts):
 
 
 def check_device(config, on_gpu):
-    """Raise UserError if the run needs a GPU that is not there, or bfloat16 on one without it."""
+    """Raise UserError if the device is another than asked for, or cannot multiply in `dtype`."""
     bfloat16 = config.dtype == "bfloat16"
-    if not on_gpu and (config.device == "cuda" or bfloat16):
+    if on_gpu and config.device == "cpu":
+        raise UserError("--device cpu: torch sees a GPU; hide it with CUDA_VISIBLE_DEVICES=-1.")
+    if not on_gpu and (config.device == "cuda" or bfloat16 and config.device == "auto"):
         setting = "--dtype bfloat16" if bfloat16 else "--device cuda"
         build = f"torch {torch.__version__}, built for CUDA {torch.version.cuda}"
         hint = "CUDA 13 needs driver 580 or newer; nvidia-smi says which one there is"
         raise UserError(f"{setting} is for a GPU, and {build}, sees none: {hint}.")
-    if bfloat16 and torch.cuda.get_device_capability() < (8, 0):
+    if on_gpu and bfloat16 and torch.cuda.get_device_capability() < (8, 0):
         card = torch.cuda.get_device_name()
         instead = "--dtype float32, and --rollout transformers with it"
         raise UserError(f"--dtype bfloat16: {card} cannot; take {instead}.")

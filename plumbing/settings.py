@@ -41,8 +41,9 @@ def find(path):
 class Engine:
     """processes, precision, memory"""
 
-    # auto: a GPU, or the CPU where torch sees none; cuda: a GPU, or stop. bfloat16 needs a GPU
-    device: Literal["auto", "cuda"] = "auto"
+    # auto: a GPU, or the CPU where torch sees none; cuda: a GPU, or stop; cpu: bfloat16 there, too,
+    # which is slow on most
+    device: Literal["auto", "cuda", "cpu"] = "auto"
     # above 0: no run; print the memory that it would need on a GPU of this many GB; needs no GPU
     plan: NonNegativeFloat = 0.0
     # who samples: vLLM, or the loop of plumbing/sampler.py; auto: vLLM on a GPU where it imports

@@ -154,6 +154,12 @@ def test_a_card_without_bfloat16_is_told_what_to_take_instead(monkeypatch):
         check_device(Config(dtype="bfloat16"), True)
 
 
+def test_bfloat16_on_a_cpu_is_asked_for_and_no_card_is_passed_over():
+    check_device(Config(device="cpu", dtype="bfloat16"), on_gpu=False)
+    with pytest.raises(UserError, match="--device cpu"):
+        check_device(Config(device="cpu"), on_gpu=True)
+
+
 # Resuming
 
 
