@@ -12,6 +12,10 @@ or imitate what the cold start does right among as many sampled tokens (the firs
 over temperatures on held-out questions, and with the form written for the model (`RULES`); what it
 forgot (perplexity of a fixed text), and real GSM8K problems, if --gsm8k names a file of them.
 Interrupt it at will: the same command goes on.
+
+With --one_order the written answers are to questions in which the first of the two has more, so
+that nothing ever shows the model what to do with the others; half of the problems that are trained
+on and tested are such others.
 """
 
 import argparse
@@ -66,8 +70,11 @@ def written_answer(problem):
     return f"\n{a}-{b}={a - b}\n</think>\n<answer>{a - b}</answer>"
 
 
-def write_data(out, model):
-    """Held-out and training questions, and the cold start's rows of the latter, as three files."""
+def write_data(out, model, one_order=False):
+    """Held-out and training questions, and the cold start's rows of the latter, as three files.
+
+    `one_order`: rows of questions in which the first has more, and of no others.
+    """
     import coins_rewards
     from plumbing.models import load_tokenizer
 
@@ -77,7 +84,8 @@ def write_data(out, model):
     random.Random(0).shuffle(problems)
     prompt = lambda p: coins_rewards.format_prompt(p, tokenizer)
     train = problems[HELD_OUT:]
-    rows = [{"prompt": prompt(p), "response": written_answer(p)} for p in train[:ROWS]]
+    answered = [p for p in train if p["ava"] > p["ben"] or not one_order][:ROWS]
+    rows = [{"prompt": prompt(p), "response": written_answer(p)} for p in answered]
     for name, lines in (("test", problems[:HELD_OUT]), ("train", train), ("rows", rows)):
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_text(os.path.join(out, f"{name}.jsonl"), text)
@@ -214,13 +222,16 @@ def main():
     add("--gsm8k_problems", type=int, default=128, help="of FILE (default: %(default)s)")
     add("--steps", type=int, default=16, help="of the cold start (default: %(default)s)")
     add("--more", default="", metavar="FLAGS", help="for every run with the reward: a try")
-    add("--out", default=os.path.join(runs.OUT, "pretrained"), help="where the runs are kept")
+    add("--one_order", action="store_true", help="answers written only where the first has more")
+    add("--out", help="where the runs are kept")
     add("--write", metavar="FOLDER", help="the folder of smollm2.md")
     args = parser.parse_args()
     if not os.path.isdir(args.model):
         sys.exit(f"pretrained.py: there is no {args.model}: python models/smollm2.py")
+    kind = "_one_order" if args.one_order else ""
+    args.out = args.out or os.path.join(runs.OUT, f"pretrained{kind}")
     if not os.path.exists(os.path.join(args.out, "rows.jsonl")):
-        write_data(args.out, args.model)
+        write_data(args.out, args.model, args.one_order)
     cold = tuned(os.path.join(args.out, "cold_start"), args.model, args.steps)
     data = f"--data {args.out}/train.jsonl --eval_data {args.out}/test.jsonl"
     flags = f"{REWARD} {data} --model {cold} {args.more}"
@@ -255,10 +266,12 @@ def main():
     print(f"\n{text}")
     if args.write:
         labels = (*lines[0][1:], *[""] * (len(args.seeds) - 1))
-        picture(os.path.join(args.write, "smollm2.png"), labels, of_each, rewarded)
+        drawn = f"smollm2{kind}.png"
+        picture(os.path.join(args.write, drawn), labels, of_each, rewarded)
         page = os.path.join(args.write, "smollm2.md")
-        curves = "![pass@1 over temperatures, and over steps](smollm2.png)"
-        runs.write_section(page, "benchmarks/pretrained.py", f"\n{text}\n\n{curves}\n\n")
+        command = "benchmarks/pretrained.py" + " --one_order" * args.one_order
+        curves = f"![pass@1 over temperatures, and over steps]({drawn})"
+        runs.write_section(page, command, f"\n{text}\n\n{curves}\n\n")
 
 
 if __name__ == "__main__":
