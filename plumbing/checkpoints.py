@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from plumbing.files import atomic_write, numbered, remove, write_text, writing
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
-from plumbing.settings import RESUMABLE, UserError, check_resumable
+from plumbing.settings import RESUMABLE, UserError
 from plumbing.torch_engine import engine_kind
 from plumbing.waiting import tell
 
@@ -161,7 +161,6 @@ def resume_point(config):
     """(checkpoint, step) from which --resume goes on; (None, 0) without it, or without any."""
     if not config.resume:
         return None, 0
-    check_resumable(config)
     path, step = newest_checkpoint(os.path.join(config.resume, "checkpoints"))
     if path is None:
         return None, 0

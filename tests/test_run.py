@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def test_the_console_says_the_prompt_each_step_and_where_everything_is(whole):
     before, *evaluations = done.stdout.split("evaluation after step")
     assert "rollout transformers, engine deepspeed" in " ".join(before.split())
     assert "  | assistant: <think>" in before and "'<|endoftext|>' (0)" in before
+    assert re.search(r"step +4/4 .* 0 s$", evaluations[-2], re.MULTILINE)  # is left
     assert len(evaluations) == 3 and all("  --- Make " in text for text in evaluations)
     for name in ("model", "curves.png", "report.html", "episodes", "metrics.jsonl"):
         assert f"{path}/{name}" in evaluations[-1] and (path / name).exists()

@@ -1,5 +1,6 @@
 """Mistakes that are known without torch: one sentence at once, also from `main`; how a run ends."""
 
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from nano_r1 import Config
 from plumbing.models import load_model, load_tokenizer
 from plumbing.settings import UserError, parse_args
 from plumbing.start import check_start, run_safely, starting_vllm
-from plumbing.timing import LOWER_FIRST, advice, timed
+from plumbing.timing import LOWER_FIRST, advice, take_seconds, timed
 
 # Flags, and what the sentence names.
 MISTAKES = {
@@ -187,6 +188,15 @@ def test_memory_that_runs_out_while_a_model_is_loaded_is_no_unreadable_model(mon
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load)
     with pytest.raises(UserError, match="in the start: .*--lora_rank 16"):
         run_safely(lambda config: load_model(config.model, "float32"))(config())
+
+
+def test_a_part_within_another_counts_for_itself_alone(monkeypatch):
+    monkeypatch.setattr("time.perf_counter", itertools.count(start=1).__next__)
+    take_seconds()  # of the tests before
+    with timed("rollout"):
+        with timed("reward"):
+            pass
+    assert take_seconds() == {"time/rollout": 2, "time/reward": 1, "time/step": 4}
 
 
 def test_without_a_gpu_the_advice_names_nothing_of_one():
