@@ -95,6 +95,7 @@ class RunLog:
         self.begin(text, task, problems)
 
     def begin(self, text, task, problems):
+        """Print the header; from here on completions that take too long are kept."""
         task.directory = self.path
         self.task = task
         tell(f"{text}\nrecord: {self.path}")
