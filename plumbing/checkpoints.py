@@ -20,8 +20,9 @@ from safetensors.torch import load_file, save_file
 from plumbing.files import atomic_write, numbered, remove, write_text, writing
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
-from plumbing.settings import RESUMABLE, UserError, check_resumable
+from plumbing.settings import RESUMABLE, UserError
 from plumbing.torch_engine import engine_kind
+from plumbing.waiting import tell
 
 
 def save_policy(model, tokenizer, path, merge=False):
@@ -78,8 +79,8 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
         if first:
             settings = json.dumps(dataclasses.asdict(config))
             write_text(os.path.join(hidden, "config.json"), settings)
-            record = json.dumps(record_checksums(os.path.dirname(os.path.abspath(directory))))
-            write_text(os.path.join(hidden, "record.json"), record)
+            record = checksums(os.path.dirname(os.path.abspath(directory)), RECORD)
+            write_text(os.path.join(hidden, "record.json"), json.dumps(record))
             write_text(os.path.join(hidden, "checksums.json"), json.dumps(checksums(hidden)))
     until_now = [old for at, old in numbered(directory).items() if at <= step]
     for old in until_now[: -config.keep_checkpoints] if first else ():
@@ -89,28 +90,19 @@ def save_checkpoint(engine, tokenizer, directory, step, config):
     dist.barrier()
 
 
-def checksums(directory):
-    """{file: CRC-32} of every file below the directory, but for the list of them."""
-    found = {}
-    for name in sorted(glob.glob("**", root_dir=directory, recursive=True)):
-        path = os.path.join(directory, name)
-        if os.path.isfile(path) and name != "checksums.json":
-            found[name] = crc_of(path)
-    return found
-
-
 RECORD = ("metrics.jsonl", "episodes/*", "held_out/*", "tokens/*")  # written before a checkpoint
 
 
-def record_checksums(run):
-    """{file: CRC-32} of what a run has recorded so far."""
-    files = [name for part in RECORD for name in sorted(glob.glob(part, root_dir=run))]
-    return {name: crc_of(os.path.join(run, name)) for name in files}
-
-
-def crc_of(path):
-    stat = os.stat(path)
-    return crc_of_version(path, stat.st_mtime_ns, stat.st_size)
+def checksums(directory, patterns=("**",)):
+    """{file: CRC-32} of the files below the directory, but for the list of them."""
+    found = {}
+    for pattern in patterns:
+        for name in sorted(glob.glob(pattern, root_dir=directory, recursive=True)):
+            path = os.path.join(directory, name)
+            if os.path.isfile(path) and name != "checksums.json":
+                stat = os.stat(path)
+                found[name] = crc_of_version(path, stat.st_mtime_ns, stat.st_size)
+    return found
 
 
 @functools.lru_cache(maxsize=100_000)  # only metrics.jsonl is written more than once
@@ -122,24 +114,21 @@ def crc_of_version(path, *_):
     return crc
 
 
-def changed_record(run, checkpoint):
-    """The files of a run's record that are not what they were at its checkpoint."""
+def changed_files(directory, listing, patterns=("**",)):
+    """The files that are not what they were when the list was written; it, if it is damaged."""
     try:
-        with open(os.path.join(checkpoint, "record.json")) as file:
-            written = json.load(file)
-    except OSError:  # of an older version
-        return []
-    found = record_checksums(run)
+        with open(listing) as file:
+            written = dict(json.load(file))
+    except (OSError, ValueError, TypeError):
+        return [os.path.basename(listing)]
+    found = checksums(directory, patterns)
     return [name for name, crc in written.items() if found.get(name) != crc]
 
 
 def check_settings_of(run, checkpoint):
     """Say how a run's config.json differs from its checkpoint's; UserError if results do, too."""
-    try:
-        with open(os.path.join(checkpoint, "config.json")) as file:
-            before = json.load(file)
-    except OSError:  # of an older version
-        return
+    with open(os.path.join(checkpoint, "config.json")) as file:
+        before = json.load(file)
     with open(os.path.join(run, "config.json")) as file:
         now = json.load(file)
     for name, value in before.items():
@@ -147,54 +136,41 @@ def check_settings_of(run, checkpoint):
             said = f"{run}/config.json says {name} {now[name]}, the checkpoint {value}"
             if name not in RESUMABLE:
                 raise UserError(f"{said}: put it right.")
-            if dist.get_rank() == 0:
-                print(f"NOTE: {said}.", flush=True)
-
-
-def fault_of(checkpoint):
-    """What is wrong with a checkpoint's files, in words; None if they are as they were written."""
-    try:
-        with open(os.path.join(checkpoint, "checksums.json")) as file:
-            written = dict(json.load(file))
-    except (OSError, ValueError, TypeError):
-        return "its checksums.json cannot be read"
-    found = checksums(checkpoint)
-    changed = [name for name, crc in written.items() if found.get(name) != crc]
-    return f"{changed[0]} is missing, cut short or changed" if changed else None
+            tell(f"NOTE: {said}.")
 
 
 def newest_checkpoint(directory):
     """(path, step) of the newest whole checkpoint, or (None, 0); the same on every process."""
     found = (None, 0)
-    fault = None
-    for step in reversed(numbered(directory) if dist.get_rank() == 0 else {}):
-        path = numbered(directory)[step]
-        fault = fault_of(path)
-        if fault is None:
-            found = path, step
+    changed = []
+    checkpoints = numbered(directory) if dist.get_rank() == 0 else {}
+    for step, path in reversed(checkpoints.items()):
+        changed = changed_files(path, os.path.join(path, "checksums.json"))
+        if not changed:
+            found = (path, step)
             break
-        print(f"WARNING: {path} is skipped: {fault}.", flush=True)
-    (path, step), fault = broadcast(found, fault)
-    if fault:  # there are checkpoints, and none is whole
+        fault = f"{changed[0]} is missing, cut short or changed"
+        tell(f"WARNING: {path} is skipped: {fault}.")
+    found, changed = broadcast(found, changed)
+    if changed:  # there are checkpoints, and none is whole
         raise UserError(f"No checkpoint in {directory} is whole; delete it to start at step 0.")
-    return path, step
+    return found
 
 
 def resume_point(config):
     """(checkpoint, step) from which --resume goes on; (None, 0) without it, or without any."""
     if not config.resume:
         return None, 0
-    check_resumable(config)
     path, step = newest_checkpoint(os.path.join(config.resume, "checkpoints"))
-    if path:
-        check_settings_of(config.resume, path)
+    if path is None:
+        return None, 0
+    check_settings_of(config.resume, path)
     if step > config.steps:
         raise UserError(f"--steps {config.steps}: {config.resume} has done {step} already.")
-    if path:  # the other engine's tensors are cut in another way
-        with safe_open(os.path.join(path, "optimizer_000.safetensors"), "pt") as file:
-            written = (file.metadata() or {}).get("engine", "deepspeed")
-        if written != engine_kind(config):
-            raise UserError(f"{path} was written by --engine {written}: resume with that.")
+    with safe_open(os.path.join(path, "optimizer_000.safetensors"), "pt") as file:
+        written = file.metadata()["engine"]
+    if written != engine_kind(config):  # the other engine's tensors are cut in another way
+        raise UserError(f"{path} was written by --engine {written}: resume with that.")
     return path, step
 
 

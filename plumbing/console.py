@@ -99,13 +99,6 @@ def tuning_header(config, examples, left_out, task, problems):
     )
 
 
-def time_left(records, steps):
-    """Of the steps to come, at the mean of the last ten; evaluations are not counted."""
-    recent = [record["time/step"] for record in records[-10:] if "time/step" in record]
-    seconds = (steps - records[-1]["step"]) * sum(recent) / max(1, len(recent))
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
 def step_line(m, config, left, headed=True):
     """The metrics of a step that one looks at first; below it the warnings.
 

@@ -3,7 +3,6 @@
 The file is drawn again after each evaluation, the picture in a notebook after a step.
 """
 
-import io
 import sys
 
 from plumbing.files import atomic_write
@@ -35,11 +34,9 @@ TUNING_PANELS = [
 
 def make_figure(records, title, panels):
     """A matplotlib figure of six panels from the objects of metrics.jsonl."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 6.5))  # not pyplot: a notebook has its own
-    FigureCanvasAgg(figure)
     # A layout that is computed takes as long as the drawing.
     figure.subplots_adjust(left=0.045, right=0.99, bottom=0.075, top=0.9, wspace=0.16, hspace=0.33)
     axes = figure.subplots(2, 3)
@@ -73,15 +70,13 @@ def draw(records, path, title, panels=PANELS, shown=None):
 
     There it takes the place of what an earlier call has `shown`; returns what is shown now.
     """
-    png = io.BytesIO()
-    make_figure(records, title, panels).savefig(png, dpi=80, format="png")
-    with atomic_write(path) as hidden, open(hidden, "wb") as file:
-        file.write(png.getvalue())
+    with atomic_write(path) as hidden:
+        make_figure(records, title, panels).savefig(hidden, dpi=80, format="png")
     if not in_notebook():
         return None
     from IPython.display import Image, display
 
-    image = Image(png.getvalue(), metadata={"alt": title})  # as IPython 7 on Colab takes it
+    image = Image(filename=path, metadata={"alt": title})  # as IPython 7 on Colab takes it
     if shown is None:
         return display(image, display_id=True)
     shown.update(image)

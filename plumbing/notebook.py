@@ -6,6 +6,7 @@ Colab has torch, transformers and numpy loaded or ready: another version would a
 import html
 import importlib.metadata
 import importlib.util
+import itertools
 import subprocess
 import sys
 from typing import NamedTuple
@@ -22,16 +23,12 @@ if sys.platform == "linux":  # elsewhere torch's AdamW takes its place
     }
 
 
-def missing():
-    """The packages of ADDED that cannot be imported here."""
-    return [package for name, package in ADDED.items() if importlib.util.find_spec(name) is None]
-
-
 def prepare():
     """Install what is missing; print the versions that were found."""
-    if packages := missing():
-        print("Installing", ", ".join(packages), "...", flush=True)
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", *packages]
+    missing = [pin for name, pin in ADDED.items() if importlib.util.find_spec(name) is None]
+    if missing:
+        print("Installing", ", ".join(missing), "...", flush=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", *missing]
         subprocess.run(pip, check=True)
         importlib.invalidate_caches()
     names = ("torch", "transformers", "numpy", "deepspeed")
@@ -60,12 +57,11 @@ class Html(NamedTuple):
 def attempts_table(groups, above=""):
     """{name: [Attempt]} in full: one group as a grid, two side by side; `above`: a sentence."""
     width = 50 if len(groups) > 1 else 25  # percent of the line
-    longest = max(map(len, groups.values()), default=0)
     cells = []
-    for k in range(longest):
-        for name, group in groups.items():
-            if k < len(group):
-                cells.append(attempt_cell(f"{name} {k + 1}", group[k]))
+    for number, row in enumerate(itertools.zip_longest(*groups.values()), start=1):
+        for name, attempt in zip(groups, row):
+            if attempt:
+                cells.append(attempt_cell(f"{name} {number}", attempt))
     columns = f"repeat(auto-fill, minmax(max(220px, {width - 2}%), 1fr))"
     grid = f"display: grid; grid-template-columns: {columns}; gap: 8px; align-items: stretch"
     return Html(f'<p><b>{html.escape(above)}</b></p><div style="{grid}">{"".join(cells)}</div>')

@@ -6,24 +6,24 @@ curves.png, checkpoints/, and at the end model/ and report.html; of --eval_only,
 and episodes/.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import torch.distributed as dist
 
 from plumbing import console, curves, report, systems, token_record
-from plumbing.checkpoints import changed_record
+from plumbing.checkpoints import RECORD, changed_files
 from plumbing.evaluation import measure_step
 from plumbing.files import atomic_write, numbered, read_rows, remove, write_text, writing
 from plumbing.problems import overlap
 from plumbing.processes import all_gather_object, broadcast, shutdown_hooks
 from plumbing.settings import UserError
 from plumbing.timing import take_seconds
-from plumbing.waiting import waiting
+from plumbing.waiting import tell, waiting
 
 HELD_OUT = 8  # problems whose completions are kept at each evaluation
 
@@ -42,7 +42,7 @@ def open_directory(config):
     shutdown_hooks.append(lock.close)  # unlocks it; so does the kernel if the process is killed
     try:
         systems.lock(lock)
-    except BlockingIOError:
+    except systems.LOCKED:
         raise UserError(f"{path} is of a run that is still going on; take a --name.") from None
     if not config.resume and os.path.exists(os.path.join(path, "config.json")):
         raise UserError(f"{path} exists: --resume {path} resumes it; or take another --name.")
@@ -66,11 +66,10 @@ class RunLog:
         self.bad_steps = 0  # in a row
         self.tokens_every = 0
         self.wandb = None
-        self.title = f"{config.model} on {config.task}"
         self.panels = panels
         self.task = None  # of the problems; known once the run starts
         self.headed = False  # whether the names of the columns stand above the next step
-        self.in_notebook = curves.in_notebook()
+        self.left = ""  # time of the steps to come, in words
         self.shown = None  # the curves below the notebook's cell
         self.draw_at = 0.0  # s
         if self.first:
@@ -80,33 +79,33 @@ class RunLog:
 
     def start(self, policy, task, data):
         """Say what will be run; decide whether tokens are recorded, and write down their text."""
-        task.directory = self.path
         if not self.config.eval_only:
             self.tokens_every = token_record.tokens_every(self.config, policy)
         if self.tokens_every and self.first:
             vocabulary = token_record.vocabulary(task.tokenizer)
             text = json.dumps(vocabulary, ensure_ascii=False)
             write_text(os.path.join(self.path, "vocabulary.json"), text)
-        self.task = task
         header = console.header(self.config, policy, task, data)
-        self.print(f"{header}{overlap(task, data)}\nrecord: {self.path}")
-        if not self.config.resume and not self.config.eval_only:
-            waiting(f"evaluating {len(data.eval)} problems before training")
+        self.begin(f"{header}{overlap(task, data)}", task, data.eval)
 
     def start_tuning(self, examples, left_out, task, problems):
         """Say what will be tuned."""
-        task.directory = self.path
         task.seconds = self.config.reward_seconds
-        self.task = task
         text = console.tuning_header(self.config, examples, left_out, task, problems)
-        self.print(f"{text}\nrecord: {self.path}")
-        if not self.config.resume:
+        self.begin(text, task, problems)
+
+    def begin(self, text, task, problems):
+        """Print the header; from here on completions that take too long are kept."""
+        task.directory = self.path
+        self.task = task
+        tell(f"{text}\nrecord: {self.path}")
+        if not self.config.resume and not getattr(self.config, "eval_only", False):
             waiting(f"evaluating {len(problems)} problems before training")
 
     def rewind(self, step):
         """Delete what was recorded after `step`, since those steps run again; at 0 all."""
         again = "" if step else ": there is no checkpoint yet; the same seed gives the same steps"
-        self.print(f"Resuming after step {step}{again}.\n")
+        tell(f"Resuming after step {step}{again}.\n")
         take_seconds()  # of a run before, in the same notebook
         if not self.first:
             return
@@ -120,11 +119,11 @@ class RunLog:
             for number, path in numbered(folder).items():
                 if number > step or not step:  # a later checkpoint was skipped: it is damaged
                     remove(path)
-            for name in os.listdir(folder) if os.path.isdir(folder) else ():
-                if name.endswith(".tmp"):  # of an interrupted write
-                    remove(os.path.join(folder, name))
-        for name in changed_record(self.path, numbered(self.checkpoints).get(step, "")):
-            self.print(f"WARNING: {self.path}/{name} is missing, cut short or changed.")
+            for half in Path(folder).glob(".*.tmp"):  # of an interrupted write
+                remove(half)
+        listing = os.path.join(self.checkpoints, f"step_{step:06d}", "record.json")
+        for name in changed_files(self.path, listing, RECORD) if step else ():
+            tell(f"WARNING: {self.path}/{name} is missing, cut short or changed.")
 
     def is_due(self, step, what):
         """Whether "tokens", an "evaluation" or a "checkpoint" is due after `step`."""
@@ -134,11 +133,6 @@ class RunLog:
             return False
         every = self.config.eval_every if what == "evaluation" else self.config.save_every
         return step == self.config.steps or every > 0 and step % every == 0
-
-    def print(self, text):
-        if self.first:
-            with contextlib.suppress(OSError):  # the terminal is gone: the run goes on
-                print(text, flush=True)
 
     # ---- Of a step
 
@@ -163,8 +157,11 @@ class RunLog:
 
         `batches`: the end of that sentence, where it says in which files they are.
         """
-        left = console.time_left([*self.records, metrics], self.config.steps)
-        self.print(console.step_line(metrics, self.config, left, self.headed))
+        # At the mean of the last ten steps; evaluations are not counted.
+        recent = [r["time/step"] for r in [*self.records, metrics][-10:] if "time/step" in r]
+        seconds = (self.config.steps - metrics["step"]) * sum(recent) / len(recent)
+        self.left = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+        tell(console.step_line(metrics, self.config, self.left, self.headed))
         self.headed = True  # until an evaluation
         if self.is_due(metrics["step"], "evaluation"):
             waiting(f"evaluating {self.config.eval_problems} problems")
@@ -217,10 +214,10 @@ class RunLog:
         if self.wandb:
             self.wandb.log(metrics, step=metrics["step"])
         # After each evaluation, in a notebook every ten seconds.
-        due = "eval/pass@1" in metrics or self.in_notebook and time.monotonic() > self.draw_at
-        if due and metrics["step"]:
-            left = console.time_left(self.records, self.config.steps)
-            title = f"{self.title}: step {metrics['step']} of {self.config.steps}, {left} left"
+        waited = curves.in_notebook() and time.monotonic() > self.draw_at
+        if metrics["step"] and ("eval/pass@1" in metrics or waited):
+            of = f"{self.config.model} on {self.config.task}"
+            title = f"{of}: step {metrics['step']} of {self.config.steps}, {self.left} left"
             path = os.path.join(self.path, "curves.png")
             self.shown = curves.draw(self.records, path, title, self.panels, self.shown)
             self.draw_at = time.monotonic() + 10
@@ -231,7 +228,7 @@ class RunLog:
         """Print it; keep the completions of the first problems."""
         held_out = range(dist.get_rank(), HELD_OUT, dist.get_world_size())  # of this process
         self.save_episodes(f"held_out/step_{step:06d}", episodes[: len(held_out)])
-        self.print(console.evaluation_text(step, metrics, episodes, self.task))
+        tell(console.evaluation_text(step, metrics, episodes, self.task))
         self.headed = False
 
     def evaluate_only(self, evaluate):
@@ -244,7 +241,7 @@ class RunLog:
             self.save_episodes(f"episodes/{name}", episodes)
         if self.first:
             write_text(os.path.join(self.path, "evaluation.json"), json.dumps(results, indent=2))
-        self.print(console.evaluation_table(results) + f"; completions: {self.path}/episodes")
+        tell(console.evaluation_table(results) + f"; completions: {self.path}/episodes")
         return self.path
 
     def finish(self, stopped):
@@ -253,10 +250,9 @@ class RunLog:
             waiting("writing the report")
             report.write([self.path])
         if not stopped:
-            self.print(console.summary(self.records, self.path, self.config.report))
+            tell(console.summary(self.records, self.path, self.config.report))
         elif self.first:
-            step = self.records[-1]["step"]
-            self.print(f"Saved after step {step}: --resume {self.path} goes on.")
+            tell(f"Saved after step {self.records[-1]['step']}: --resume {self.path} goes on.")
 
 
 def start_wandb(config, path):

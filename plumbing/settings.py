@@ -216,26 +216,20 @@ def check_resumable(config):
             )
 
 
-def refuse_flags_of_variants(argv, known):
-    """Raise UserError for a flag of one of GRPO's relatives that is given to another script."""
-    with open(os.path.join(ROOT, "variants.py"), encoding="utf-8") as file:
-        settings = set(re.findall(r"^    (\w+): ", file.read(), re.MULTILINE)) - set(known)
-    for arg in argv:
-        name = arg.removeprefix("--").split("=")[0].replace("-", "_")
-        if arg.startswith("--") and name in settings:
-            raise UserError(f"--{name} is a setting of variants.py.")
-
-
 NICKNAMES = {"lr": "learning_rate", "beta": "kl_coef", "batch_size": "prompts_per_step"}
 
 
-def refuse_slips(argv, known):
-    """Raise UserError for what others call a setting, and for a switch with a value."""
+def refuse_slips(argv, known, prog):
+    """Raise UserError for a flag of variants.py, another name of one, a switch with a value."""
+    with open(os.path.join(ROOT, "variants.py"), encoding="utf-8") as file:
+        of_variants = set(re.findall(r"^    (\w+): ", file.read(), re.MULTILINE)) - set(known)
     for arg, after in zip(argv, [*argv[1:], "-"]):
         name, equals, _ = arg.removeprefix("--").partition("=")
         name = name.replace("-", "_")
         if not arg.startswith("--"):
             continue
+        if name in of_variants and prog == "nano_r1.py":
+            raise UserError(f"--{name} is a setting of variants.py.")
         if name not in known and NICKNAMES.get(name) in known:
             raise UserError(f"There is no --{name}; it is --{NICKNAMES[name]} here.")
         if isinstance(known.get(name), bool) and (equals or not after.startswith("-")):
@@ -255,9 +249,7 @@ def parse_args(config_class, prog, description, argv=None):
     resume += [arg.removeprefix("--resume=") for arg in argv if arg.startswith("--resume=")]
     saved = dataclasses.asdict(read_config(resume[-1], config_class)) if resume else {}
     defaults = {f.name: f.default for f in dataclasses.fields(config_class)} | saved
-    if prog == "nano_r1.py":
-        refuse_flags_of_variants(argv, defaults)
-    refuse_slips(argv, defaults)
+    refuse_slips(argv, defaults, prog)
     groups = []
     for group in config_class.__mro__:
         if dataclasses.is_dataclass(group) and group.__bases__ == (object,):

@@ -6,7 +6,7 @@ import time
 import torch
 
 seconds = {}  # of each part, since the last `take_seconds`
-running = []  # [name, seconds of the parts inside it] of the parts that are open
+running = []  # of each part that is open, the seconds of the parts inside it
 started = None  # when the first part of the step began
 
 
@@ -19,18 +19,17 @@ def timed(name):
     global started
     start = time.perf_counter()
     started = started or start
-    running.append([name, 0.0])
+    running.append(0.0)
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         error.part = getattr(error, "part", name)
         raise
     finally:
-        _, inside = running.pop()
         spent = time.perf_counter() - start
-        seconds[name] = seconds.get(name, 0.0) + spent - inside
+        seconds[name] = seconds.get(name, 0.0) + spent - running.pop()
         if running:
-            running[-1][1] += spent
+            running[-1] += spent
 
 
 def take_seconds():

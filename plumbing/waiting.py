@@ -1,10 +1,15 @@
-"""What a run does before it is silent for seconds, said once, on the first process's console."""
+"""What is said on the first process's console."""
 
 import contextlib
 import os
 
 
+def tell(text):
+    if os.environ.get("RANK", "0") == "0":
+        with contextlib.suppress(OSError):  # the terminal is gone: the run goes on
+            print(text, flush=True)
+
+
 def waiting(what):
-    with contextlib.suppress(OSError):  # the terminal is gone: the run goes on
-        if os.environ.get("RANK", "0") == "0":
-            print(f"... {what}", flush=True)
+    """Before a run is silent for seconds."""
+    tell(f"... {what}")

@@ -3,7 +3,6 @@
 Two nodes: test_run.py.
 """
 
-import contextlib
 import json
 import os
 import signal
@@ -16,16 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from forks import free_port
-from helpers import (
-    ROOT,
-    SMALL,
-    flags,
-    records,
-    run,
-    start,
-    train,
-    wait_for,
-)
+from helpers import ROOT, SMALL, flags, records, run, start, wait_for
 
 import countdown_rewards
 from plumbing import processes
@@ -45,43 +35,25 @@ def settings(tmp_path_factory):
     return {**SMALL, "steps": 2, "save_every": 0, "data": str(data)}
 
 
-@pytest.fixture(scope="module")
-def one(settings, tmp_path_factory):
-    """metrics.jsonl of the same run with one process."""
-    return records(train(tmp_path_factory.mktemp("one"), "a", **settings)[0])
-
-
-def assert_same(one, two):
-    exact = {"reward": 1e-6, "tokens/rollout": 1e-6, "eval/pass@1": 1e-6, "eval/mean_length": 1e-6}
-    for a, b in zip(one, two, strict=True):
-        assert set(a) == set(b)
-        for key, tolerance in {**exact, "loss": 1e-3, "grad_norm": 1e-3, "entropy": 1e-3}.items():
-            assert a.get(key, 0) == pytest.approx(b.get(key, 0), rel=tolerance, abs=1e-5), key
-
-
-def test_the_deepspeed_launcher_starts_them_too(one, settings, tmp_path):
+def test_the_deepspeed_launcher_starts_them_too(settings, tmp_path):
+    """What two processes learn together is compared with one in test_run.py."""
     here = os.path.dirname(sys.executable)
-    port = str(free_port())
-    launcher = [os.path.join(here, "deepspeed"), "--num_gpus", "2", "--master_port", port]
-    env = {
-        "DS_ACCELERATOR": "cpu",
-        "LOCAL_SIZE": "2",
-        "PATH": here + os.pathsep + os.environ["PATH"],
-    }
+    launcher = [os.path.join(here, "deepspeed"), "--num_gpus", "2"]
+    launcher += ["--master_port", str(free_port())]
+    path = here + os.pathsep + os.environ["PATH"]
+    env = {"DS_ACCELERATOR": "cpu", "LOCAL_SIZE": "2", "PATH": path}
     done = run(*flags(out=tmp_path, name="d", **settings), launcher=launcher, env=env)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert_same(one, records(tmp_path / "d"))
+    assert "2 process(es)" in done.stdout and len(records(tmp_path / "d")) == 3
 
 
-@pytest.mark.parametrize("failed", [False, True])
-def test_what_must_end_with_a_run_ends_with_it_also_when_it_fails(failed):
+def test_what_must_end_with_a_run_ends_with_it_also_when_it_fails():
     """vLLM, above all: in a notebook a second run makes another one in the same process."""
     ended = []
     processes.init_distributed()
-    with contextlib.suppress(KeyboardInterrupt), processes.cleaned_up():
+    with pytest.raises(KeyboardInterrupt), processes.cleaned_up():
         processes.shutdown_hooks.append(lambda: ended.append("vllm"))
-        if failed:
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
     assert ended == ["vllm"] and processes.shutdown_hooks == []
 
 

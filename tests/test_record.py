@@ -7,8 +7,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from forks import Forked
-from helpers import SMALL, main, resume, rows_of, train, wait_for
+from helpers import SMALL, resume, rows_of, train
 
 from nano_r1 import Config
 from plumbing import record
@@ -25,86 +24,71 @@ def finished(tmp_path_factory):
     return train(tmp_path_factory.mktemp("record"), "run", **QUICK, steps=2)[0]
 
 
-def test_a_directory_belongs_to_one_run_at_a_time(tmp_path):
+@pytest.fixture
+def ended():
     init_distributed()
-    config = Config(out=str(tmp_path), name="a")
-    path = record.open_directory(config)
-    with pytest.raises(UserError, match=re.escape(path)):  # the same name at the same instant
-        record.open_directory(config)
-    with pytest.raises(UserError, match=re.escape(path)):
-        record.open_directory(Config(resume=path))
-    run_shutdown_hooks()  # the end of a run
-    assert record.open_directory(Config(resume=path)) == path
+    yield
     run_shutdown_hooks()
 
 
-def test_a_process_that_is_killed_leaves_no_lock(tmp_path):
-    process = Forked("--steps", 50, "--out", tmp_path, "--name", "k", "--eval_problems", 2)
-    wait_for(process, "evaluation after step 0")
-    with pytest.raises(UserError, match="going on"):
-        resume(tmp_path / "k")
-    process.kill()
-    assert resume(tmp_path / "k", steps=1)[0] == tmp_path / "k"
+def test_a_directory_belongs_to_one_run_at_a_time(tmp_path, ended):
+    config = Config(out=str(tmp_path), name="a")
+    path = record.open_directory(config)
+    for other in (config, Config(resume=path)):  # the same name at the same instant
+        with pytest.raises(UserError, match=re.escape(path)):
+            record.open_directory(other)
+    run_shutdown_hooks()  # the end of a run
+    assert record.open_directory(Config(resume=path)) == path
 
 
-def test_runs_of_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
+def test_runs_of_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch, ended):
     monkeypatch.setattr("time.strftime", lambda _: "now")
-    paths = {main(out=str(tmp_path), **QUICK, steps=1)[0] for _ in range(2)}
+    paths = {record.open_directory(Config(out=str(tmp_path))) for _ in range(2)}
     assert len(paths) == 2
 
 
-def copied(finished, tmp_path):
-    path = tmp_path / "run"
-    shutil.copytree(finished, path)
-    return path
+@pytest.fixture
+def path(finished, tmp_path):
+    """Of a copy of that run."""
+    return shutil.copytree(finished, tmp_path / "run")
 
 
-def garbage(path):
-    with open(path / "metrics.jsonl", "a") as file:
-        file.write("garbage\n{}\n[1]\n")
+def add_garbage(file):
+    file.write_text(file.read_text() + "garbage\n{}\n[1]\n")
 
 
-def backup(path):
-    shutil.copytree(
-        path / "checkpoints" / "step_000002", path / "checkpoints" / "step_000009_backup"
-    )
+def back_up(checkpoint):
+    shutil.copytree(checkpoint, checkpoint.with_name("step_000009_backup"))
 
 
-def flip(path):
+def flip(file):
     """One bit, in the middle."""
-    content = bytearray(path.read_bytes())
+    content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    file.write_bytes(content)
 
 
-HARMS = {  # what lies in the directory, which file is named, up to which step the run goes on
-    "garbage": (garbage, None, 2),
-    "backup": (backup, None, 3),
-    "no metrics": (lambda path: os.remove(path / "metrics.jsonl"), "metrics.jsonl", 2),
-    "bit in the metrics": (lambda path: flip(path / "metrics.jsonl"), "metrics.jsonl", 3),
-    "bit in the episodes": (
-        lambda path: flip(path / "episodes" / "step_000001.jsonl"),
-        "episodes/step_000001.jsonl",
-        2,
-    ),
-}
+HARMS = [  # what is done to which file, whether it is named, up to which step the run goes on
+    (add_garbage, "metrics.jsonl", False, 2),
+    (back_up, "checkpoints/step_000002", False, 3),
+    (os.remove, "metrics.jsonl", True, 2),
+    (flip, "metrics.jsonl", True, 3),
+    (flip, "episodes/step_000001.jsonl", True, 2),
+]
 
 
-@pytest.mark.parametrize("name", HARMS)
-def test_a_run_is_resumed_whatever_lies_in_its_directory(name, finished, tmp_path):
-    harm, named, steps = HARMS[name]
-    path = copied(finished, tmp_path)
-    harm(path)
+@pytest.mark.parametrize("harm, file, named, steps", HARMS)
+def test_a_run_is_resumed_whatever_lies_in_its_directory(harm, file, named, steps, path):
+    harm(path / file)
     _, printed = resume(path, steps=steps)
     changed = re.findall(rf"WARNING: {path}/(.*) is missing, cut short or changed", printed)
-    assert changed == [named] * bool(named)
+    assert changed == [file] * named
     assert [row["step"] for row in rows_of(path / "metrics.jsonl")][-1:] in ([steps], [])
     assert len(os.listdir(path / "episodes")) == steps
 
 
 @pytest.mark.parametrize("setting, value", [("learning_rate", 1.0), ("seed", 1)])
-def test_a_setting_that_was_changed_in_config_json_is_named(setting, value, finished, tmp_path):
-    path = copied(finished, tmp_path)
+def test_a_setting_that_was_changed_in_config_json_is_named(setting, value, path):
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, setting: value}))
     with pytest.raises(UserError, match=f"config.json says {setting} {value}"):
@@ -117,9 +101,3 @@ def test_quit_at_once_a_run_says_where_it_is_and_whether_there_is_a_checkpoint(f
     log.checkpoints = tmp_path
     assert "no checkpoint yet" in remaining(log) and f"--resume {finished}" in remaining(log)
     assert remaining(None) == "Nothing was written."
-
-
-def test_fewer_steps_than_are_done_is_one_sentence_and_changes_nothing(finished):
-    with pytest.raises(UserError, match="--steps 1"):
-        resume(finished, steps=1)
-    assert json.loads((finished / "config.json").read_text())["steps"] == 2

@@ -1,10 +1,11 @@
 """Mistakes that are known without torch: one sentence at once, also from `main`; how a run ends."""
 
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
-import subprocess
 import sys
 import types
 import weakref
@@ -16,9 +17,9 @@ from safetensors.torch import load_file, save_file
 
 from nano_r1 import Config
 from plumbing.models import load_model, load_tokenizer
-from plumbing.settings import UserError
-from plumbing.start import check_start, run_safely, run_script, starting_vllm
-from plumbing.timing import LOWER_FIRST, advice, timed
+from plumbing.settings import UserError, parse_args
+from plumbing.start import check_start, run_safely, starting_vllm
+from plumbing.timing import LOWER_FIRST, advice, take_seconds, timed
 
 # Flags, and what the sentence names.
 MISTAKES = {
@@ -88,30 +89,32 @@ def test_ctrl_c_while_torch_is_imported_is_one_line(tmp_path):
 
 def test_help_into_a_pipe_that_closes_early_ends_quietly():
     command = f"{sys.executable} nano_r1.py --help | head -1"
-    options = {"cwd": ROOT, "capture_output": True, "text": True}
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], **options)
+    done = run(command, launcher=("bash", "-o", "pipefail"), script="-c", cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", ["task", "data", "no such model", "vLLM", "existing name"])
 def test_a_config_made_in_a_notebook_is_told_the_same(name, place):
-    flags, named = (text.format(tmp=place).split() for text in MISTAKES[name])
-    with pytest.raises(UserError) as caught:
-        check_start(Config(**{k.removeprefix("--"): v for k, v in zip(flags[::2], flags[1::2])}))
-    assert " ".join(named) in str(caught.value)
+    flags, named = (text.format(tmp=place) for text in MISTAKES[name])
+    with pytest.raises(UserError, match=re.escape(named)):
+        check_start(parse_args(Config, "nano_r1.py", "", flags.split()))
 
 
-PACKAGES = {"wandb": "offline", "peft": 4, "datasets": "hub", "deepspeed": "deepspeed"}
-SETTINGS = {"wandb": "wandb", "peft": "lora_rank", "datasets": "data", "deepspeed": "engine"}
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_that_is_missing_is_one_sentence_with_the_command(package, monkeypatch):
+@pytest.mark.parametrize(
+    "package, settings",
+    [
+        ("wandb", {"wandb": "offline"}),
+        ("peft", {"lora_rank": 4}),
+        ("datasets", {"data": "hub"}),
+        ("deepspeed", {"engine": "deepspeed"}),
+    ],
+)
+def test_a_package_that_is_missing_is_one_sentence_with_the_command(package, settings, monkeypatch):
     """And only where it is used."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     check_start(Config())
     with pytest.raises(UserError, match=f"pip install {package}"):
-        check_start(Config(**{SETTINGS[package]: PACKAGES[package]}))
+        check_start(Config(**settings))
 
 
 def other_weights(path, change):
@@ -160,7 +163,6 @@ ENDS = [  # what happened, in which part, what the sentence names
     (ASLEEP, "sync", "--vllm_gpu_memory_utilization (now 0.3)"),  # vLLM's wake_up
     (MemoryError(), "rollout", "--max_tokens"),
     (NO_MEMORY, "reward", "--prompts_per_step"),
-    (NO_MEMORY, None, "--lora_rank 16"),
 ]
 
 
@@ -172,14 +174,29 @@ def test_memory_that_runs_out_is_one_sentence_that_says_what_to_lower(
 
     @run_safely
     def main(config):
-        if part is None:
-            raise type(error)(*error.args)
-        with timed("evaluation" if part == "reward" else part), timed(part):
+        with timed("evaluation"), timed(part):
             raise type(error)(*error.args)
 
     with pytest.raises(UserError) as caught:
         main(config(micro_batch_tokens=77))
-    assert named in str(caught.value) and f"in the {part or 'start'}" in str(caught.value)
+    assert named in str(caught.value) and f"in the {part}" in str(caught.value)
+
+
+def test_memory_that_runs_out_while_a_model_is_loaded_is_no_unreadable_model(monkeypatch):
+    """torch's CPU allocator refuses 2^58 bytes on any machine."""
+    load = lambda *args, **options: torch.empty(2**58)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load)
+    with pytest.raises(UserError, match="in the start: .*--lora_rank 16"):
+        run_safely(lambda config: load_model(config.model, "float32"))(config())
+
+
+def test_a_part_within_another_counts_for_itself_alone(monkeypatch):
+    monkeypatch.setattr("time.perf_counter", itertools.count(start=1).__next__)
+    take_seconds()  # of the tests before
+    with timed("rollout"):
+        with timed("reward"):
+            pass
+    assert take_seconds() == {"time/rollout": 2, "time/reward": 1, "time/step": 4}
 
 
 def test_without_a_gpu_the_advice_names_nothing_of_one():
@@ -190,13 +207,8 @@ def test_without_a_gpu_the_advice_names_nothing_of_one():
 
 
 def test_another_error_stays_what_it_is():
-    @run_safely
-    def main(config):
-        with timed("update"):
-            torch.empty(2) @ torch.empty(3, 3)
-
     with pytest.raises(RuntimeError, match="shape"):
-        main(config())
+        run_safely(lambda config: torch.empty(2) @ torch.empty(3, 3))(config())
 
 
 @pytest.mark.parametrize(
@@ -214,10 +226,9 @@ def test_what_vllm_says_at_its_start_is_one_line(error, named):
     assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("loaded", [True, False])
-def test_where_vllm_was_used_a_traceback_holds_nothing_of_a_run_that_failed(loaded, monkeypatch):
+def test_where_vllm_was_used_a_traceback_holds_nothing_of_a_run_that_failed(monkeypatch):
     """Or it would hold vLLM's memory too, and the next run in that notebook could not start."""
-    monkeypatch.setitem(sys.modules, "vllm", types) if loaded else sys.modules.pop("vllm", None)
+    monkeypatch.setitem(sys.modules, "vllm", types)
     held = []
 
     @run_safely
@@ -228,30 +239,17 @@ def test_where_vllm_was_used_a_traceback_holds_nothing_of_a_run_that_failed(load
 
     with pytest.raises(ValueError) as caught:  # it keeps the traceback
         main(config())
-    assert (held[0]() is None) == loaded and caught.tb
+    assert held[0]() is None and caught.tb
 
 
-@pytest.mark.parametrize("said", [None, "3"])
-def test_for_vllm_on_a_gpu_the_threads_are_set_before_it_sets_one_for_all(said, monkeypatch):
+def test_for_vllm_on_a_gpu_the_threads_are_set_before_it_sets_one_for_all(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setenv("OMP_NUM_THREADS", said or "")
-    if said is None:
-        monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with starting_vllm(config()):
-        assert os.environ["OMP_NUM_THREADS"] == (said or str(torch.get_num_threads()))
+        assert os.environ["OMP_NUM_THREADS"] == str(torch.get_num_threads())
 
 
 def test_vllm_stays_in_this_process_whatever_was_exported():
     code = "import os, plumbing; print(os.environ['VLLM_ENABLE_V1_MULTIPROCESSING'])"
     done = run(code, script="-c", cwd=ROOT, env={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
     assert done.stdout == "0\n"
-
-
-@pytest.mark.parametrize("end, code", [(UserError("x"), 2), (KeyboardInterrupt(), 130)])
-def test_a_script_ends_with_the_code_of_its_end(end, code, capsys):
-    def main(_):
-        raise end
-
-    with pytest.raises(SystemExit) as caught:
-        run_script(main, types.SimpleNamespace(plan=0))
-    assert caught.value.code == code and capsys.readouterr().err

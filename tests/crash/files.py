@@ -87,10 +87,7 @@ def traced(args, output, trace):
 
 def run(path, fault=None, number=0):
     """(exit code, what it printed) of a run with a fault at its Nth event, or of its resume."""
-    args = ["--resume", str(path)]
-    if not (path / "config.json").exists():
-        args = ["--out", str(path.parent), "--name", path.name, *OPTIONS]
-        args += ["--data", str(path.parent / "problems.jsonl")]
+    args = kill.arguments(path, *OPTIONS, "--data", str(path.parent / "problems.jsonl"))
     trace = (str(path), f"{path}.events", fault, number)
     process = kill.forks.fork(traced, args, f"{path}.log", trace)
     process.join()
@@ -108,12 +105,6 @@ def events_of(path):
     return events
 
 
-def same(whole, path):
-    expected = kill.result(whole)
-    found = kill.result(path)
-    return [name for name in expected | found if found.get(name) != expected.get(name)]
-
-
 def check_fault(whole, event, fault, number):
     path = whole.parent / f"{fault}{number}"
     code, said = run(path, fault, number)
@@ -123,7 +114,8 @@ def check_fault(whole, event, fault, number):
     assert fault == "full" or code == -signal.SIGKILL, f"{event}: {said}"
     code, said = run(path)
     assert code == 0, f"{event}, {fault}, resumed: {said}"
-    assert not same(whole, path), f"{event}, {fault}: {same(whole, path)} differ"
+    differ = kill.differences(whole, path)
+    assert not differ, f"{event}, {fault}: {differ} differ"
     print(f"{fault} at {event}: as if it had not been", flush=True)
 
 
@@ -138,7 +130,7 @@ def check_flip(whole, file):
     (path / file).write_bytes(content)
     code, said = run(path)
     named = file.name in said
-    exact = code == 0 and not same(whole, path)
+    exact = code == 0 and not kill.differences(whole, path)
     assert code in (0, 2) and (named or exact) and "Traceback" not in said, f"{file}: {said}"
     print(f"bit in {file}: {'named' if named else 'as if it had not been'}", flush=True)
 

@@ -43,36 +43,26 @@ def run(args, output, env=()):
     shutdown()
 
 
-class Run:
-    """The processes of a run: from its beginning, or from where its directory shows that it can
-    go on."""
+def arguments(path, *options):
+    """Of a run: from its beginning, or from where its directory shows that it can go on."""
+    if (path / "config.json").exists():
+        return ["--resume", str(path)]
+    return ["--out", str(path.parent), "--name", path.name, *options]
 
-    def __init__(self, path, processes):
-        args = ["--out", str(path.parent), "--name", path.name, *OPTIONS]
-        if (path / "config.json").exists():
-            args = ["--resume", str(path)]
-        port = forks.free_port()
-        self.processes = []
-        for rank in range(processes):
-            env = forks.environment(rank, processes, port) if processes > 1 else {}
-            log = f"{path}.log{rank or ''}"
-            self.processes.append(forks.fork(run, args, log, env))
 
-    def is_alive(self):
-        return all(process.is_alive() for process in self.processes)
+def start(path, processes):
+    """The processes of a run."""
+    started = []
+    port = forks.free_port()
+    for rank in range(processes):
+        env = forks.environment(rank, processes, port) if processes > 1 else {}
+        log = f"{path}.log{rank or ''}"
+        started.append(forks.fork(run, arguments(path, *OPTIONS), log, env))
+    return started
 
-    def join(self):
-        for process in self.processes:
-            process.join()
 
-    def kill(self, rng):
-        rng.choice(self.processes).kill()
-        for process in self.processes:  # the others notice
-            process.join(120)
-            assert not process.is_alive(), "a process outlives the one that was killed"
-
-    def exitcode(self):
-        return max(abs(process.exitcode) for process in self.processes)
+def are_alive(processes):
+    return all(process.is_alive() for process in processes)
 
 
 def result(path):
@@ -90,30 +80,41 @@ def being_written(path):
     return any((path / "checkpoints").glob(".step_*"))
 
 
-def wait(process, seconds=3600.0, until=lambda: False):
+def wait(processes, seconds=3600.0, until=lambda: False):
     end = time.monotonic() + seconds
-    while time.monotonic() < end and process.is_alive() and not until():
+    while time.monotonic() < end and are_alive(processes) and not until():
         time.sleep(0.0005)
 
 
-def kill(process, path, rng, duration, within_a_checkpoint):
-    """Wait for the moment, and kill. Returns whether there was still something to kill."""
+def kill(processes, path, rng, duration, within_a_checkpoint):
+    """Wait for the moment, and kill one. Returns whether there was still something to kill."""
     if within_a_checkpoint:
         for _ in range(rng.randint(1, 3)):  # not always the first one
-            wait(process, until=lambda: not being_written(path))
-            wait(process, until=lambda: being_written(path))
+            wait(processes, until=lambda: not being_written(path))
+            wait(processes, until=lambda: being_written(path))
         time.sleep(rng.uniform(0, 0.03))
     else:
-        wait(process, rng.uniform(0, duration))
-    killed = process.is_alive()
-    process.kill(rng)
+        wait(processes, rng.uniform(0, duration))
+    killed = are_alive(processes)
+    rng.choice(processes).kill()
+    for process in processes:  # the others notice
+        process.join(120)
+        assert not process.is_alive(), "a process outlives the one that was killed"
     return killed
 
 
-def finish(process, path):
+def finish(processes, path):
     """Wait for the run's end; it must be a good one."""
-    process.join()
-    assert process.exitcode() == 0, Path(f"{path}.log").read_text()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0, Path(f"{path}.log").read_text()
+
+
+def differences(whole, path):
+    """What is not the same in two runs."""
+    expected = result(whole)
+    found = result(path)
+    return [name for name in expected | found if found.get(name) != expected.get(name)]
 
 
 def harness(times, seed, out, processes=1):
@@ -124,24 +125,21 @@ def harness(times, seed, out, processes=1):
     rng = random.Random(seed)
     began = time.monotonic()
     whole = Path(out) / "whole"
-    finish(Run(whole, processes), whole)
+    finish(start(whole, processes), whole)
     duration = time.monotonic() - began
     kills = runs = half = 0
     while kills < times:
         path = Path(out) / f"killed{runs}"
         runs += 1
-        process = Run(path, processes)
-        while kills < times and kill(process, path, rng, duration, kills % 2 == 0):
+        started = start(path, processes)
+        while kills < times and kill(started, path, rng, duration, kills % 2 == 0):
             kills += 1
             half += being_written(path)
             within = ", within a checkpoint" if being_written(path) else ""
             print(f"kill {kills}/{times} of {path.name}{within}", flush=True)
-            process = Run(path, processes)
-        finish(process, path)
-        expected = result(whole)
-        found = result(path)
-        different = [name for name in expected | found if found.get(name) != expected.get(name)]
-        assert not different, f"{path} differs in {different}"
+            started = start(path, processes)
+        finish(started, path)
+        assert not differences(whole, path), f"{path}: {differences(whole, path)} differ"
     return runs, half
 
 
