@@ -90,8 +90,8 @@ def join(parts):
 
 def load_tokens(path):
     """The arrays of a file, as they were saved."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    with np.load(path) as file:  # without pickle, which could run code
+        return dict(file)
 
 
 def vocabulary(tokenizer):

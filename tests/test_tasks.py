@@ -275,7 +275,7 @@ def test_a_task_without_optional_functions_gets_the_strict_answer_and_the_block_
     task = load()
     problem = {"number": 3}
     assert task.rewards(["3", "4"], [problem] * 2) == [task.reward(t, problem) for t in "34"]
-    assert task.lenient("it is 3", problem) == 1.0 and task.lenients(["4"], [problem]) == [0.0]
+    assert task.lenient("it is 3", problem) == 1.0 and task.rewards(["4"], [problem], task.lenient) == [0.0]
     assert task.subgroups(problem) == []
     assert task.votes(["<answer> 3 </answer>\n", "3"], problem) == ["3", None]
 
