@@ -149,11 +149,13 @@ class Speaker:
             return token, log_prob
 
         sampler = r1.TransformersSampler(self.policy, task, self.stop_ids, draw, self.config)
-        prompts = [task.prompt_ids(question.problem)]
-        limits = [self.config.max_tokens]
-        # The same seed for both models: only the weights differ.
-        seeds = [r1.derive_seed(seed, "ask", k)]
-        ((done,),) = sampler.generate(prompts, 1, self.config.temperature, limits, seeds)
+        ((done,),) = sampler.generate(
+            [task.prompt_ids(question.problem)],
+            n=1,
+            temperature=self.config.temperature,
+            max_tokens=[self.config.max_tokens],
+            seeds=[r1.derive_seed(seed, "ask", k)],  # the same for both models
+        )
         return verified(task, question.problem, task.text(done.token_ids))
 
 

@@ -60,8 +60,6 @@ def hub_rows(hub, split):
 
 
 def file_rows(path):
-    if os.path.isdir(path):
-        raise ValueError(f"{path} is a directory: name one of its files.")
     if not os.path.isfile(path):
         raise ValueError(f"No such data file: {path}.")
     ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
@@ -70,7 +68,7 @@ def file_rows(path):
         raise ValueError(f"{path}: the name must end in one of {known}, or in that and .gz.")
     try:
         if ending in JSON_FILES:
-            return json_rows(path, by_line=ending == ".jsonl")
+            return json_rows(path)
         reader = OTHER_FILES[ending]
         return list(import_datasets().load_dataset(reader, data_files=path, split="train"))
     except Exception as error:  # gzip, UTF-8, JSON, and what `datasets` raises
@@ -90,15 +88,19 @@ def import_datasets():
     return datasets
 
 
-def json_rows(path, by_line):
+def json_rows(path):
     """The rows of a JSON file: an array of objects, or one object a line. All have all columns."""
     opened = gzip.open if path.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8-sig") as file:
-        rows = None if by_line else whole_json(file.read())
-        if rows is None:
-            file.seek(0)
-            lines = enumerate(with_bar(file, path), start=1)
-            rows = [json_line(line, number) for number, line in lines if line.strip()]
+        text = file.read()
+    try:
+        value = json.loads(text)
+        rows = value if isinstance(value, list) else [value]
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":  # behind the first value: there is one a line
+            raise
+        lines = enumerate(with_bar(text.split("\n"), path), start=1)
+        rows = [json_line(line, number) for number, line in lines if line.strip()]
     names = {}
     for row in rows:
         if not isinstance(row, dict):
@@ -107,25 +109,12 @@ def json_rows(path, by_line):
     return [names | row for row in rows]
 
 
-def whole_json(text):
-    """The rows of a text that is one JSON value; None if it is several, one a line."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            return None
-        raise
-    return value if isinstance(value, list) else [value]
-
-
 def json_line(line, number):
     """The value of one line; an error counts lines as an editor does."""
     try:
-        return json.loads(line.rstrip("\n"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {number}: {error.msg} at character {error.colno}") from None
-    except (ValueError, RecursionError) as error:  # a number or a nesting without end
-        raise ValueError(f"line {number}: {error}") from None
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"line {number}: {getattr(error, 'msg', error)}") from None
 
 
 def unnest(row):

@@ -177,7 +177,7 @@ class Task:
         A module without `lenient`: 1.0 if it is paid.
         """
         if hasattr(self.module, "lenient"):
-            return float(self._call("lenient", (int, float), text, problem))
+            return float(self._call("lenient", int | float, text, problem))
         return self.reward(text, problem).answer
 
     def rewards(self, texts, problems, function=None):
@@ -215,7 +215,7 @@ class Task:
         A module without `final_answer`: the text of the answer block.
         """
         if hasattr(self.module, "final_answer"):
-            return self._call("final_answer", (str, type(None)), text, problem, self.prompt)
+            return self._call("final_answer", str | None, text, problem, self.prompt)
         try:
             return last_answer(strip_end(text), self.module.PROMPTS[self.prompt]).strip()
         except ValueError:
@@ -228,16 +228,13 @@ class Task:
         becomes that one.
         """
         votes = []
-        different = []
         for text in texts:
             vote = self.final_answer(text, problem)
             if vote is not None and hasattr(self.module, "same_answer"):
-                for other in different:
-                    if self._call("same_answer", bool, vote, other, problem):
+                for other in dict.fromkeys(votes):  # each different one once
+                    if other is not None and self._call("same_answer", bool, vote, other, problem):
                         vote = other
                         break
-                else:
-                    different.append(vote)
             votes.append(vote)
         return votes
 
@@ -254,8 +251,7 @@ class Task:
             fault = f"{function} raised {type(error).__name__}: {first_line(error)}"
             raise UserError(f"{in_file(error, self.file)}: {fault}.") from error
         if not isinstance(result, kind):
-            kinds = kind if isinstance(kind, tuple) else (kind,)
-            needed = " or ".join(kind.__name__ for kind in kinds)
+            needed = getattr(kind, "__name__", kind)  # `str | None` has no name
             got = type(result).__name__
             raise UserError(f"{self.file}: {function} must return {needed}, not {got}.")
         return result
@@ -276,10 +272,8 @@ def load_problems(task, data, eval_data, eval_problems, seed, train=True):
     """
     waiting(f"reading the problems of {task.name}")
     training = task.load_problems("train", data, seed) if train else []
-    if eval_data:
-        test = task.load_problems("all", eval_data, seed)
-    else:
-        test = task.load_problems("test", data, seed)
+    source = ("all", eval_data) if eval_data else ("test", data)
+    test = task.load_problems(*source, seed)
     for problem in (*training[:1], test[0]):
         task.prompt_ids(problem)
         task.subgroups(problem)

@@ -522,19 +522,18 @@ DEEP = b'{"nums": ' + b"[" * 100_000 + b"]" * 100_000 + b', "target": 1}\n'
     "file, content, says",
     [
         ("rows.txt", b"1", ".jsonl, .json, .csv, .parquet"),
-        ("rows.jsonl", b"", "has no rows"),
-        *((f"rows.{kind}", b"", "could not be read") for kind in ("json", "csv", "parquet")),
+        *((f"rows.{kind}", b"", "could not be read") for kind in ("jsonl", "csv", "parquet")),
         *(
             (f"rows.{kind}", b'{"nums": [1, 2', "could not be read")
             for kind in ("jsonl", "json", "parquet")
         ),
         ("rows.csv", b"nums,target\n", "has no rows"),
         ("rows.json", b"[]", "has no rows"),
-        ("rows.jsonl.gz", gzip.compress(b"", mtime=0), "has no rows"),
+        ("rows.jsonl.gz", gzip.compress(b"", mtime=0), "could not be read"),
         ("rows.jsonl.gz", b"no gzip", "could not be read"),
         ("rows.jsonl", b"[1, 2]\n", "could not be read"),
         ("rows.jsonl", b'{"nums": [1], "target": 1}\n\n{"nums": [1\n', "line 3"),
-        ("rows.jsonl", DEEP, "line 1"),
+        ("rows.jsonl", b"{}\n" + DEEP, "line 2: "),
         ("rows.json", DEEP, "could not be read"),
         ("rows.jsonl", b'{"nums": [1], "target": ' + b"9" * 5000 + b"}", "could not be read"),
         ("rows.jsonl", b'{"nums": "caf\xe9", "target": 1}\n', "could not be read"),
