@@ -28,11 +28,10 @@ def test_every_legal_operator_is_drawn_alike_and_every_sum_is_right():
     drawn = collections.Counter()
     for _ in range(4000):
         text, value, expression = base.write_attempt([36, 19, 5], rng)
-        answer = f"</think>\n<answer>{expression}</answer>"
-        assert countdown.reward(answer, {"nums": [36, 19, 5], "target": value}).answer == 1
+        assert countdown.evaluate(expression, [36, 19, 5]) == value
         first = text.split("=")[0]
         if "36" in first and "19" in first:
-            drawn[next(c for c in first if c in "+-*/")] += 1
+            drawn[first[2]] += 1
     assert set(drawn) == {"+", "-", "*"}  # 36 / 19 is not whole
     assert max(drawn.values()) - min(drawn.values()) < 0.15 * sum(drawn.values())
 

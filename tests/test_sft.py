@@ -173,14 +173,12 @@ def test_prompts_that_end_otherwise_than_the_validation_s_are_counted(tokenizer)
     problems = countdown.generate_problems("test", 4, 0)
     prompts = [task.prompt_text(problem) for problem in problems]
 
-    def header(prompts):
-        examples = [nano_sft.make_example(prompt, "1", tokenizer) for prompt in prompts]
-        config = nano_sft.Config(data="rows.jsonl")
-        return console.tuning_header(config, examples, 0, task, problems)
-
-    assert "WARNING" not in header(prompts)
-    warning = header([*prompts[:3], prompts[3] + "\n"]).splitlines()[-1]
+    prompts[3] += "\n"
+    examples = [nano_sft.make_example(prompt, "1", tokenizer) for prompt in prompts]
+    config = nano_sft.Config(data="rows.jsonl")
+    warning = console.tuning_header(config, examples, 0, task, problems).splitlines()[-1]
     assert warning.startswith("WARNING: 1 ") and "<think>\\n'" in warning
+    assert "WARNING" not in console.tuning_header(config, examples[:3], 0, task, problems)
 
 
 def test_on_the_command_line_missing_rows_are_one_line_and_exit_code_2():
