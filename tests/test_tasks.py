@@ -563,7 +563,8 @@ def test_evaluation_takes_the_first_problems_or_a_file_of_its_own_and_needs_no_t
     assert train == [{"number": n} for n in range(9)] and test == train[:3]
     assert load_problems(guess(), None, None, 3, 0, train=False) == ([], test)
     path = write("rows.jsonl", ROWS["countdown"][:5])
-    assert load_problems(load("countdown"), None, path, 512, 0)[1] == ROWS["countdown"][:5]
+    test = load_problems(load("countdown"), None, path, 512, 0, train=False)[1]
+    assert test == ROWS["countdown"][:5]
 
 
 # coins_rewards.py, the task that docs/own_task.md shows
