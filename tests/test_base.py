@@ -116,15 +116,6 @@ def test_the_systematic_solve_nearly_all_problems_with_3_numbers_and_most_with_4
     assert statistics.mean(solved[3]) > 0.95 and 0.6 < statistics.mean(solved[4]) < 0.85
 
 
-def test_who_aims_takes_the_last_operation_nearest_to_the_target():
-    rng = random.Random(0)
-    for nums, target in ((p["nums"], p["target"]) for p in PROBLEMS):
-        text, value, _ = base.habitual_attempt(nums, target, True, base.MOSTLY_PLUS, rng)
-        a, b = (int(n) for n in STEP.findall(text)[-1][::2])
-        distances = [abs(result - target) for _, result, _ in base.operations(a, b).values()]
-        assert abs(value - target) == min(distances)
-
-
 def test_authors_from_stage_3_on_ask_no_oracle(monkeypatch):
     monkeypatch.setattr(base, "within_reach", None)
     for name in base.AUTHORS:

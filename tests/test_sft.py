@@ -81,14 +81,11 @@ def tuned(tmp_path_factory, rows):
     return main(nano_sft, data=str(rows), out=str(tmp_path_factory.mktemp("out")), **SIZES)[0]
 
 
-def test_fine_tuning_lowers_the_loss(tuned):
-    losses = [row["loss"] for row in records(tuned) if "loss" in row]
-    assert len(losses) == 12 and sum(losses[-3:]) < 0.9 * sum(losses[:3])
-
-
-def test_a_fine_tuning_run_leaves_what_an_rl_run_leaves(tuned):
+def test_fine_tuning_lowers_the_loss_and_leaves_what_an_rl_run_leaves(tuned):
     names = {"config.json", "metrics.jsonl", "curves.png", "episodes", "checkpoints", "model"}
     assert names <= set(os.listdir(tuned))
+    losses = [row["loss"] for row in records(tuned) if "loss" in row]
+    assert len(losses) == 12 and sum(losses[-3:]) < 0.9 * sum(losses[:3])
     assert [row["step"] for row in records(tuned) if "eval/pass@1" in row] == [0, 6, 12]
     assert sorted(os.listdir(tuned / "episodes")) == [f"step_{s:06d}.jsonl" for s in (0, 6, 12)]
 
