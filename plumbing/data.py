@@ -19,8 +19,8 @@ OTHER_FILES = {".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # `data
 
 
 def with_bar(items, what):
-    """The items, with a progress bar where they take longer than a second; nothing of it stays."""
-    return tqdm(items, desc=f"reading {what}", delay=1, leave=False)
+    """The items, with a progress bar where they take some seconds; nothing of it stays."""
+    return tqdm(items, desc=f"reading {what}", delay=3, leave=False)
 
 
 def load_rows(source, columns, hub, split="train"):
