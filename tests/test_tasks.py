@@ -85,9 +85,9 @@ def guess(tmp_path, monkeypatch):
     return load_guess
 
 
-def sentence(call, *args, error=UserError, **kwargs):
+def sentence(call, *args, **kwargs):
     """The message of the error that the call raises: one sentence in one line."""
-    with pytest.raises(error) as caught:
+    with pytest.raises(UserError) as caught:
         call(*args, **kwargs)
     message = str(caught.value)
     assert "\n" not in message and len(message) < 400
