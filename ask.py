@@ -9,7 +9,8 @@ problem of the task. What is written appears as it is sampled, from the distribu
 below it stands the verifier's sentence. In a notebook: ask.show("19 36 55 7 = 65", "out/NAME").
 """
 
-import argparse
+import collections
+import contextlib
 import itertools
 import json
 import os
@@ -19,18 +20,27 @@ import shutil
 import sys
 import textwrap
 import time
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import tyro
 
 from plumbing.notebook import Attempt, attempts_table
 from plumbing.settings import UserError
 from plumbing.start import check_model, say
-from plumbing.tasks import drop_long_prompts, load_task
+from plumbing.tasks import drop_long_prompts, import_task, load_task
 from plumbing.waiting import waiting
 
 EXAMPLE = "e.g. 19 36 55 7 = 65"
-DEFAULTS = {"task": "countdown", "prompt": "short", "max_tokens": 320, "temperature": 1.0}
-DEFAULTS["dtype"] = "float32"
+# Settings of a run that hold here, too.
+DEFAULTS = {
+    "task": "countdown",
+    "prompt": "short",
+    "max_tokens": 320,
+    "temperature": 1.0,
+    "dtype": "float32",
+}
 WORDS = {"gsm8k": "question", "math": "problem"}  # tasks of words, and the column that has them
+PACE = 0.1  # seconds at least between two looks at an attempt that grows
 
 # ---- What is typed
 
@@ -53,22 +63,19 @@ def read_question(text, answer="", task="gsm8k"):
         return Question("countdown", read_numbers(text))
     if len(text.split()) < 4:
         raise UserError(f"Type a word problem of a sentence or more, or numbers, {EXAMPLE}.")
-    problem = {WORDS[task]: text}
     answer = str(answer).strip()
-    if answer:
-        problem["answer"] = answer
-        if task == "gsm8k" and not re.fullmatch(r"[-+]?[\d.,/ ]*\d", answer):
-            raise UserError(f"The answer must be one number, not {answer!r:.40}.")
-    return Question(task, problem)
+    if answer and task == "gsm8k" and not re.fullmatch(r"[-+]?[\d.,/ ]*\d", answer):
+        raise UserError(f"The answer must be one number, not {answer!r:.40}.")
+    known = {"answer": answer} if answer else {}
+    return Question(task, {WORDS[task]: text} | known)
 
 
 def read_numbers(text):
     """`19 36 55 7 = 65` -> {"nums": [19, 36, 55, 7], "target": 65}; the last one is the target."""
-    if re.search(r"\d\s*\.\s*\d|-\s*\d", text) or re.search(r"[^\d\s,;:=>\[\]()-]", text):
-        raise UserError(f"Numbers and target must be whole and not below 0, {EXAMPLE}.")
+    plain = re.fullmatch(r"[\d\s,;:=>\[\]()-]*", text) and not re.search(r"-\s*\d", text)
     numbers = [int(number) for number in re.findall(r"\d+", text)]
-    if not 3 <= len(numbers) <= 9 or max(numbers) > 99_999:
-        limits = "two to eight numbers and then the target, none above 99999"
+    if not plain or not 3 <= len(numbers) <= 9 or max(numbers) > 99_999:
+        limits = "two to eight whole numbers and then the target, none below 0 or above 99999"
         raise UserError(f"Type {limits}, {EXAMPLE}.")
     return {"nums": numbers[:-1], "target": numbers[-1]}
 
@@ -81,32 +88,24 @@ def find_models(paths):
     models = {}
     settings = {}
     for path in paths:
-        run = path if os.path.exists(os.path.join(path, "config.json")) else None
-        run = run if run and not is_weights(path) else None
-        beside = run or os.path.dirname(os.path.normpath(path))
-        saved = read_settings(beside) or {}
+        run = read_settings(path)  # None: a model, which may lie in a run's directory
+        saved = run or read_settings(os.path.dirname(os.path.normpath(path))) or {}
         settings = settings or {key: saved[key] for key in DEFAULTS if key in saved}
         if run and len(paths) == 1:
-            models["base"] = saved.get("model", "")
-        name = path if run is None else os.path.basename(os.path.normpath(path))
-        models[path if name in models else name] = os.path.join(run, "model") if run else path
+            models["base"] = run["model"]
+        name = os.path.basename(os.path.normpath(path)) if run else path
+        models[path if name in models else name] = os.path.join(path, "model") if run else path
     for path in models.values():
         check_model(path)
     return models, settings
 
 
-def is_weights(path):
-    return any(name.endswith(".safetensors") for name in os.listdir(path))
-
-
 def read_settings(directory):
     """The settings of the run in a directory; None if it is none."""
-    try:
-        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
-            saved = json.load(file)
-    except (OSError, ValueError):
-        return None
-    return saved if isinstance(saved, dict) and "task" in saved else None
+    file = os.path.join(directory, "config.json")
+    with contextlib.suppress(OSError, ValueError), open(file, encoding="utf-8") as opened:
+        saved = json.load(opened)
+        return saved if {"task", "model"} <= set(saved) else None
 
 
 class Speaker:
@@ -117,46 +116,46 @@ class Speaker:
         import transformers
 
         import nano_r1 as r1  # torch takes seconds: after the command line is read
-        from plumbing.models import load_model, load_tokenizer, stop_token_ids
-        from plumbing.sampler import TransformersSampler
 
-        self.config = r1.Config(**settings, model=path)
-        waiting(f"loading {path}")
         transformers.utils.logging.disable_progress_bar()
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = load_model(path, self.config.dtype).to(device)
-        self.tokenizer = load_tokenizer(path)
-        self.stop_ids = stop_token_ids(self.model, self.tokenizer)
-        self.make_sampler = TransformersSampler
-        self.draw = r1.sample_token
+        self.config = r1.Config(**settings, model=path)
+        self.policy = r1.load_policy(self.config, None, device)
+        self.tokenizer = r1.load_tokenizer(path)
+        self.stop_ids = r1.stop_token_ids(self.policy, self.tokenizer)
 
-    def task(self, question):
-        """The question's task; raises UserError if the prompt does not fit into the context."""
+    def write(self, question, seed, k, listen):
+        """Attempt number k at a question; `listen` is called with what it is so far.
+
+        Raises UserError if the prompt does not fit into the context.
+        """
+        import nano_r1 as r1
         from plumbing.models import context_length
 
-        same = question.task == self.config.task
-        module = load_task(question.task, "short", self.tokenizer).module
-        prompt = self.config.prompt if same or self.config.prompt in module.PROMPTS else "short"
-        task = load_task(question.task, prompt, self.tokenizer)
+        known = self.config.prompt in import_task(question.task).PROMPTS
+        task = load_task(question.task, self.config.prompt if known else "short", self.tokenizer)
         context = context_length(self.config.model)
         drop_long_prompts([question.problem], task, self.config.max_tokens, context)
-        return task
-
-    def write(self, question, seed, listen):
-        """One `Attempt`; `listen(text)` is called with what has been written so far."""
-        task = self.task(question)
         ids = []
+        heard = time.monotonic()
 
         def draw(logits, temperature, uniform):
-            token, log_prob = self.draw(logits, temperature, uniform)
+            nonlocal heard
+            token, log_prob = r1.sample_token(logits, temperature, uniform)
             ids.append(int(token))  # one prompt, one completion: one row
-            listen(task.text(ids))
+            if time.monotonic() - heard >= PACE:
+                heard = time.monotonic()
+                listen(Attempt(task.text(ids), None, ""))
             return token, log_prob
 
-        sampler = self.make_sampler(self.model, task, self.stop_ids, draw, self.config)
-        limits = [self.config.max_tokens]
-        prompts = [task.prompt_ids(question.problem)]
-        ((done,),) = sampler.generate(prompts, 1, self.config.temperature, limits, [seed])
+        sampler = r1.TransformersSampler(self.policy, task, self.stop_ids, draw, self.config)
+        ((done,),) = sampler.generate(
+            [task.prompt_ids(question.problem)],
+            n=1,
+            temperature=self.config.temperature,
+            max_tokens=[self.config.max_tokens],
+            seeds=[r1.derive_seed(seed, "ask", k)],  # the same for both models
+        )
         return verified(task, question.problem, task.text(done.token_ids))
 
 
@@ -180,20 +179,17 @@ def make_speakers(paths, chosen):
 
 def take_attempts(speakers, question, n, seed, changed):
     """{name: [Attempt]}, n of each; `changed` is called with them whenever one has grown."""
-    from plumbing.processes import derive_seed
-
     attempts = {name: [] for name in speakers}
     for k in range(n):
+        for group in attempts.values():
+            group.append(Attempt("", None, ""))
         for name, speaker in speakers.items():
-            attempts[name].append(Attempt("", None, ""))
 
-            def listen(text, own=attempts[name]):
-                own[-1] = Attempt(text, None, "")
+            def grown(attempt, group=attempts[name]):
+                group[-1] = attempt
                 changed(attempts)
 
-            # The same seed for both models: only the weights differ.
-            attempts[name][-1] = speaker.write(question, derive_seed(seed, "ask", k), listen)
-            changed(attempts)
+            grown(speaker.write(question, seed, k, grown))
     return attempts
 
 
@@ -201,42 +197,17 @@ def shares(attempts):
     """How many attempts are right, in words; without verdicts the most frequent answer."""
     said = []
     for name, group in attempts.items():
-        right = [attempt.right for attempt in group]
-        if None in right:
-            answers = [attempt.why for attempt in group]
-            best = max(set(answers), key=answers.count)
-            said.append(f"{name}: {answers.count(best)} of {len(group)} {best}")
+        if group[0].right is None:
+            answers = collections.Counter(attempt.why for attempt in group)
+            ((what, count),) = answers.most_common(1)
         else:
-            said.append(
-                f"{name}: {sum(right)} of {len(right)} right ({sum(right) / len(right):.0%})"
-            )
+            count = sum(attempt.right for attempt in group)
+            what = f"right ({count / len(group):.0%})"
+        said.append(f"{name}: {count} of {len(group)} {what}")
     return "   ".join(said)
 
 
 # ---- On a terminal
-
-
-class Screen:
-    """Columns of text that grow: redrawn in place on a terminal, elsewhere printed when whole."""
-
-    def __init__(self, out=None):
-        self.out = out or sys.stdout
-        self.live = self.out.isatty()
-        self.height = 0  # lines of what may still change
-        self.drawn_at = 0.0
-
-    def draw(self, cells, done=False):
-        """`cells`: lists of lines, side by side. At most 20 times a second until `done`."""
-        now = time.monotonic()
-        if not done and (not self.live or now - self.drawn_at < 0.05):
-            return
-        self.drawn_at = now
-        size = shutil.get_terminal_size()
-        lines = side_by_side(cells, min(size.columns, 120))
-        lines = lines if done else lines[1 - size.lines :]
-        again = f"\x1b[{self.height}F\x1b[J" if self.height else ""
-        print(again + "\n".join(lines), file=self.out, flush=True)
-        self.height = 0 if done else len(lines)
 
 
 def side_by_side(cells, width):
@@ -260,31 +231,36 @@ def cell(name, k, attempt):
 
 
 def ask_once(speakers, question, n, seed):
-    """Show n attempts of each model at a question on the terminal."""
-    screen = Screen()
+    """Show n attempts of each model at a question on the terminal, until Ctrl-C."""
+    height = 0  # lines on the terminal that may still change
 
     def changed(attempts):
-        k = len(next(iter(attempts.values()))) - 1
-        started = {name: group for name, group in attempts.items() if len(group) > k}
-        cells = [cell(name, k, group[k]) for name, group in started.items()]
-        cells += [[""]] * (len(speakers) - len(cells))
-        last = list(attempts.values())[-1]
-        screen.draw(cells, done=len(last) > k and bool(last[k].why))
+        nonlocal height
+        done = all(group[-1].why for group in attempts.values())
+        if done or sys.stdout.isatty():  # elsewhere an attempt is printed when it is whole
+            size = shutil.get_terminal_size()
+            cells = [cell(name, len(group) - 1, group[-1]) for name, group in attempts.items()]
+            lines = side_by_side(cells, min(size.columns, 120))
+            lines = lines if done else lines[1 - size.lines :]
+            again = f"\x1b[{height}F\x1b[J" if height else ""
+            print(again + "\n".join(lines), flush=True)
+            height = 0 if done else len(lines)
 
-    nums = question.problem.get("nums", ())
-    if question.task == "countdown" and len(nums) <= 5:  # more take long
-        reachable = load_task("countdown", "short", None).module.reachable
-        if question.problem["target"] not in reachable(nums):
+    problem = question.problem
+    if question.task == "countdown" and len(problem["nums"]) <= 5:  # more take long
+        if problem["target"] not in import_task("countdown").reachable(problem["nums"]):
             print("(No expression of whole numbers reaches that: nothing can be right.)")
-    print(shares(take_attempts(speakers, question, n, seed, changed)), flush=True)
+    try:
+        print(shares(take_attempts(speakers, question, n, seed, changed)), flush=True)
+    except KeyboardInterrupt:  # enough of these attempts
+        print()
 
 
-def typed_question(speakers, rng):
-    """What the user types next; None at the end. Raises UserError."""
-    config = next(iter(speakers.values())).config
+def typed_question(config):
+    """What the user types next. Raises EOFError at the end, UserError."""
     text = input(f"\nnumbers = target, or a word problem; Enter: one of {config.task}; q: end\n> ")
     if text.strip() in ("q", "quit", "exit"):
-        return None
+        raise EOFError
     if text.strip():
         words = config.task if config.task in WORDS else "gsm8k"
         question = read_question(text, task=words)
@@ -292,55 +268,50 @@ def typed_question(speakers, rng):
             question = read_question(text, input("its answer, if you know it\n> "), words)
         return question
     task = load_task(config.task, config.prompt, None)
-    question = Question(config.task, rng.choice(task.load_problems("test", None, 0)))
+    question = Question(config.task, random.choice(task.load_problems("test", None, 0)))
     print(task.title(question.problem))
     return question
 
 
-def converse(speakers, n, seed):
-    """Question after question, until the user ends it; a mistake is one sentence."""
-    rng = random.Random(seed)
-    while True:
-        try:
-            question = typed_question(speakers, rng)
-        except (EOFError, KeyboardInterrupt):
-            question = None
-        except UserError as error:
-            print(error)
-            continue
-        if question is None:
-            return
-        try:
-            ask_once(speakers, question, n, seed)
-        except UserError as error:
-            print(error)
-        except KeyboardInterrupt:  # enough of these attempts
-            print()
+def converse(
+    models: Annotated[tyro.conf.Positional[list[str]], tyro.conf.arg(metavar="MODEL [OTHER]")],
+    task: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    attempts: int = 8,
+    seed: int = 0,
+):
+    """Eight attempts at a problem of yours, each with its verdict; question after question.
+
+    Args:
+        models: a run, or one model or two: directories, ids of the hub
+        task: whose held-out problems Enter draws; left out: the run's
+        prompt: one of the task's prompts; left out: the run's, or short
+        max_tokens: at which an attempt is cut off; left out: the run's, or 320
+        temperature: left out: the run's, or 1
+        attempts: at each problem
+        seed: of the attempts, and of the problems that Enter draws
+    """
+    if not 1 <= len(models) <= 2 or attempts < 1:
+        raise UserError("Name one model or two, and --attempts of 1 or more.")
+    chosen = {"task": task, "prompt": prompt, "max_tokens": max_tokens, "temperature": temperature}
+    speakers = make_speakers(models, chosen)
+    random.seed(seed)
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            try:
+                question = typed_question(speakers[next(iter(speakers))].config)
+                ask_once(speakers, question, attempts, seed)
+            except UserError as error:  # the next question
+                print(error)
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="ask.py", description="Eight attempts at a problem of yours, each with its verdict."
-    )
-    parser.add_argument(
-        "models", nargs="+", metavar="MODEL", help="a run, a model's directory, ..."
-    )
-    parser.add_argument("--task", help="whose held-out problems Enter draws; left out: the run's")
-    parser.add_argument("--prompt", help="one of the task's prompts; left out: the run's, or short")
-    parser.add_argument(
-        "--max_tokens", type=int, metavar="N", help="at which an attempt is cut off"
-    )
-    parser.add_argument("--temperature", type=float, metavar="T", help="left out: the run's, or 1")
-    parser.add_argument("--attempts", type=int, default=8, metavar="N", help="left out: 8")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the attempts")
-    args = parser.parse_args(argv)
     sys.stdout.reconfigure(errors="replace")  # a terminal that does not know a character
     try:
-        if len(args.models) > 2 or args.attempts < 1:
-            raise UserError("Name one model or two, and --attempts of 1 or more.")
-        chosen = {name: getattr(args, name, None) for name in DEFAULTS}
-        converse(make_speakers(args.models, chosen), args.attempts, args.seed)
-    except UserError as error:
+        tyro.cli(converse, prog="ask.py", args=argv, use_underscores=True)
+    except (UserError, BrokenPipeError) as error:  # also `--help | head`
         return say(error)
     return 0
 
@@ -354,15 +325,9 @@ def show(text, models, answer="", n=8, seed=0, **settings):
 
     models = [models] if isinstance(models, str | os.PathLike) else models
     question = read_question(text, answer)
-    speakers = make_speakers([str(path) for path in models], dict.fromkeys(DEFAULTS) | settings)
+    speakers = make_speakers([str(path) for path in models], settings)
     handle = display(attempts_table({}), display_id=True)
-    drawn = [0.0]
-
-    def changed(attempts):
-        if time.monotonic() - drawn[0] > 0.3:  # a page is slower than a terminal
-            drawn[0] = time.monotonic()
-            handle.update(attempts_table(attempts))
-
+    changed = lambda attempts: handle.update(attempts_table(attempts))
     attempts = take_attempts(speakers, question, n, seed, changed)
     handle.update(attempts_table(attempts, shares(attempts)))
 

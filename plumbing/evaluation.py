@@ -48,17 +48,14 @@ def measure_update(batches, grad_norm):
     for rows, batch, parts, stats in batches:
         loss += parts.double().sum().item()  # what the parts in episodes/ add up to, exactly
         mask = batch["response_mask"].cpu()
-        log_probs = batch["log_probs"].cpu()
-        entropy = batch["entropy"].detach().cpu()
-        # The penalty's estimate is k3, unless variants.py names another one after it.
-        penalty = [values.cpu() for name, values in stats.items() if name.startswith("kl")]
+        kept = {"log_probs": batch["log_probs"].cpu(), "entropy": batch["entropy"].cpu()}
+        for name, values in stats.items():
+            if name.startswith("kl"):  # k3, unless variants.py names another one after it
+                kept["kl"] = values.cpu()
         for i, e in enumerate(rows):
             if "loss" not in e.measured:  # of several steps on a batch, the first
                 e.measured["loss"] = parts[i].item()
-                e.measured["log_probs"] = log_probs[i][mask[i]]
-                e.measured["entropy"] = entropy[i][mask[i]]
-                for values in penalty[-1:]:
-                    e.measured["kl"] = values[i][mask[i]]
+                e.measured |= {name: values[i][mask[i]] for name, values in kept.items()}
         for name, values in measure_tokens(batch, stats).items():
             measured[name].append(values)
         tokens = sum(len(e.prompt_ids) + e.length for e in rows)  # without padding
@@ -73,8 +70,8 @@ def measure_update(batches, grad_norm):
 def measure_tokens(batch, stats):
     """{name: (tokens,)} of a micro-batch's response tokens."""
     mask = batch["response_mask"]
-    values = {"entropy": batch["entropy"].detach()[mask]}
-    values |= {name: tensor.detach()[mask] for name, tensor in stats.items()}
+    values = {"entropy": batch["entropy"][mask]}
+    values |= {name: tensor[mask] for name, tensor in stats.items()}
     if "ref_log_probs" in batch:  # two more estimates of the KL, to compare with the loss's k3
         d = (batch["ref_log_probs"] - batch["log_probs"])[mask]
         values |= {"kl/k1": -d, "kl/k2": d * d / 2}
@@ -151,8 +148,9 @@ def measure_problem(group, task):
     """{metric: value} of the n completions of one problem."""
     n = len(group)
     texts = [e.text for e in group]
+    problems = [e.problem for e in group]
     right = np.array([e.reward.answer for e in group])
-    anywhere = np.maximum(right, task.lenients(texts, [e.problem for e in group]))
+    anywhere = np.maximum(right, task.rewards(texts, problems, task.lenient))
     well_formed = np.array([float(e.reward.format == 1) for e in group])
     values = {"pass@1": right.mean()}
     for k in sorted({2**i for i in range(1, n.bit_length())} | {n} - {1}):

@@ -103,10 +103,21 @@ def format_reward(text, prompt, well_formed):
 def only_answer(text, prompt):
     """What the answer block of a completion in the right form holds, else ValueError."""
     if prompt.thinking:
-        text = after_thinking(text, prompt)
+        opening = f"<{prompt.thinking}>"
+        closing = f"</{prompt.thinking}>"
+        text = text.lstrip()
+        if opening not in prompt.opening and not text.startswith(opening):
+            raise ValueError(f"no {opening} at the start")
+        # Some models repeat the tag that the prompt has already opened.
+        thinking, closed, text = text.removeprefix(opening).partition(closing)
+        if not closed:
+            raise ValueError(f"no {closing}")
+        if opening in thinking:
+            raise ValueError(f"a second {opening}")
+        text = text.strip()
         if not text.startswith("<answer>"):
             blocks = "text before the answer block" if "<answer>" in text else "no <answer>"
-            raise ValueError(f"{blocks} after </{prompt.thinking}>")
+            raise ValueError(f"{blocks} after {closing}")
     start = text.find("<answer>")
     if start < 0:
         raise ValueError("no <answer>")
@@ -120,23 +131,6 @@ def only_answer(text, prompt):
     if prompt.thinking and re.search(f"</?{prompt.thinking}>", inside):
         raise ValueError(f"<{prompt.thinking}> in the answer block")
     return inside
-
-
-def after_thinking(text, prompt):
-    """What follows the closing tag of the thinking; ValueError if the thinking is not in form."""
-    opening = f"<{prompt.thinking}>"
-    closing = f"</{prompt.thinking}>"
-    text = text.lstrip()
-    if text.startswith(opening):  # some models repeat the tag that the prompt has already opened
-        text = text[len(opening) :]
-    elif opening not in prompt.opening:
-        raise ValueError(f"no {opening} at the start")
-    thinking, closed, rest = text.partition(closing)
-    if not closed:
-        raise ValueError(f"no {closing}")
-    if opening in thinking:
-        raise ValueError(f"a second {opening}")
-    return rest.strip()
 
 
 def last_answer(text, prompt):

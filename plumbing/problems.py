@@ -40,8 +40,7 @@ def load_data(task, config):
     sharing = dist.get_world_size() * getattr(config, "minibatches", 1)  # variants.py
     drawn = config.prompts_per_step
     if drawn % sharing and not config.eval_only:
-        several = hasattr(config, "minibatches")
-        shared = "processes x --minibatches" if several else "the number of processes"
+        shared = "the number of processes (times --minibatches)"
         raise UserError(f"--prompts_per_step {drawn}: take a multiple of {sharing}, {shared}.")
     task.seconds = config.reward_seconds
     options = (config.data, config.eval_data, config.eval_problems, config.seed)

@@ -8,14 +8,14 @@ import contextlib
 import importlib
 import json
 import math
+import multiprocessing
 import os
 import re
 import sys
-import threading
-import time
 import traceback
+from multiprocessing.pool import ThreadPool
 
-from plumbing.data import MANY_ROWS, first_line, with_bar
+from plumbing.data import first_line, with_bar
 from plumbing.files import write_text
 from plumbing.forms import (  # noqa: F401 (for tasks)
     MAX_ANSWER,
@@ -37,7 +37,6 @@ REQUIRED = ("PROMPTS", "load_problems", "format_prompt", "reward")
 # Completions that every reward must take.
 SAMPLES = ("", "<answer>", "</think>\n<answer>1</answer>", "so \\boxed{1}")
 SPARE = 16  # tokens beside the text's: its beginning, what a normalization spells out
-MANY = 20_000  # problems that are looked at one by one
 MAX_PROMPT = 2048  # tokens; it bounds what vLLM has to have room for
 
 
@@ -54,8 +53,7 @@ def load_task(name, prompt, tokenizer):
         hint = "docs/own_task.md says what a task defines"
         raise UserError(f"{file} lacks {' and '.join(missing)}: {hint}.")
     prompts = module.PROMPTS
-    named = prompts if isinstance(prompts, dict) else {}
-    if not named or not all(isinstance(each, Prompt) for each in named.values()):
+    if not isinstance(prompts, dict) or {type(each) for each in prompts.values()} != {Prompt}:
         example = '{"short": Prompt("{question}")}'
         raise UserError(f"{file}: PROMPTS must be a dict of prompts by name, e.g. {example}.")
     if prompt not in prompts:
@@ -134,13 +132,11 @@ class Task:
         if not problems or not all(isinstance(problem, dict) for problem in problems):
             needed = "must return a list of one dict or more"
             raise UserError(f"{self.file}: load_problems({split!r}) {needed}.")
-        for problem in problems[:MANY]:  # now, and not after the first step
-            try:
-                json.dumps(problem)
-            except (TypeError, ValueError) as error:
-                needed = "problems must be what JSON can hold"
-                fault = f"{first_line(error)} in {problem!r:.80}"
-                raise UserError(f"{self.file}: {needed}: {fault}.") from None
+        try:
+            json.dumps(problems)  # now, and not after the first step
+        except (TypeError, ValueError) as error:
+            needed = "problems must be what JSON can hold"
+            raise UserError(f"{self.file}: {needed}: {first_line(error)}.") from None
         return problems
 
     def title(self, problem):
@@ -175,22 +171,43 @@ class Task:
             raise UserError(f"{self.file}: {needed}: {reward}.")
         return Reward(*parts, reward.why)
 
-    def rewards(self, texts, problems):
-        """The `Reward` of each completion, in order, in the module's REWARD_THREADS threads."""
-        return self._map(self.reward, texts, problems)
-
     def lenient(self, text, problem):
         """1.0 if the right answer is there, whatever its form, else 0.0.
 
         A module without `lenient`: 1.0 if it is paid.
         """
         if hasattr(self.module, "lenient"):
-            return float(self._call("lenient", (int, float), text, problem))
+            return float(self._call("lenient", int | float, text, problem))
         return self.reward(text, problem).answer
 
-    def lenients(self, texts, problems):
-        """`lenient` of each completion, in order; in threads as `rewards`."""
-        return self._map(self.lenient, texts, problems)
+    def rewards(self, texts, problems, function=None):
+        """The `Reward` of each completion, or `function` of it, in order.
+
+        In the module's REWARD_THREADS threads; each completion may take `seconds`.
+        """
+        function = function or self.reward
+        threads = getattr(self.module, "REWARD_THREADS", 1)
+        seconds = 0 if getattr(self.module, "BOUNDED", False) else self.seconds
+        if threads == 1 and not seconds:
+            return list(map(function, texts, problems))
+        results = []
+        with ThreadPool(threads) as pool:  # of daemons: with what hangs the program can still end
+            running = pool.imap(lambda case: function(*case), zip(texts, problems))
+            for text, problem in zip(texts, problems):
+                try:
+                    results.append(running.next(seconds or None))
+                except multiprocessing.TimeoutError:
+                    raise self._too_slow(text, problem) from None
+        return results
+
+    def _too_slow(self, text, problem):
+        """The UserError about a completion whose reward takes too long; a file has all of it."""
+        fault = f"{self.file}: the reward takes longer than --reward_seconds {self.seconds}"
+        if not self.directory:
+            return UserError(f"{fault} for {text!r:.60}.")
+        path = os.path.join(self.directory, "slow_completion.json")
+        write_text(path, json.dumps({"problem": problem, "completion": text}, indent=2))
+        return UserError(f"{fault}; the completion is in {path}.")
 
     def final_answer(self, text, problem):
         """What a completion votes for in maj@k, or None.
@@ -198,7 +215,7 @@ class Task:
         A module without `final_answer`: the text of the answer block.
         """
         if hasattr(self.module, "final_answer"):
-            return self._call("final_answer", (str, type(None)), text, problem, self.prompt)
+            return self._call("final_answer", str | None, text, problem, self.prompt)
         try:
             return last_answer(strip_end(text), self.module.PROMPTS[self.prompt]).strip()
         except ValueError:
@@ -211,16 +228,13 @@ class Task:
         becomes that one.
         """
         votes = []
-        different = []
         for text in texts:
             vote = self.final_answer(text, problem)
             if vote is not None and hasattr(self.module, "same_answer"):
-                for other in different:
-                    if self._call("same_answer", bool, vote, other, problem):
+                for other in dict.fromkeys(votes):  # each different one once
+                    if other is not None and self._call("same_answer", bool, vote, other, problem):
                         vote = other
                         break
-                else:
-                    different.append(vote)
             votes.append(vote)
         return votes
 
@@ -237,62 +251,10 @@ class Task:
             fault = f"{function} raised {type(error).__name__}: {first_line(error)}"
             raise UserError(f"{in_file(error, self.file)}: {fault}.") from error
         if not isinstance(result, kind):
-            kinds = kind if isinstance(kind, tuple) else (kind,)
-            needed = " or ".join(kind.__name__ for kind in kinds)
+            needed = getattr(kind, "__name__", kind)  # `str | None` has no name
             got = type(result).__name__
             raise UserError(f"{self.file}: {function} must return {needed}, not {got}.")
         return result
-
-    def _map(self, function, texts, problems):
-        threads = getattr(self.module, "REWARD_THREADS", 1)
-        seconds = 0 if getattr(self.module, "BOUNDED", False) else self.seconds
-        if threads == 1 and not seconds:
-            return list(map(function, texts, problems))
-        cases = list(zip(texts, problems))
-        try:
-            return in_threads(function, cases, threads, seconds)
-        except TimeoutError as error:
-            (text, problem) = error.args[0]
-        fault = f"{self.file}: the reward takes longer than --reward_seconds {seconds}"
-        if not self.directory:
-            raise UserError(f"{fault} for {text!r:.60}.")
-        path = os.path.join(self.directory, "slow_completion.json")
-        write_text(path, json.dumps({"problem": problem, "completion": text}, indent=2))
-        raise UserError(f"{fault}; the completion is in {path}.")
-
-
-def in_threads(function, cases, threads, seconds):
-    """[function(*case)] in so many threads. TimeoutError with the case that takes > seconds > 0.
-
-    What hangs is left behind, in a thread with which the program can end.
-    """
-    results = {}
-    began = {}
-    failed = []
-    numbers = iter(range(len(cases)))
-
-    def work():
-        for i in numbers:
-            began[i] = time.monotonic()
-            try:
-                results[i] = function(*cases[i])
-            except BaseException as error:
-                failed.append(error)
-            if failed:
-                return
-
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        while worker.is_alive():
-            worker.join(min(1, seconds) if seconds else None)
-            for i, at in began.copy().items():
-                if seconds and i not in results and not failed and time.monotonic() - at > seconds:
-                    raise TimeoutError(cases[i])
-    if failed:
-        raise failed[0]
-    return [results[i] for i in range(len(cases))]
 
 
 def load_problems(task, data, eval_data, eval_problems, seed, train=True):
@@ -310,16 +272,14 @@ def load_problems(task, data, eval_data, eval_problems, seed, train=True):
     """
     waiting(f"reading the problems of {task.name}")
     training = task.load_problems("train", data, seed) if train else []
-    if eval_data:
-        test = task.load_problems("all", eval_data, seed)
-    else:
-        test = task.load_problems("test", data, seed)
+    source = ("all", eval_data) if eval_data else ("test", data)
+    test = task.load_problems(*source, seed)
     for problem in (*training[:1], test[0]):
         task.prompt_ids(problem)
         task.subgroups(problem)
         task.votes(SAMPLES, problem)
-        task.rewards(SAMPLES, [problem] * len(SAMPLES))
-        task.lenients(SAMPLES, [problem] * len(SAMPLES))
+        for function in (task.reward, task.lenient):
+            task.rewards(SAMPLES, [problem] * len(SAMPLES), function)
     return training, test[:eval_problems]
 
 
@@ -333,7 +293,7 @@ def drop_long_prompts(problems, task, max_tokens, context):
     room = MAX_PROMPT if context is None else min(context - max_tokens, MAX_PROMPT)
     fitting = []
     longest = 0
-    for problem in with_bar(problems, "prompts", len(problems) > MANY_ROWS):
+    for problem in with_bar(problems, "prompts"):
         prompt = task.prompt_text(problem)
         size = len(prompt.encode())  # a token is at least a byte: most need no tokenizing
         if size < room or len(encode_prompt(prompt, task.tokenizer)) <= room:

@@ -48,7 +48,11 @@ def token_arrays(episodes, config):
         "change": flat([change(e, config) for e in episodes], np.float16),
     }
     if config.kl_coef:
-        arrays["reference"] = flat([to_reference(e) for e in episodes], np.float16)
+        d = [
+            difference(e, e.per_token.get("ref_log_probs"), e.measured.get("log_probs"))
+            for e in episodes
+        ]
+        arrays["reference"] = flat(d, np.float16)
     if getattr(config, "credit", None) == "vineppo":  # otherwise all of a completion are equal
         arrays["advantages"] = flat([e.per_token["advantages"] for e in episodes], np.float16)
     return arrays
@@ -56,19 +60,16 @@ def token_arrays(episodes, config):
 
 def change(e, config):
     """Log-prob of each of the episode's tokens after the update minus before: (length,)."""
-    after = e.per_token.get("new_log_probs")
     before = e.per_token.get("old_log_probs", e.measured.get("log_probs"))
     if before is None and config.dtype == "float32":
         # It was not in the loss; sampler and trainer agree to 1e-4.
         before = torch.tensor(e.completion.logprobs)
-    return not_computed(e) if before is None or after is None else after - before
+    return difference(e, e.per_token.get("new_log_probs"), before)
 
 
-def to_reference(e):
-    """log pi_ref - log pi of each of the episode's tokens, before the update: (length,)."""
-    if "ref_log_probs" not in e.per_token or "log_probs" not in e.measured:
-        return not_computed(e)
-    return e.per_token["ref_log_probs"] - e.measured["log_probs"]
+def difference(e, log_probs, others):
+    """Of the log-probs of the episode's tokens; NaN where one of both was not computed."""
+    return not_computed(e) if log_probs is None or others is None else log_probs - others
 
 
 def not_computed(e):
@@ -90,8 +91,8 @@ def join(parts):
 
 def load_tokens(path):
     """The arrays of a file, as they were saved."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    with np.load(path) as file:  # without pickle, which could run code
+        return dict(file)
 
 
 def vocabulary(tokenizer):

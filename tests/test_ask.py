@@ -36,19 +36,19 @@ def test_anything_else_is_one_sentence(typed, answer):
         ask.read_question(typed, answer)
 
 
-def test_each_attempt_is_streamed_and_has_the_verifier_s_sentence_and_unknown_answers_none():
+def test_each_attempt_is_streamed_and_has_the_verifier_s_sentence_and_unknown_answers_none(
+    monkeypatch,
+):
+    monkeypatch.setattr(ask, "PACE", 0.0)
     speakers = ask.make_speakers([BASE], {"max_tokens": 60})
     heard = []
     changed = lambda attempts: heard.append(attempts[BASE][-1].text)
-    ((name, group),) = ask.take_attempts(
-        speakers, ask.Question("countdown", PUZZLE), 3, 0, changed
-    ).items()
+    group = ask.take_attempts(speakers, ask.Question("countdown", PUZZLE), 3, 0, changed)[BASE]
     rewards = [countdown_rewards.reward(attempt.text, PUZZLE) for attempt in group]
     assert group == [Attempt(a.text, r.answer == 1, r.why) for a, r in zip(group, rewards)]
     assert len(set(group)) == 3 and 10 < heard.index(group[0].text) < len(heard) / 2
-    share = f"{sum(a.right for a in group)} of 3 right"
-    assert ask.shares({name: group}).startswith(f"{name}: {share}")
-    (unknown,) = ask.take_attempts(speakers, ask.read_question(WORDS), 1, 0, changed)[name]
+    assert ask.shares({"m": group}).startswith(f"m: {sum(a.right for a in group)} of 3 right")
+    (unknown,) = ask.take_attempts(speakers, ask.read_question(WORDS), 1, 0, changed)[BASE]
     assert unknown.right is None and unknown.why.startswith(("answers ", "no answer"))
 
 
@@ -69,7 +69,9 @@ def test_a_run_s_base_and_model_answer_side_by_side_and_a_mistake_asks_again(
     assert sum("right (" in line for line in lines) == 2 and "Make " in "".join(lines)
 
 
-@pytest.mark.parametrize("argv", [["./none"], ["a", "b", "c"], [BASE, "--temperature", "0"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["./none"], ["a", "b", "c"], [BASE, "--temperature", "0"], [BASE, "--attempts=0"]]
+)
 def test_what_cannot_be_asked_is_one_line_and_exit_code_2(argv, capsys):
     assert ask.main(argv) == 2 and len(capsys.readouterr().err.splitlines()) == 1
 

@@ -1,13 +1,14 @@
 """The embedded base: what its authors write, its tokenizer, a tiny run of the script."""
 
-import functools
 import importlib.util
 import json
+import operator
 import random
 import re
 import statistics
 import sys
 import time
+from functools import partial
 
 import pytest
 from forks import Forked
@@ -25,30 +26,36 @@ spec = importlib.util.spec_from_file_location("make_base", SCRIPT)
 base = sys.modules["make_base"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(base)
 
-EXACT = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-}
+EXACT = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")
 PROBLEMS = countdown.generate_problems("train", 300, 0)
 STORIES = gsm8k.generate_problems("train", 400, 0)
+
+
+def answer(write, rng):
+    """An attempt at a problem, below the problem."""
+    problem = rng.choice(PROBLEMS)
+    text = write(problem["nums"], problem["target"], rng)  # begins with a line break
+    return f"{problem['nums']} {problem['target']}{text}"
+
+
 WRITERS = {
-    name: (lambda *args, author=base.AUTHORS[name]: base.write_as(author, *args))
-    for name in base.AUTHORS
+    **{name: partial(answer, partial(base.write_as, base.AUTHORS[name])) for name in base.AUTHORS},
+    "stage 2": partial(answer, base.write_response),
+    "practice": lambda rng: base.write_practice(PROBLEMS, rng, 600, pairs=0.0, expressions=0.0),
+    "practice in pairs": lambda rng: base.write_practice(
+        PROBLEMS, rng, 600, pairs=0.5, expressions=0.0
+    ),
+    "scratch work": lambda rng: base.write_scratch_work(PROBLEMS, rng, 600),
+    "expression": lambda rng: base.write_expression(PROBLEMS, rng),
+    "story": lambda rng: base.write_solution(rng.choice(STORIES), rng),
+    "story, often wrong": lambda rng: base.write_population_solution(rng.choice(STORIES), rng),
 }
-WRITERS["stage 2"] = base.write_response
-
-
-def steps_are_right(text):
-    steps = STEP.findall(text)
-    return steps and all(EXACT[o](int(a), int(b)) == int(result) for a, o, b, result in steps)
 
 
 def attempts_of(text):
-    """The lines of the thinking, without their verdicts."""
-    return [line.split()[0] for line in re.split("</think>|<answer>", text)[0].strip().splitlines()]
+    """The lines of the thinking."""
+    return re.split("</think>|<answer>", text)[0].strip().splitlines()
 
 
 # Honest traces
@@ -56,55 +63,26 @@ def attempts_of(text):
 
 @pytest.mark.parametrize("name", WRITERS)
 @given(seed=st.integers(0, 10_000))
-def test_every_author_s_arithmetic_is_right_and_every_verdict_true(name, seed):
-    rng = random.Random(seed)
-    problem = rng.choice(PROBLEMS)
-    text = WRITERS[name](problem["nums"], problem["target"], rng)
-    assert steps_are_right(text.split("<answer>")[0])
-    for line in text.splitlines():
-        if line.endswith((" yes", " no")):
-            solves = line.split()[0].endswith(f"={problem['target']}")
-            assert line.endswith(" yes") == solves
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        functools.partial(base.write_practice, pairs=0.0, expressions=0.0),
-        functools.partial(base.write_practice, pairs=0.5, expressions=0.0),
-        base.write_scratch_work,
-    ],
-)
-@given(seed=st.integers(0, 10_000))
-def test_scratch_work_is_right_and_its_verdicts_are_true(write, seed):
+def test_every_step_that_is_written_is_right_and_every_verdict_true(name, seed):
+    """Also where the way is wrong: what is written is at least well calculated."""
     target = None
-    for line in write(PROBLEMS, random.Random(seed), 600).strip().splitlines():
+    for line in attempts_of(WRITERS[name](random.Random(seed))):
         if line.startswith("["):
             target = line.split()[-1]
         else:
-            assert steps_are_right(line)
+            steps = STEP.findall(line)
+            assert steps
+            assert all(EXACT[o](int(a), int(b)) == int(result) for a, o, b, result in steps)
             if line.endswith((" yes", " no")):
-                assert line.endswith(" yes") == (line.split()[0].split("=")[-1] == target)
+                assert line.endswith(" yes") == (steps[-1][-1] == target)
 
 
 @given(st.integers(0, 10_000))
 def test_the_expressions_that_are_practised_have_the_value_of_their_line(seed):
-    rng = random.Random(seed)
-    for _ in range(3):
-        text = base.write_expression(PROBLEMS, rng)
-        line, _, answer = text.strip().splitlines()
-        assert steps_are_right(line)
-        expression = answer.removeprefix("<answer>").removesuffix("</answer>")
-        numbers = [int(n) for n in re.findall(r"\d+", expression)]
-        assert countdown.evaluate(expression, numbers) == int(line.split("=")[-1])
-
-
-@given(st.integers(0, 10_000))
-def test_a_word_problem_s_steps_are_right_even_where_the_way_is_wrong(seed):
-    rng = random.Random(seed)
-    problem = rng.choice(STORIES)
-    for write in (base.write_solution, base.write_population_solution):
-        assert steps_are_right(write(problem, rng).split("<answer>")[0])
+    line, _, answer = base.write_expression(PROBLEMS, random.Random(seed)).strip().splitlines()
+    expression = answer.removeprefix("<answer>").removesuffix("</answer>")
+    numbers = [int(n) for n in re.findall(r"\d+", expression)]
+    assert countdown.evaluate(expression, numbers) == int(line.split("=")[-1])
 
 
 # The population
@@ -119,7 +97,7 @@ def completions(name, count=600):
 @pytest.mark.parametrize("name", base.AUTHORS)
 def test_who_checks_writes_a_verdict_behind_each_attempt_and_stops_at_a_yes(name):
     for _, text in completions(name, 200):
-        verdicts = [line.split()[1] for line in text.splitlines() if line.endswith((" yes", " no"))]
+        verdicts = [verdict for line in attempts_of(text) for verdict in line.split()[1:]]
         assert len(verdicts) == len(attempts_of(text)) * base.AUTHORS[name].checks
         assert "yes" not in verdicts[:-1] and len(verdicts) <= base.MAX_ATTEMPTS
 
@@ -133,18 +111,9 @@ def test_an_author_s_answers_are_in_form_as_often_as_the_table_says(name):
 def test_the_systematic_solve_nearly_all_problems_with_3_numbers_and_most_with_4():
     solved = {3: [], 4: []}
     for problem, text in completions("systematic"):
-        result = attempts_of(text)[-1].split("=")[-1]
+        result = attempts_of(text)[-1].split()[0].split("=")[-1]
         solved[len(problem["nums"])].append(result == str(problem["target"]))
     assert statistics.mean(solved[3]) > 0.95 and 0.6 < statistics.mean(solved[4]) < 0.85
-
-
-def test_who_aims_takes_the_last_operation_nearest_to_the_target():
-    rng = random.Random(0)
-    for nums, target in ((p["nums"], p["target"]) for p in PROBLEMS):
-        text, value, _ = base.habitual_attempt(nums, target, True, base.MOSTLY_PLUS, rng)
-        a, b = (int(n) for n in STEP.findall(text)[-1][::2])
-        distances = [abs(result - target) for _, result, _ in base.operations(a, b).values()]
-        assert abs(value - target) == min(distances)
 
 
 def test_authors_from_stage_3_on_ask_no_oracle(monkeypatch):
@@ -152,14 +121,6 @@ def test_authors_from_stage_3_on_ask_no_oracle(monkeypatch):
     for name in base.AUTHORS:
         assert all(text for _, text in completions(name, 50))
     base.write_practice(PROBLEMS, random.Random(0), 500, pairs=0.3, expressions=0.3)
-
-
-def test_the_population_is_often_wrong_and_more_often_out_of_form():
-    rng = random.Random(0)
-    write = lambda p: base.write_population_response(p["nums"], p["target"], rng)
-    rewards = [countdown.reward(write(p), p) for p in PROBLEMS * 5]
-    assert 0.08 < statistics.mean(r.answer for r in rewards) < 0.20
-    assert statistics.mean(r.format == 1 for r in rewards) < 0.5
 
 
 # Word problems
@@ -224,8 +185,6 @@ def made(tmp_path_factory):
 
 
 def test_the_base_is_made_in_seven_stages_and_resumes_to_the_same_weights(tmp_path, made):
-    from safetensors.torch import load_file
-
     out = tmp_path / "base"
     work = tmp_path / "base.work"
     killed = start("--out", out)
@@ -236,8 +195,8 @@ def test_the_base_is_made_in_seven_stages_and_resumes_to_the_same_weights(tmp_pa
     code, _, error = make_base("--out", out, "--seed", 1)
     assert code == 2 and "--seed" in error
     assert make_base("--out", out)[0] == 0 and not work.exists()
-    first, second = (load_file(path / "model.safetensors") for path in (made, out))
-    assert all((first[name] == second[name]).all() for name in first)
+    first, second = ((path / "model.safetensors").read_bytes() for path in (made, out))
+    assert first == second
 
 
 def test_stage_3_can_start_from_a_model_and_excluded_problems_are_left_out(tmp_path, made):

@@ -1,6 +1,7 @@
 """The base of random authors: nothing in it depends on the target but the verdict."""
 
 import collections
+import json
 import os
 import random
 import re
@@ -13,8 +14,7 @@ from helpers import ROOT
 import countdown_rewards as countdown
 from plumbing.models import load_tokenizer
 
-FOLDER = os.path.join(ROOT, "models", "random-base")
-sys.path.append(FOLDER)
+sys.path.append(os.path.join(ROOT, "models", "random-base"))
 import make_random_base as base
 
 
@@ -28,30 +28,26 @@ def test_every_legal_operator_is_drawn_alike_and_every_sum_is_right():
     drawn = collections.Counter()
     for _ in range(4000):
         text, value, expression = base.write_attempt([36, 19, 5], rng)
-        answer = f"</think>\n<answer>{expression}</answer>"
-        assert countdown.reward(answer, {"nums": [36, 19, 5], "target": value}).answer == 1
+        assert countdown.evaluate(expression, [36, 19, 5]) == value
         first = text.split("=")[0]
         if "36" in first and "19" in first:
-            drawn[next(c for c in first if c in "+-*/")] += 1
+            drawn[first[2]] += 1
     assert set(drawn) == {"+", "-", "*"}  # 36 / 19 is not whole
     assert max(drawn.values()) - min(drawn.values()) < 0.15 * sum(drawn.values())
 
 
 def test_the_target_decides_the_verdict_alone():
     """Two targets that no attempt reaches: the same attempts."""
-    write = lambda target: base.write_response([36, 19, 5], target, random.Random(3))
-    assert write(997).replace("997", "T") == write(998).replace("998", "T")
-    response = write(997)
-    assert "yes" not in response
+    first, second = (base.write_response([36, 19, 5], t, random.Random(3)) for t in (997, 998))
+    assert first.replace("997", "T") == second.replace("998", "T") and "yes" not in first
 
 
 def test_practice_teaches_what_can_be_known(tokenizer):
     problems = countdown.generate_problems("train", 8, 0)
     ids, weights = base.write_practice(problems, random.Random(0), 400, tokenizer)
     assert len(ids) == len(weights) == 400 and set(weights) == {0.0, 1.0}
-    parts = base.write_chain(random.Random(1))
-    assert all(text.isdigit() == learned for text, learned in parts[1:])
-    assert not parts[0][1]
+    first, *others = base.write_chain(random.Random(1))
+    assert not first[1] and all(text.isdigit() == learned for text, learned in others)
 
 
 def test_of_a_search_the_later_lines_alone_are_learned(tokenizer):
@@ -71,15 +67,14 @@ def test_of_a_search_the_later_lines_alone_are_learned(tokenizer):
 
 
 def test_it_is_made_in_three_stages(tmp_path):
-    sizes = "--practice_steps 2 --task_steps 2 --final_steps 2 --practice 2 --completions 4"
-    sizes += " --searches 2 --task_practice 2 --problems 50 --hidden_size 64 --layers 1"
-    script = os.path.join(FOLDER, "make_random_base.py")
-    problem = base.problems_of(base.RandomBaseConfig(problems=50))[0]
-    (tmp_path / "p.jsonl").write_text(
-        f'{{"nums": {problem["nums"]}, "target": {problem["target"]}}}'
+    sizes = (
+        "--practice_steps 2 --task_steps 2 --final_steps 2 --practice 2 --completions 4 "
+        "--searches 2 --task_practice 2 --problems 50 --hidden_size 64 --layers 1"
     )
+    problem = base.problems_of(base.RandomBaseConfig(problems=50))[0]
+    (tmp_path / "p.jsonl").write_text(json.dumps(problem))
     where = ["--out", tmp_path / "base", "--exclude", tmp_path / "p.jsonl"]
-    process = Forked(*sizes.split(), *where, script=script)
+    process = Forked(*sizes.split(), *where, script=base.__file__)
     out, error = process.communicate(timeout=300)
     assert process.returncode == 0, error
     assert "1 problems left out" in out and (tmp_path / "base/model.safetensors").exists()

@@ -6,18 +6,18 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import datasets
 import pytest
 
-from plumbing import data, tasks
+from plumbing import data
 from plumbing.settings import UserError
 from plumbing.tasks import (
-    Prompt,
+    SPARE,
     Reward,
     drop_long_prompts,
     encode_prompt,
@@ -39,8 +39,7 @@ class Tokenizer:
         return [0] * add_special_tokens + [ord(character) for character in text]
 
     def decode(self, token_ids, skip_special_tokens):
-        assert skip_special_tokens
-        return "".join(chr(i) for i in token_ids if i)
+        return "".join(chr(i) for i in token_ids if i or not skip_special_tokens)
 
 
 TOKENIZER = Tokenizer()
@@ -69,28 +68,26 @@ def reward(completion, problem, style="short"):
 """
 
 
-@pytest.fixture
-def write_task(tmp_path, monkeypatch):
-    """Write a module `guess_rewards`, or of another name, into a folder on Python's path."""
-    monkeypatch.syspath_prepend(tmp_path)
-    written = []
-
-    def write(text=GUESS, name="guess"):
-        (tmp_path / f"{name}_rewards.py").write_text(text)
-        written.append(f"{name}_rewards")
-
-    yield write
-    for name in written:
-        sys.modules.pop(name, None)
-
-
-def load(name="guess", prompt="short"):
+def load(name, prompt="short"):
     return load_task(name, prompt, TOKENIZER)
 
 
-def sentence(call, *args, error=UserError, **kwargs):
+@pytest.fixture
+def guess(tmp_path, monkeypatch):
+    """guess(...) -> the task GUESS, with a text in the place of another, from Python's path."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load_guess(old="", new="", prompt="short"):
+        (tmp_path / "guess_rewards.py").write_text(GUESS.replace(old, new) if old else GUESS)
+        monkeypatch.delitem(sys.modules, "guess_rewards", raising=False)
+        return load("guess", prompt)
+
+    return load_guess
+
+
+def sentence(call, *args, **kwargs):
     """The message of the error that the call raises: one sentence in one line."""
-    with pytest.raises(error) as caught:
+    with pytest.raises(UserError) as caught:
         call(*args, **kwargs)
     message = str(caught.value)
     assert "\n" not in message and len(message) < 400
@@ -122,18 +119,12 @@ def test_a_task_is_found_whatever_the_working_directory(tmp_path):
     assert done.stdout == "gsm8k\n", done.stderr
 
 
-def test_a_module_that_is_imported_already_is_kept(monkeypatch):
-    prompts = {"short": Prompt("?")}
-    module = SimpleNamespace(PROMPTS=prompts, load_problems=1, format_prompt=1, reward=1)
-    monkeypatch.setitem(sys.modules, "draft_rewards", module)
-    assert load("draft").module is module
-
-
 # What breaks the contract
 
 
 LIST = '[{"number": number} for number in range(9 if split == "train" else 4)]'
 RESULT = 'Reward(float(right), 0.0, float(right), "a guess")'
+DEF = "\n\n\ndef load_p"  # a place for one definition more
 
 
 @pytest.mark.parametrize(
@@ -144,13 +135,9 @@ RESULT = 'Reward(float(right), 0.0, float(right), "a guess")'
         ("    right = str", "    right == = str", "SyntaxError"),
         ("import Prompt", "import Prompts, Prompt", "ImportError"),
         ("from plumbing.tasks", "from not_there", "needs the package not_there"),
-        ("\n\n\ndef load_p", '\nPROMPTS = "?"\n\n\ndef load_p', "PROMPTS must be a dict"),
-        (
-            "\n\n\ndef load_p",
-            '\nPROMPTS = {"short": "?"}\n\n\ndef load_p',
-            "PROMPTS must be a dict",
-        ),
-        ("\n\n\ndef load_p", "\nPROMPTS = {}\n\n\ndef load_p", "PROMPTS must be a dict"),
+        (DEF, f'\nPROMPTS = "?"{DEF}', "PROMPTS must be a dict"),
+        (DEF, f'\nPROMPTS = {{"short": "?"}}{DEF}', "PROMPTS must be a dict"),
+        (DEF, f"\nPROMPTS = {{}}{DEF}", "PROMPTS must be a dict"),
         ('"short": Prompt', '"long": Prompt', "--prompt short"),
         ('("!", "?")', '"!"', "`stop`"),
         ("Guess {number}.", "Guess {nummer}.", "nummer"),
@@ -176,48 +163,28 @@ RESULT = 'Reward(float(right), 0.0, float(right), "a guess")'
         (LIST, "[]", "load_problems"),
         (LIST, "[1, 2]", "load_problems"),
         (LIST, "iter([{'number': 1}])", "load_problems must return list"),
+        (DEF, f"\nsubgroups = lambda p: 'easy'{DEF}", "subgroups must return"),
+        (DEF, f"\nlenient = lambda c, p: None{DEF}", "lenient must return"),
+        (DEF, f"\nfinal_answer = lambda *_: 7{DEF}", "final_answer must return"),
         (
-            "\n\n\ndef load_p",
-            "\nsubgroups = lambda p: 'easy'\n\n\ndef load_p",
-            "subgroups must return",
-        ),
-        (
-            "\n\n\ndef load_p",
-            "\nlenient = lambda c, p: None\n\n\ndef load_p",
-            "lenient must return",
-        ),
-        (
-            "\n\n\ndef load_p",
-            "\nfinal_answer = lambda *_: 7\n\n\ndef load_p",
-            "final_answer must return",
-        ),
-        (
-            "\n\n\ndef load_p",
-            "\nfinal_answer = lambda c, *_: c\nsame_answer = lambda *_: None\n\n\ndef load_p",
+            DEF,
+            f"\nfinal_answer = lambda c, *_: c\nsame_answer = lambda *_: None{DEF}",
             "same_answer must return bool",
         ),
     ],
 )
-def test_a_breach_of_the_contract_is_a_sentence_that_names_file_and_fault(
-    write_task, old, new, says
-):
-    assert old in GUESS
-    text = GUESS.replace(old, new)
-    write_task(text)
-    message = sentence(lambda: load_problems(load(), None, None, 4, 0))
+def test_a_breach_of_the_contract_is_a_sentence_that_names_file_and_fault(guess, old, new, says):
+    message = sentence(lambda: load_problems(guess(old, new), None, None, 4, 0))
     assert says in message and ("guess_rewards.py" in message or "--prompt" in message)
     if says in ("SyntaxError", "ImportError", "reward raised ValueError"):
-        assert f"line {1 + text[: text.index(new)].count(chr(10))}" in message
+        assert f"line {1 + GUESS[: GUESS.index(old)].count(chr(10))}" in message
 
 
 FOREVER = 'while "forever" in completion:\n        __import__("time").sleep(1)\n    right = str'
 
 
-def test_a_reward_that_hangs_stops_the_run_and_names_the_file_with_the_completion(
-    write_task, tmp_path
-):
-    write_task(GUESS.replace("right = str", FOREVER))
-    task = load()
+def test_a_reward_that_hangs_stops_the_run_and_names_the_file_with_the_completion(guess, tmp_path):
+    task = guess("right = str", FOREVER)
     task.seconds = 1
     task.directory = str(tmp_path)
     assert [r.total for r in task.rewards(["3", "4"], [{"number": 3}] * 2)] == [1.0, 0.0]
@@ -227,55 +194,49 @@ def test_a_reward_that_hangs_stops_the_run_and_names_the_file_with_the_completio
     assert json.loads(path.read_text()) == {"problem": {"number": 3}, "completion": "forever"}
 
 
-def test_numbers_of_numpy_are_numbers(write_task):
-    write_task(GUESS.replace("Reward(float(right)", "Reward(__import__('numpy').float32(right)"))
-    assert json.dumps(load().reward("3", {"number": 3})) == '[1.0, 0.0, 1.0, "a guess"]'
+def test_numbers_of_numpy_are_numbers(guess):
+    reward = guess("Reward(float(right)", "Reward(__import__('numpy').float32(right)").reward
+    assert json.dumps(reward("3", {"number": 3})) == '[1.0, 0.0, 1.0, "a guess"]'
 
 
 # The task as the loop uses it
 
 
-def test_the_prompt_is_the_style_s_as_text_and_as_token_ids(write_task):
-    write_task()
-    assert load().prompt_text({"number": 3}) == "User: Guess 3.\nAssistant: <think>"
-    assert load(prompt="plain").prompt_ids({"number": 3}) == [ord(c) for c in "3<think>"]
+def test_the_prompt_is_the_style_s_as_text_and_as_token_ids(guess):
+    assert guess().prompt_text({"number": 3}) == "User: Guess 3.\nAssistant: <think>"
+    assert guess(prompt="plain").prompt_ids({"number": 3}) == [ord(c) for c in "3<think>"]
 
 
 def test_a_prompt_gets_the_token_of_its_beginning_once():
-    tokenizer = Tokenizer()
-    tokenizer.bos_token = "^"
-    assert [encode_prompt(text, tokenizer) for text in ("ab", "^ab")] == [[0, 97, 98], [94, 97, 98]]
+    begins = SimpleNamespace(bos_token="^", encode=TOKENIZER.encode)
+    assert [encode_prompt(text, begins) for text in ("ab", "^ab")] == [[0, 97, 98], [94, 97, 98]]
     assert encode_prompt("ab", TOKENIZER) == [97, 98]
 
 
-def test_a_completion_ends_with_its_first_stop_text_and_without_special_tokens(write_task):
-    write_task()
-    assert load().stop_texts == ("!", "?") and load(prompt="plain").stop_texts == ()
+def test_a_completion_ends_with_its_first_stop_text_and_without_special_tokens(guess):
     tokens = [*map(ord, "is it 3? yes! no"), 0]
-    assert load().text(tokens) == "is it 3?"
-    assert load(prompt="plain").text(tokens) == "is it 3? yes! no"
-    assert load("countdown", "steps").stop_texts == ("</answer>",)
+    assert guess().text(tokens) == "is it 3?"
+    assert guess(prompt="plain").text(tokens) == "is it 3? yes! no"
 
 
 def test_rewards_wait_side_by_side_in_as_many_threads_as_the_module_says_and_keep_their_order(
-    write_task,
+    guess,
 ):
     slow = "    time.sleep(0.2 if completion == '3' else 0)\n    right = str"
-    write_task("import time\n\nREWARD_THREADS = 8\n" + GUESS.replace("    right = str", slow))
-    threads = threading.active_count()
+    task = guess("    right = str", f"    import time\n\n{slow}")
+    task.module.REWARD_THREADS = 8
     start = time.monotonic()
-    rewards = load().rewards([*["3"] * 8, "4"], [{"number": 3}] * 9)
+    rewards = task.rewards([*["3"] * 8, "4"], [{"number": 3}] * 9)
     assert [reward.answer for reward in rewards] == [1.0] * 8 + [0.0]
-    assert time.monotonic() - start < 0.8 and threading.active_count() == threads
-    assert "reward raised KeyError" in sentence(load().rewards, ["3"] * 2, [{"number": 3}, {}])
+    assert time.monotonic() - start < 0.8
+    assert "reward raised KeyError" in sentence(task.rewards, ["3"] * 2, [{"number": 3}, {}])
 
 
-def test_a_task_without_optional_functions_gets_the_strict_answer_and_the_block_as_vote(write_task):
-    write_task()
-    task = load()
+def test_a_task_without_optional_functions_gets_the_strict_answer_and_the_block_as_vote(guess):
+    task = guess()
     problem = {"number": 3}
-    assert task.rewards(["3", "4"], [problem] * 2) == [task.reward(t, problem) for t in "34"]
-    assert task.lenient("it is 3", problem) == 1.0 and task.lenients(["4"], [problem]) == [0.0]
+    assert task.lenient("it is 3", problem) == 1.0
+    assert task.rewards(["4"], [problem], task.lenient) == [0.0]
     assert task.subgroups(problem) == []
     assert task.votes(["<answer> 3 </answer>\n", "3"], problem) == ["3", None]
 
@@ -286,24 +247,21 @@ def test_the_optional_functions_of_a_module_are_used_and_the_prompt_it_was_loade
     assert task.lenient("so 36-19-7+55 = 65", COUNTDOWN) == 1.0
     assert task.final_answer("</think><answer>36-19-7+55</answer>", COUNTDOWN) == "65"
     text = "<reasoning>yes</reasoning><answer>36-19-7+55</answer>"
-    rewarded = load("countdown", "reasoning").reward(text, COUNTDOWN)
-    assert rewarded == Reward(3.0, 1.0, 1.0, "correct")
+    paid = load("countdown", "reasoning").reward(text, COUNTDOWN)
+    assert paid == Reward(3.0, 1.0, 1.0, "correct")
 
 
-def test_prompts_that_leave_no_room_are_dropped_and_the_longest_sequence_is_known(write_task):
-    write_task()
-    task = load(prompt="plain")
-    problems = [{"number": 3}, {"number": "3" * 40}, {"number": 4}]
+def test_prompts_that_leave_no_room_are_dropped_and_the_longest_sequence_is_known(guess):
+    task = guess(prompt="plain")
+    long = {"number": "3" * 40}  # 47 characters with <think>
+    problems = [{"number": 3}, long, {"number": 4}]
     kept = [{"number": 3}, {"number": 4}]
-    spare = tasks.SPARE
-    assert drop_long_prompts(problems, task, 20, context=50) == (kept, 8 + spare + 20)
+    assert drop_long_prompts(problems, task, 20, context=50) == (kept, 8 + SPARE + 20)
     for context in (None, 10**6):
-        longest = 47 + spare + 20
-        assert drop_long_prompts(problems, task, 20, context=context) == (problems, longest)
-    fits = [{"number": "3" * 10}]  # 17 characters with <think>
-    assert drop_long_prompts(fits, task, 20, context=37) == (fits, 37)
-    assert "--max_tokens 20" in sentence(drop_long_prompts, fits, task, 20, context=36)
-    assert drop_long_prompts([], task, 20, context=50) == ([], spare + 20)
+        assert drop_long_prompts(problems, task, 20, context) == (problems, 47 + SPARE + 20)
+    assert drop_long_prompts([long], task, 20, context=67) == ([long], 67)
+    assert "--max_tokens 20" in sentence(drop_long_prompts, [long], task, 20, context=66)
+    assert drop_long_prompts([], task, 20, context=50) == ([], SPARE + 20)
 
 
 # The prompts of the tasks here
@@ -351,31 +309,24 @@ ROWS = {
 
 @pytest.fixture
 def lookups(tmp_path, monkeypatch):
-    """No network: each host that somebody looks up is refused and recorded."""
-    hosts = []
-
-    def refuse(host, *_, **__):
-        hosts.append(host)
-        raise OSError("no network")
-
+    """No network: a mock that refuses each host that somebody looks up."""
+    refuse = mock.Mock(side_effect=OSError("no network"))
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    return hosts
+    return refuse
 
 
 @pytest.fixture
 def write(tmp_path, lookups):
-    """Write rows (or bytes) to a file of the given name; returns its path."""
+    """Write rows to a file of the given name; returns its path."""
 
     def write_file(name, rows):
         path = tmp_path / name
-        kind = path.name.lower().split(".", 1)[1]
-        if isinstance(rows, bytes):
-            path.write_bytes(rows)
-        elif "json" in kind:
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            text = json.dumps(rows) if kind.startswith("json.") or kind == "json" else text
-            path.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
+        kind = name.lower().partition(".")[2]
+        if "json" in kind:
+            lines = "\n".join(map(json.dumps, rows))
+            text = (lines if "jsonl" in kind else json.dumps(rows)).encode()
+            path.write_bytes(gzip.compress(text) if kind.endswith("gz") else text)
         elif kind == "arrow":
             datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
             next((tmp_path / "saved").glob("*.arrow")).rename(path)
@@ -397,9 +348,9 @@ KINDS = ["jsonl", "json", "jsonl.gz", "json.gz", "JSONL"]
 def test_all_rows_of_a_file_are_loaded_in_order_and_nothing_is_looked_up(
     write, lookups, name, kind
 ):
-    rows = [{**row, "comment": "x"} for row in ROWS[name]]
-    path = write(f"rows.{kind}", rows)
-    assert load(name).load_problems("all", path, 0) == ROWS[name] and lookups == []
+    path = write(f"rows.{kind}", [{**row, "comment": "x"} for row in ROWS[name]])
+    assert load(name).load_problems("all", path, 0) == ROWS[name]
+    assert not lookups.called
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -437,16 +388,11 @@ def test_what_is_held_out_is_not_trained_on_where_the_file_repeats_it(write, nam
 def test_the_hubs_own_splits_are_used_whole_and_in_order(
     lookups, monkeypatch, name, path, split, asked
 ):
-    calls = []
-
-    def load_dataset(**kwargs):
-        calls.append((kwargs["path"], kwargs["split"]))
-        return datasets.Dataset.from_list(ROWS[name])
-
+    load_dataset = mock.Mock(return_value=datasets.Dataset.from_list(ROWS[name]))
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data.all_problems.cache_clear()
     assert load(name).load_problems(split, "hub", 0) == ROWS[name]
-    assert calls == [(path, asked)]
+    assert load_dataset.call_args.kwargs.items() >= {"path": path, "split": asked}.items()
 
 
 BIG = 10**25 + 1
@@ -576,19 +522,19 @@ DEEP = b'{"nums": ' + b"[" * 100_000 + b"]" * 100_000 + b', "target": 1}\n'
     "file, content, says",
     [
         ("rows.txt", b"1", ".jsonl, .json, .csv, .parquet"),
-        *((f"rows.{kind}", b"", "is empty") for kind in ("jsonl", "json", "csv", "parquet")),
+        *((f"rows.{kind}", b"", "could not be read") for kind in ("jsonl", "csv", "parquet")),
         *(
             (f"rows.{kind}", b'{"nums": [1, 2', "could not be read")
             for kind in ("jsonl", "json", "parquet")
         ),
         ("rows.csv", b"nums,target\n", "has no rows"),
         ("rows.json", b"[]", "has no rows"),
-        ("rows.jsonl.gz", gzip.compress(b"", mtime=0), "has no rows"),
+        ("rows.jsonl.gz", gzip.compress(b"", mtime=0), "could not be read"),
         ("rows.jsonl.gz", b"no gzip", "could not be read"),
         ("rows.jsonl", b"[1, 2]\n", "could not be read"),
         ("rows.jsonl", b'{"nums": [1], "target": 1}\n\n{"nums": [1\n', "line 3"),
-        ("rows.jsonl", DEEP, "brackets within brackets"),
-        ("rows.json", DEEP, "brackets within brackets"),
+        ("rows.jsonl", b"{}\n" + DEEP, "line 2: "),
+        ("rows.json", DEEP, "could not be read"),
         ("rows.jsonl", b'{"nums": [1], "target": ' + b"9" * 5000 + b"}", "could not be read"),
         ("rows.jsonl", b'{"nums": "caf\xe9", "target": 1}\n', "could not be read"),
         ("rows.csv", b"nums,target\ncaf\xe9,2\n", "could not be read"),
@@ -597,63 +543,56 @@ DEEP = b'{"nums": ' + b"[" * 100_000 + b"]" * 100_000 + b', "target": 1}\n'
         ("rows.jsonl", b'{"nums": [1, 2], "target": 3}\n' * 3, "at least 2 different problems"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_a_sentence_with_its_name(write, file, content, says):
-    path = write(file, content)
-    message = sentence(load("countdown").load_problems, "train", path, 0)
-    assert path in message and says in message
+def test_a_file_that_cannot_be_used_is_a_sentence_with_its_name(tmp_path, file, content, says):
+    (tmp_path / file).write_bytes(content)
+    message = sentence(load("countdown").load_problems, "train", str(tmp_path / file), 0)
+    assert file in message and says in message
 
 
-def test_a_source_that_is_not_there_is_a_sentence(tmp_path, write_task):
-    task = load("countdown")
+def test_a_source_that_is_not_there_is_a_sentence(tmp_path, guess):
     for source in (str(tmp_path / "none.jsonl"), str(tmp_path)):
-        assert source in sentence(task.load_problems, "train", source, 0)
+        assert source in sentence(load("countdown").load_problems, "train", source, 0)
     assert "--data hub" in sentence(load("math").load_problems, "train", None, 0)
-    write_task()
-    assert sentence(load_problems, load(), "nowhere", None, 3, 0) == "No such data file: nowhere."
+    assert "nowhere" in sentence(load_problems, guess(), "nowhere", None, 3, 0)
 
 
 def test_evaluation_takes_the_first_problems_or_a_file_of_its_own_and_needs_no_training(
-    write, write_task
+    write, guess
 ):
-    write_task()
-    train, test = load_problems(load(), None, None, 3, 0)
-    assert train == [{"number": n} for n in range(9)] and test == [{"number": n} for n in range(3)]
-    assert load_problems(load(), None, None, 3, 0, train=False)[0] == []
+    train, test = load_problems(guess(), None, None, 3, 0)
+    assert train == [{"number": n} for n in range(9)] and test == train[:3]
+    assert load_problems(guess(), None, None, 3, 0, train=False) == ([], test)
     path = write("rows.jsonl", ROWS["countdown"][:5])
-    assert load_problems(load("countdown"), None, path, 512, 0)[1] == ROWS["countdown"][:5]
+    test = load_problems(load("countdown"), None, path, 512, 0, train=False)[1]
+    assert test == ROWS["countdown"][:5]
 
 
 # coins_rewards.py, the task that docs/own_task.md shows
 
 
-def test_coins_holds_problems_out_and_reads_a_file(tmp_path):
+def test_coins_holds_problems_out_and_reads_a_file(write):
     coins = load("coins")
     train, test = load_problems(coins, None, None, 512, 0)
     assert not [problem for problem in test if problem in train]
     groups = lambda problems: {name for p in problems for name in coins.subgroups(p)}
     assert groups(test) - groups(train) == {"held_out"}
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"ava": 1, "ben": "2"}\n{"ava": 3, "ben": 4.0, "cleo": 9}\n')
-    train, test = load_problems(coins, str(path), None, 512, 0)
-    assert sorted(train + test, key=len)[1] == {"ava": 3, "ben": 4, "cleo": 9}
+    path = write("rows.jsonl", [{"ava": 1, "ben": "2"}, {"ava": 3, "ben": 4.0, "cleo": 9}])
+    rows = [{"ava": 1, "ben": 2}, {"ava": 3, "ben": 4, "cleo": 9}]
+    assert coins.load_problems("all", path, 0) == rows
 
 
 @pytest.mark.parametrize(
-    "text, parts, why",
+    "more, text, parts, why",
     [
-        ("58-31=27</think><answer>27</answer>", (2.0, 1.0, 1.0), "correct"),
-        ("31+58=89</think><answer>89</answer>", (1.0, 1.0, 0.0), "'89', not 27"),
-        ("</think><answer>many</answer>", (0.5, 0.5, 0.0), "'many', not 27"),
-        ("<answer>27</answer>", (1.0, 0.0, 1.0), "correct; format: no </think>"),
-        ("it is 27", (0.0, 0.0, 0.0), "no answer block after the thinking"),
+        ({}, "58-31=27</think><answer>27</answer>", (2.0, 1.0, 1.0), "correct"),
+        ({}, "31+58=89</think><answer>89</answer>", (1.0, 1.0, 0.0), "'89', not 27"),
+        ({}, "</think><answer>many</answer>", (0.5, 0.5, 0.0), "'many', not 27"),
+        ({}, "<answer>27</answer>", (1.0, 0.0, 1.0), "correct; format: no </think>"),
+        ({}, "it is 27", (0.0, 0.0, 0.0), "no answer block after the thinking"),
+        ({"cleo": 40}, "</think><answer>13</answer>", (2.0, 1.0, 1.0), "correct"),
+        ({"cleo": 40}, "</think><answer>27</answer>", (1.0, 1.0, 0.0), "'27', not 13"),
     ],
 )
-def test_coins_pays_what_it_says(text, parts, why):
-    result = load("coins").reward(text, {"ava": 31, "ben": 58})
+def test_coins_pays_what_it_says(more, text, parts, why):
+    result = load("coins").reward(text, {"ava": 31, "ben": 58, **more})
     assert result[:3] == parts and result.why.startswith(why)
-
-
-def test_coins_of_two_steps_pays_the_second_difference():
-    problem = {"ava": 31, "ben": 58, "cleo": 40}
-    paid = lambda n: load("coins").reward(f"</think><answer>{n}</answer>", problem).answer
-    assert [n for n in range(100) if paid(n)] == [13]
