@@ -24,7 +24,7 @@ def tokenize_prompt_and_output(prompt_strs, output_strs, tokenizer):
         dict of `input_ids`, `labels` (B, T), int64, and `response_mask` (B, T), bool;
         T = longest row - 1.
     """
-    check_as_many(prompt_strs, output_strs)
+    assert len(prompt_strs) == len(output_strs), "there must be an output for each prompt"
     prompts = [encode_prompt(text, tokenizer) for text in prompt_strs]
     outputs = [tokenizer.encode(text, add_special_tokens=False) for text in output_strs]
     rows = [torch.tensor(p + o, dtype=torch.long) for p, o in zip(prompts, outputs)]
@@ -76,8 +76,9 @@ def compute_group_normalized_rewards(
     `reward_fn`: (response, ground truth) -> dict with "reward". The two lists of length N hold one
     group after the other. Returns advantages (N,), raw rewards (N,), a dict of statistics.
     """
-    check_as_many(rollout_responses, repeated_ground_truths)
-    assert len(rollout_responses) % group_size == 0, f"they are no groups of {group_size}"
+    count = len(rollout_responses)
+    assert count == len(repeated_ground_truths), "there must be a ground truth for each response"
+    assert count % group_size == 0, f"{count} responses are no groups of {group_size}"
     pairs = zip(rollout_responses, repeated_ground_truths)
     rewards = [float(reward_fn(response, truth)["reward"]) for response, truth in pairs]
     raw_rewards = torch.tensor(rewards)  # (N,)
@@ -160,10 +161,6 @@ def sft_microbatch_train_step(
     loss = -per_row.mean() / gradient_accumulation_steps
     loss.backward()
     return loss.detach(), {"tokens": response_mask.sum()}
-
-
-def check_as_many(first, second):
-    assert len(first) == len(second), f"two lists of {len(first)} and {len(second)} texts"
 
 
 def check_per_completion_or_token(values, log_probs):

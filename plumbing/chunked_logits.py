@@ -14,14 +14,8 @@ from plumbing.settings import UserError
 # Logits computed at once, float32 numbers: 0.5 GiB on a GPU, 128 MiB without one; 883 or 220
 # tokens of Qwen's 151,936.
 CHUNK = {"cuda": 2**27, "cpu": 2**25}
-
-
-def can_chunk(model, config):
-    """Whether the output layer returns the logits: not with Gemma 2's soft-capping."""
-    scaled = ("final_logit_softcapping", "logits_scaling", "logit_scale")
-    if config is None or any(getattr(config, name, None) for name in scaled):
-        return False
-    return getattr(model, "get_output_embeddings", lambda: None)() is not None
+# With one of these in its config a model changes what its output layer returns: soft-capping.
+SCALED = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
 def score_in_chunks(model, input_ids, labels, mask, score):
@@ -31,18 +25,17 @@ def score_in_chunks(model, input_ids, labels, mask, score):
     """
     mask = mask.bool()
     # A DeepSpeed engine's own config is another thing.
-    config = getattr(getattr(model, "module", model), "config", None)
-    if not can_chunk(model, config):
+    config = getattr(model, "module", model).config
+    if any(getattr(config, name, None) for name in SCALED):
         log_probs, entropy = score(model(input_ids).logits, labels)
         return log_probs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0)
     layer = model.get_output_embeddings()
     to_logits = layer.forward
-    size = CHUNK["cuda" if input_ids.is_cuda else "cpu"]
-    rows_per_chunk = max(1, size // layer.out_features)
+    rows_per_chunk = max(1, CHUNK["cuda" if input_ids.is_cuda else "cpu"] // layer.out_features)
     results = []
     inputs = {"input_ids": input_ids}
     place = torch.arange(input_ids.numel(), device=input_ids.device).view_as(input_ids)
-    if getattr(config, "_attn_implementation", None) == NAME:
+    if config._attn_implementation == NAME:
         inputs, place = pack(input_ids, mask)
 
     def score_chunk(hidden, label):  # (C, H), (C,) -> (C, 2)

@@ -137,8 +137,7 @@ def available_memory(device, card):
     """`card` if given, else bytes of the GPU, or a process's share of the machine's memory."""
     if card or device.type == "cuda":
         return card or torch.cuda.get_device_properties(device).total_memory
-    share = int(os.environ.get("WORLD_SIZE", 1))
-    return memory_size() // share
+    return memory_size() // int(os.environ.get("WORLD_SIZE", 1))
 
 
 def describe_memory(policy, config, max_length, card=None):

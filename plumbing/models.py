@@ -10,6 +10,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import transformers
 
 from plumbing import packing
 from plumbing.processes import derive_seed
@@ -41,16 +42,12 @@ NO_CODE = {"trust_remote_code": False}  # or transformers would ask whether to r
 
 def load_config(path):
     """The config of a model."""
-    from transformers import AutoConfig
-
     with loading(path):
-        return AutoConfig.from_pretrained(find(path), **NO_CODE)
+        return transformers.AutoConfig.from_pretrained(find(path), **NO_CODE)
 
 
 def load_model(path, dtype):
     """A causal language model, its weights in `dtype` ("float32" or "bfloat16"). UserError."""
-    import transformers
-
     config = load_config(path)
     with loading(path):
         # torch's own ignores the soft-capping of Gemma 2's attention.
@@ -75,12 +72,10 @@ def load_model(path, dtype):
 
 def empty_model(config):
     """The policy of a config without memory for its weights, from the model's config.json."""
-    import transformers
-
     shape = load_config(config.model)
+    options = {"dtype": getattr(torch, config.dtype), **NO_CODE}
     with loading(config.model), torch.device("meta"):
-        dtype = getattr(torch, config.dtype)
-        model = transformers.AutoModelForCausalLM.from_config(shape, dtype=dtype, **NO_CODE)
+        model = transformers.AutoModelForCausalLM.from_config(shape, **options)
     return add_lora(model, config) if config.lora_rank else model
 
 
@@ -88,15 +83,16 @@ def load_policy(config, checkpoint, device):
     """The model to train: --model, with adapters if asked for, or the one of a checkpoint."""
     saved = checkpoint and os.path.join(checkpoint, "policy")
     waiting(f"loading {saved or config.model}")
+    base = config.model if config.lora_rank or not saved else saved  # adapters are saved alone
+    model = load_model(base, config.dtype).to(device)
     if not config.lora_rank:
-        return load_model(saved or config.model, config.dtype).to(device)
+        return model
+    if not saved:
+        return add_lora(model, config)
     import peft
 
-    model = load_model(config.model, config.dtype).to(device)
-    if saved:
-        with loading(saved):
-            return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
-    return add_lora(model, config)
+    with loading(saved):
+        return peft.PeftModel.from_pretrained(model, saved, is_trainable=True)
 
 
 def add_lora(model, config):
@@ -179,10 +175,8 @@ def merged_weights(model):
 
 def load_tokenizer(path):
     """The tokenizer of a model that it fits. Raises UserError."""
-    from transformers import AutoTokenizer
-
     with loading(path):
-        tokenizer = AutoTokenizer.from_pretrained(find(path), **NO_CODE)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(find(path), **NO_CODE)
     rows = load_config(path).get_text_config().vocab_size
     if not tokenizer.encode("1 + 2"):
         raise UserError(f"{path} has no tokenizer: tokenizer.json is missing or empty.")

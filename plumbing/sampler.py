@@ -4,12 +4,12 @@ Each prompt is computed once for its group, completions that have ended leave th
 cache grows in place.
 """
 
-import contextlib
 import copy
 import importlib.util
 from dataclasses import dataclass
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -44,6 +44,9 @@ class TransformersSampler:
     """
 
     MAX_ROWS = 512  # completions decoded at once
+    # Parameters of a model that one thread of a CPU samples from. A step of its decoding is a
+    # thousand operations of some microseconds: threads that meet at the end of each take longer.
+    SMALL = 20_000_000
 
     def __init__(self, model, task, stop_ids, sample_token, config):
         self.model = copy.deepcopy(model) if config.zero_stage == 3 else model
@@ -52,9 +55,10 @@ class TransformersSampler:
         self.stop_ids = torch.tensor(stop_ids, device=model.device)
         self.stop_texts = task.stop_texts
         self.sample_token = sample_token  # the lesson's
-        pad_id = self.tokenizer.pad_token_id
-        self.pad_id = stop_ids[0] if pad_id is None else pad_id
+        self.pad_id = self.tokenizer.pad_token_id or 0  # any token will do
         self.vocabulary = vocabulary_size(self.tokenizer)
+        on_cpu = model.device.type == "cpu"
+        self.one_thread = on_cpu and sum(p.numel() for p in model.parameters()) <= self.SMALL
         self.ends_stop_text = {}  # token id -> whether it holds the last character of a stop text
 
     def sync_weights(self, policy):
@@ -77,15 +81,23 @@ class TransformersSampler:
         starts = range(0, len(prompt_token_ids), per_batch)
         bar = tqdm(starts, desc="sampling", leave=False, disable=None if len(starts) > 1 else True)
         groups = []
-        with ready_to_sample(self.model):
+        training = self.model.training
+        threads = torch.get_num_threads()
+        self.model.eval()
+        torch.set_num_threads(1 if self.one_thread else threads)
+        try:
             for start in bar:
                 part = slice(start, start + per_batch)
-                prompts = prompt_token_ids[part]
-                limits = max_tokens[part]
-                groups += self._generate_batch(prompts, n, temperature, limits, seeds[part])
+                groups += self._generate_batch(
+                    prompt_token_ids[part], n, temperature, max_tokens[part], seeds[part]
+                )
+        finally:
+            self.model.train(training)
+            torch.set_num_threads(threads)
         return groups
 
     def _generate_batch(self, prompts, n, temperature, limits, seeds):
+        draw = self.sample_token if temperature else most_likely
         logits, mask, position, cache = self._prefill(prompts)  # (P, V), (P, W), (P, 1)
         # From here on a row is a completion: n rows share the keys and values of one prompt.
         cache.batch_repeat_interleave(n)
@@ -100,11 +112,14 @@ class TransformersSampler:
         stopped = torch.zeros_like(rows, dtype=torch.bool)
         live = torch.ones_like(rows, dtype=torch.bool)
         for t in range(len(uniforms)):
-            token, logprob = self._draw(logits, temperature, uniforms[t, rows, None])  # (R, 1)
+            known = logits[:, : self.vocabulary]  # others only pad it to a round size
+            token, logprob = draw(known, temperature, uniforms[t, rows, None])  # (R, 1), (R, 1)
             tokens[t, rows] = token[:, 0]  # past its end a row writes what nobody reads
             logprobs[t, rows] = logprob[:, 0]
             lengths[rows] += live
-            stops = self._stops(tokens[: t + 1, rows], live)
+            stops = torch.isin(token[:, 0], self.stop_ids)
+            if self.stop_texts:
+                stops |= self._end_with_stop_text(tokens[: t + 1, rows], live)
             stopped[rows] |= live & stops
             live &= ~stops & (t + 1 < limits)
             alive = int(live.sum())
@@ -130,13 +145,11 @@ class TransformersSampler:
 
     def _prefill(self, prompts):
         """One forward pass over the prompts, padded on the left so that all end in one column."""
-        width = max(map(len, prompts))
-        padding = [width - len(p) for p in prompts]
-        input_ids = [[self.pad_id] * k + p for k, p in zip(padding, prompts)]
-        input_ids = torch.tensor(input_ids, device=self.model.device)  # (P, W)
-        mask = torch.ones_like(input_ids, dtype=torch.bool)
-        for row, k in zip(mask, padding):
-            row[:k] = False
+        rows = [torch.tensor(prompt, dtype=torch.long) for prompt in prompts]
+        left = {"batch_first": True, "padding_side": "left"}
+        input_ids = pad_sequence(rows, padding_value=self.pad_id, **left).to(self.model.device)
+        mask = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], **left)
+        mask = mask.to(self.model.device)  # (P, W)
         positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self.model.config)
         for i, layer in enumerate(cache.layers):
@@ -152,34 +165,25 @@ class TransformersSampler:
         )
         return out.logits[:, -1], mask, positions[:, -1:], cache
 
-    def _draw(self, logits, temperature, uniform):
-        known = logits[:, : self.vocabulary]  # without what only pads the embedding to a round size
-        if temperature:
-            return self.sample_token(known, temperature, uniform)
-        probs = torch.softmax(known.float(), dim=-1)  # greedy
-        token = probs.argmax(dim=-1, keepdim=True)
-        return token, probs.gather(-1, token).log()
+    def _end_with_stop_text(self, tokens, live):
+        """Which live rows of `tokens` (t, R) end with a stop text: (R,).
 
-    def _stops(self, tokens, live):
-        """Which rows of `tokens` (t, R) end with their last token: (R,)."""
-        stops = torch.isin(tokens[-1], self.stop_ids)
-        if self.stop_texts:
-            last = tokens[-1].tolist()  # at once: each number from a GPU waits for all its work
-            rows = [i for i in live.nonzero()[:, 0].tolist() if self._can_end_stop_text(last[i])]
-            ended = [i for i in rows if self._ends_with_stop_text(tokens[:, i])]
-            stops[ended] = True
-        return stops
+        Stop texts are tags: each of their characters takes at most one token.
+        """
+        ends = torch.zeros_like(live)
+        longest = max(map(len, self.stop_texts))
+        last = tokens[-1].tolist()  # at once: each number from a GPU waits for all its work
+        for row in live.nonzero()[:, 0].tolist():
+            if self._can_end_stop_text(last[row]):
+                end = self.tokenizer.decode(tokens[-longest:, row])
+                ends[row] = any(stop in end for stop in self.stop_texts)
+        return ends
 
     def _can_end_stop_text(self, token):
         if token not in self.ends_stop_text:
             text = self.tokenizer.decode([token])
             self.ends_stop_text[token] = any(stop[-1] in text for stop in self.stop_texts)
         return self.ends_stop_text[token]
-
-    def _ends_with_stop_text(self, ids):
-        """Stop texts are tags: each of their characters takes at most one token."""
-        end = self.tokenizer.decode(ids[-max(map(len, self.stop_texts)) :])
-        return any(stop in end for stop in self.stop_texts)
 
 
 def draw_uniforms(seeds, max_tokens, n):
@@ -194,23 +198,11 @@ def draw_uniforms(seeds, max_tokens, n):
     return torch.cat(columns, dim=1)
 
 
-@contextlib.contextmanager
-def ready_to_sample(model, small=20_000_000):
-    """In eval mode, and with one thread if it has at most `small` parameters on a CPU.
-
-    Its decoding step is a thousand operations of some microseconds: threads that meet at the end
-    of each take longer than one alone.
-    """
-    training = model.training
-    threads = torch.get_num_threads()
-    model.eval()
-    if model.device.type == "cpu" and sum(p.numel() for p in model.parameters()) <= small:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        model.train(training)
-        torch.set_num_threads(threads)
+def most_likely(logits, temperature, uniform):
+    """At temperature 0, in the place of the lesson's `sample_token`: greedy."""
+    probs = torch.softmax(logits.float(), dim=-1)
+    token = probs.argmax(dim=-1, keepdim=True)
+    return token, probs.gather(-1, token).log()
 
 
 class PreallocatedKVLayer(DynamicLayer):
@@ -224,20 +216,18 @@ class PreallocatedKVLayer(DynamicLayer):
     def update(self, key_states, value_states, *args, **kwargs):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        states = (key_states, value_states)
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         rows = len(key_states)  # more of them, once each prompt's row is repeated for its group
         if self.space is None or len(self.space[0]) != rows or self.space[0].shape[-2] < end:
-            grown = []
-            for new, old in ((key_states, self.keys), (value_states, self.values)):
-                grown.append(new.new_empty(*new.shape[:2], end + self.ROOM, new.shape[-1]))
-                if start:
-                    grown[-1][:, :, :start] = old
-            self.space = grown
-        self.space[0][:, :, start:end] = key_states
-        self.space[1][:, :, start:end] = value_states
-        self.keys = self.space[0][:, :, :end]
-        self.values = self.space[1][:, :, :end]
+            shapes = [(*new.shape[:2], end + self.ROOM, new.shape[-1]) for new in states]
+            self.space = [self.keys.new_empty(shape) for shape in shapes]
+            for space, old in zip(self.space, (self.keys, self.values) if start else ()):
+                space[:, :, :start] = old
+        for space, new in zip(self.space, states):
+            space[:, :, start:end] = new
+        self.keys, self.values = (space[:, :, :end] for space in self.space)
         return self.keys, self.values
 
     def batch_select_indices(self, indices):

@@ -20,8 +20,13 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-SIZES |= {"max_position_embeddings": 1024, "initializer_range": 0.2}  # all shows in the logits
+SIZES = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.2,  # all shows in the logits
+}
 GROUPED = {**SIZES, "num_key_value_heads": 1, "intermediate_size": 96}  # one for two queries
 WIDE = {**GROUPED, "head_dim": 32}
 SLIDING = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}

@@ -22,14 +22,18 @@ EXACT = {"rtol": 1e-9, "atol": 1e-12}
 
 
 def random_batch(seed=0, rows=6, width=9):
-    """Tensors (B, T) of a micro-batch, in float64; the policy's log-probs are a leaf."""
+    """Tensors (B, T) of a micro-batch, in float64; the policy's log-probs are a leaf.
+
+    With seed 0 the policy is the one that sampled, as in the lesson: the ratio is 1.
+    """
     g = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)
     policy = -draw(rows, width).abs() - 0.1
+    moved = 0.3 if seed else 0.0
     lengths = torch.randint(1, width + 1, (rows, 1), generator=g)
     return {
         "policy": policy.clone().requires_grad_(),
-        "old_log_probs": policy + 0.3 * draw(rows, width),
+        "old_log_probs": policy + moved * draw(rows, width),
         "ref_log_probs": policy + 0.5 * draw(rows, width),
         "sampler_log_probs": policy + 0.2 * draw(rows, width),
         "entropy": draw(rows, width).abs(),
@@ -101,7 +105,7 @@ def test_value_and_gradient_are_those_of_the_equations_in_float64(loss, mode, op
 
 def test_the_lesson_and_variants_measure_the_same():
     """Which tokens the clip froze is in test_course.py, the mean of k3 in test_update.py."""
-    b = random_batch()
+    b = random_batch(seed=1)
     c = settings_of("lesson", "seq-mean-token-mean", kl_coef=0.1)
     theirs = variants.loss(b["policy"], b, 6, c, tokens=None)
     assert_close(r1.grpo_loss(b["policy"], b, 6, c), theirs, rtol=0, atol=0)
@@ -167,7 +171,10 @@ def trl(b, loss, mode, **options):
 OF_TRL = ["lesson", "reinforce_with_baseline", "grpo_clip", "gspo"]
 
 
-@pytest.mark.parametrize("loss, mode, options", cases(OF_TRL, OPTIONS[:4]), ids=str)
+BONUS = [(loss, "token-mean", {"entropy_coef": 0.05}) for loss in ("grpo_clip", "gspo")]
+
+
+@pytest.mark.parametrize("loss, mode, options", cases(OF_TRL, OPTIONS[:4]) + BONUS, ids=str)
 def test_value_and_gradient_are_those_of_trl(loss, mode, options):
     for b in map(random_batch, range(3)):
         found = ours(b, loss, mode, **options)
@@ -175,13 +182,6 @@ def test_value_and_gradient_are_those_of_trl(loss, mode, options):
         # TRL's value of REINFORCE has the ratio 1 in the place of the log-prob.
         skip = 1 if loss == "reinforce_with_baseline" else 0
         assert_close(found[skip:], theirs[skip:], rtol=1e-6, atol=1e-12)
-
-
-@pytest.mark.parametrize("loss", ["grpo_clip", "gspo"])
-def test_the_entropy_bonus_is_trl_s(loss):
-    b = random_batch()
-    options = {"mode": "token-mean", "entropy_coef": 0.05}
-    assert_close(ours(b, loss, **options), trl(b, loss, **options), rtol=1e-6, atol=1e-12)
 
 
 # Properties
@@ -204,14 +204,3 @@ def test_padding_order_and_micro_batches_change_nothing(pair, seed, order, cut, 
     total, found = ours(padded, *pair, parts=[order[:cut], order[cut:]], kl_coef=0.1)
     assert_close(total, whole, **EXACT)
     assert_close(found, torch.nn.functional.pad(gradient, (0, columns)), **EXACT)
-
-
-@pytest.mark.parametrize("loss", ["lesson", "grpo_clip", "grpo_no_clip", "gspo"])
-def test_on_fresh_samples_the_gradient_is_the_plain_policy_gradient(loss):
-    """And the loss minus the mean advantage."""
-    b = random_batch()
-    mode = "seq-mean-token-mean"
-    b["old_log_probs"] = b["policy"].detach().clone()
-    value, gradient = ours(b, loss, mode)
-    assert_close(value, -b["advantages"][:, 0].mean(), **EXACT)
-    assert_close(gradient, ours(b, "reinforce_with_baseline", mode)[1], **EXACT)

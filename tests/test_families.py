@@ -3,9 +3,7 @@
 import pytest
 import torch
 from families import CASES, make_family, train_two_steps
-from helpers import episode
 
-from nano_r1 import collate, get_response_log_probs
 from plumbing.models import load_model
 
 
@@ -23,13 +21,7 @@ def test_two_steps_train_what_was_sampled(family, tied, tmp_path):
     assert torch.equal(output.weight, embedding.weight) == tied
 
 
-def test_gemma_2_caps_its_logits_and_its_attention(tmp_path):
-    """Both are part of the model. torch's own attention leaves the second out: it is not used."""
+def test_gemma_2_s_attention_is_the_one_that_caps(tmp_path):
+    """torch's own leaves it out. vLLM's numbers: tests/with_vllm/test_families.py."""
     make_family(tmp_path, "Gemma2", tied=True)
-    model = load_model(str(tmp_path), "float32").eval()
-    batch = collate([episode([0], list(range(1, 40)))], "cpu")
-    with torch.no_grad():
-        capped, _ = get_response_log_probs(model, batch, 1.0)
-        assert model(batch["input_ids"]).logits.abs().max() < 3
-        model.config._attn_implementation = "sdpa"
-        assert (get_response_log_probs(model, batch, 1.0)[0] - capped).abs().max() > 1e-2
+    assert load_model(str(tmp_path), "float32").config._attn_implementation == "eager"

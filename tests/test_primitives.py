@@ -1,4 +1,4 @@
-"""Small functions of the lesson: scores, the draw of a token, episodes, micro-batches, seeds."""
+"""Small functions of the lesson: the draw of a token, batches, prompts, seeds; statistics."""
 
 import itertools
 import math
@@ -7,125 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import transformers
-from helpers import episode, tiny_model
+from helpers import episode
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import nano_r1 as r1
-from plumbing import batching, chunked_logits
 from plumbing.evaluation import confidence_interval, majority_vote, pass_at_k
 from plumbing.processes import derive_seed, init_distributed
-from plumbing.sampler import Completion
-from plumbing.settings import UserError
+from plumbing.sampler import Completion, draw_uniforms
 from plumbing.tasks import Reward
-from variants import score_with_entropy_gradient
-
-TOKENS = torch.randint(0, 50, (3, 13), generator=torch.Generator().manual_seed(1))
-SOME = torch.rand(3, 12, generator=torch.Generator().manual_seed(1)) < 0.5
-MASKS = {"all": torch.ones_like(SOME), "some": SOME, "none": torch.zeros_like(SOME)}
-
-
-# Log-probs and entropies
-
-
-def scored(model, mask, *options, ids=TOKENS):
-    """At temperature 0.7: log-probs, entropies and the gradient of a weighted sum of them."""
-    batch = {"input_ids": ids[:, :-1], "labels": TOKENS[:, 1:], "response_mask": mask}
-    log_probs, entropy = r1.get_response_log_probs(model, batch, 0.7, *options)
-    loss = ((log_probs * torch.arange(12) + entropy) * mask).sum()
-    gradients = torch.autograd.grad(loss, list(model.parameters()))
-    return log_probs, entropy, torch.cat([g.flatten() for g in gradients])
-
-
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("score", [r1.score_tokens, score_with_entropy_gradient])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_scores_in_chunks_are_those_of_the_softmax_at_the_temperature(
-    mask, score, dtype, monkeypatch
-):
-    """In chunks of 1 and 5 tokens, or in one: values in float64, gradients of all the logits."""
-    model = tiny_model().to(dtype)
-    mask = MASKS[mask]
-    p = (model(TOKENS[:, :-1]).logits.double() / 0.7).softmax(-1)
-    chosen = p.gather(-1, TOKENS[:, 1:, None])[..., 0].log()
-    exact = [chosen * mask, -(p * p.log()).sum(-1) * mask]
-    near = 1e-5 if dtype == torch.float32 else 0.02
-    with monkeypatch.context() as plainly:
-        plainly.setattr(chunked_logits, "can_chunk", lambda *_: False)
-        plain = scored(model, mask, score)[2]
-    for chunk in (1, 50 * 5, 10**9):  # of a vocabulary of 50
-        monkeypatch.setitem(chunked_logits.CHUNK, "cpu", chunk)
-        *found, gradient = scored(model, mask, score)
-        assert [values.dtype for values in found] == [torch.float32] * 2
-        assert_close([values.double() for values in found], exact, atol=near, rtol=near)
-        atol = max(1e-6, near * plain.abs().max().item())
-        assert_close(gradient, plain, rtol=0, atol=atol)
-
-
-def capped():
-    """A model that caps its logits after the output layer."""
-    config = transformers.Gemma2Config(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        intermediate_size=16,
-        final_logit_softcapping=3.0,
-    )
-    return transformers.Gemma2ForCausalLM(config).eval()
-
-
-@pytest.mark.parametrize("model", [capped(), torch.nn.Embedding(50, 50)], ids=["capped", "bare"])
-def test_other_models_are_scored_from_the_logits_that_they_return(model):
-    if isinstance(model, torch.nn.Embedding):  # whatever has logits and no more
-        table = model.forward
-        model.forward = lambda ids: SimpleNamespace(logits=table(ids))
-    expected = (model(TOKENS[:, :-1]).logits / 0.7).log_softmax(-1).gather(-1, TOKENS[:, 1:, None])
-    assert_close(scored(model, SOME)[0], expected[..., 0] * SOME)
-
-
-def test_a_model_that_changes_its_logits_in_another_way_is_refused():
-    model = tiny_model()
-    forward = model.forward
-    model.forward = lambda **given: SimpleNamespace(logits=2 * forward(**given).logits)
-    with pytest.raises(UserError):
-        scored(model, SOME)
-
-
-@pytest.mark.parametrize("beyond", [0, 10**6])
-def test_the_output_layer_is_itself_again_afterwards(beyond):
-    model = tiny_model()
-    before = model(TOKENS).logits
-    with pytest.raises(IndexError if beyond else ZeroDivisionError):
-        scored(model, SOME, ids=TOKENS + beyond)
-        raise ZeroDivisionError
-    assert torch.equal(model(TOKENS).logits, before)
-
-
-class Largest(TorchDispatchMode):
-    """The most rows of logits that ever exist; the output layer's weight has 16 columns."""
-
-    rows = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and result.shape[-1:] == (50,) and len(result) != 16:
-            self.rows = max(self.rows, len(result))
-        return result
-
-
-def test_no_tensor_is_larger_than_a_chunk_of_logits(monkeypatch):
-    """Forward and backward: 5 of 36 rows."""
-    monkeypatch.setitem(chunked_logits.CHUNK, "cpu", 50 * 5)
-    with Largest() as largest:
-        scored(tiny_model(), MASKS["all"])
-    assert largest.rows == 5
-
 
 # The draw of a token
 
@@ -134,7 +25,8 @@ def test_no_tensor_is_larger_than_a_chunk_of_logits(monkeypatch):
 def test_a_token_is_drawn_with_its_probability_and_has_its_log_prob(temperature):
     logits = torch.tensor([[1.0, -2.0, 0.5, -1e9, 3.0, 0.0]])
     exact = torch.distributions.Categorical(logits=logits[0] / temperature)
-    uniform = torch.rand(20_000, 1, generator=torch.Generator().manual_seed(0)).double()
+    uniform = draw_uniforms([0, 1], 100, 100).view(-1, 1)
+    assert len(uniform.unique()) == 20_000
     token, log_prob = r1.sample_token(logits.expand(20_000, -1), temperature, uniform)
     assert_close(log_prob, exact.log_prob(token))
     shares = token[:, 0].bincount(minlength=6) / 20_000
@@ -142,7 +34,7 @@ def test_a_token_is_drawn_with_its_probability_and_has_its_log_prob(temperature)
     assert ((shares - exact.probs).abs() <= 4 * deviation).all()
 
 
-# Episodes and micro-batches
+# Batches
 
 
 def test_collate_puts_per_token_values_where_their_tokens_are():
@@ -159,64 +51,6 @@ def test_collate_puts_per_token_values_where_their_tokens_are():
         "advantages": [[0, 0, 0.5, 0.5], [-1.5, -1.5, -1.5, 0]],
         "ref_log_probs": [[0, 0, -1, -2], [0] * 4],
     }
-
-
-def cut(monkeypatch, lengths, budget, most=1, masked=(), **penalty):
-    """(episodes, their micro-batches) where the process with most micro-batches has `most`."""
-    episodes = [episode([1], [2] * (n - 1), advantage=float(i)) for i, n in enumerate(lengths)]
-    for i in masked:
-        episodes[i].masked = True
-    monkeypatch.setattr(batching, "all_reduce", lambda value, op: float(max(value, most)))
-    c = SimpleNamespace(micro_batch_tokens=budget, **penalty)
-    return episodes, batching.micro_batches(episodes, c, with_gradient=bool(penalty))
-
-
-lengths = st.lists(st.integers(2, 60), min_size=1, max_size=30)
-
-
-@given(lengths=lengths, budget=st.integers(1, 200), most=st.integers(1, 40))
-def test_micro_batches_hold_every_episode_once_within_the_budget_in_equal_number(
-    lengths, budget, most
-):
-    """The budget holds with padding, but for one episode alone; masked copies fill in."""
-    with pytest.MonkeyPatch.context() as patch:
-        fewest = cut(patch, lengths, budget)[1]
-        episodes, batches = cut(patch, lengths, budget, most)
-    assert len(batches) == max(most, len(fewest))
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(1 + e.length for e in batch) <= budget
-    kept = [id(e) for batch in batches for e in batch if not e.masked]
-    assert sorted(kept) == sorted(map(id, episodes))
-
-
-@pytest.mark.parametrize(
-    "cutting, kept",
-    [
-        ({"lengths": [10] * 4, "budget": 20}, [[0, 1], [2, 3]]),
-        ({"lengths": [50, 3, 4], "budget": 8}, [[1, 2], [0]]),
-        ({"lengths": [7], "budget": 99, "most": 3}, [[0], [], []]),
-        ({"lengths": [5] * 4, "budget": 99, "masked": [1, 2]}, [[0, 3]]),
-        ({"lengths": [5, 6, 7], "budget": 99, "kl_coef": 0.0}, [[1, 2]]),  # 0 has no gradient
-        ({"lengths": [5, 6, 7], "budget": 99, "kl_coef": 0.1}, [[0, 1, 2]]),
-        ({"lengths": [5, 6, 7], "budget": 99, "entropy_coef": 0.1}, [[0, 1, 2]]),
-    ],
-)
-def test_micro_batches_are_no_more_than_needed_and_of_what_has_a_gradient(
-    cutting, kept, monkeypatch
-):
-    episodes, batches = cut(monkeypatch, **cutting)
-    places = {id(e): place for place, e in enumerate(episodes)}  # copies have none
-    assert [[places[id(e)] for e in batch if id(e) in places] for batch in batches] == kept
-
-
-@pytest.mark.parametrize("prompt, together", [(200, True), (3, False)])
-def test_groups_stay_together_where_that_makes_little_padding(prompt, together, monkeypatch):
-    monkeypatch.setattr(batching, "all_reduce", lambda value, op: float(value))
-    groups = [[i] * prompt for i in (1, 2)]
-    episodes = [episode(ids, [2] * n) for n in (1, 30) for ids in groups]
-    c = SimpleNamespace(micro_batch_tokens=2 * (prompt + 30), kl_coef=0.1)
-    batches = batching.micro_batches(episodes, c)
-    assert [len({e.prompt_ids[0] for e in batch}) for batch in batches] == [2 - together] * 2
 
 
 # Prompts, rewards, seeds

@@ -1,6 +1,5 @@
 """The update: a step of `main` is AdamW on the equations, however the work is cut up and shared."""
 
-import copy
 import itertools
 import json
 from types import SimpleNamespace
@@ -30,6 +29,7 @@ import variants
 from plumbing.evaluation import measure_step
 from plumbing.models import load_model, load_policy
 from plumbing.processes import init_distributed
+from plumbing.record import RunLog
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,30 +37,40 @@ def processes():
     init_distributed()
 
 
-def formula_update(c, episodes, reference):
-    """Torch's own AdamW on the equations: weights, mean loss, mean gradient norm of an update."""
-    model = tiny_model()
-    adamw = torch.optim.AdamW(model.parameters(), c.learning_rate, (0.9, 0.95), weight_decay=0.0)
+def formula_step(c, model, optimizer, episodes, old, ref):
+    """A step of torch's own AdamW on the equations: (loss, gradient norm).
+
+    `old`, `ref`: each episode's log-probs under the policy that sampled and the reference.
+    """
+    completions = []
+    for i, e in enumerate(episodes):
+        if not (c.mask_truncated_completions and e.completion.finish_reason == "length"):
+            policy, entropy = score(model, e, c)
+            o = {"policy": policy, "entropy": entropy, "old": old[i], "ref": ref[i]}
+            o |= {"sampler": torch.tensor(e.completion.logprobs), "advantage": e.advantage}
+            completions.append(SimpleNamespace(**o))
+    optimizer.zero_grad()
+    loss = formula(c, completions, len(episodes))
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
+    optimizer.step()
+    return torch.stack([loss.detach(), norm])
+
+
+def formula_update(c, model, optimizer, episodes, reference):
+    """The steps of an update: their mean loss and mean gradient norm."""
     old, ref = ([score(m, e, c)[0].detach() for e in episodes] for m in (model, reference))
-    losses = []
-    norms = []
+    measured = []
     size = len(episodes) // c.minibatches
     for start in [*range(0, len(episodes), size)] * c.epochs:
-        completions = []
-        for i, e in enumerate(episodes):
-            cut_off = c.mask_truncated_completions and e.completion.finish_reason == "length"
-            if start <= i < start + size and not cut_off:
-                policy, entropy = score(model, e, c)
-                o = {"policy": policy, "entropy": entropy, "old": old[i], "ref": ref[i]}
-                o |= {"sampler": torch.tensor(e.completion.logprobs), "advantage": e.advantage}
-                completions.append(SimpleNamespace(**o))
-        adamw.zero_grad()
-        losses.append(formula(c, completions, size))
-        losses[-1].backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm))
-        adamw.step()
-    means = [torch.stack(values).mean().item() for values in (losses, norms)]
-    return dict(model.named_parameters()), *means
+        part = slice(start, start + size)
+        step = formula_step(c, model, optimizer, episodes[part], old[part], ref[part])
+        measured.append(step)
+    return torch.stack(measured).mean(dim=0).tolist()
+
+
+def adamw(model, c):
+    return torch.optim.AdamW(model.parameters(), c.learning_rate, (0.9, 0.95), weight_decay=0.0)
 
 
 LESSON = [
@@ -104,12 +114,13 @@ def test_an_update_is_torch_adamw_on_the_equations(lesson, changes, order, budge
         p.data += 0.05 * torch.randn_like(p)
     for e in episodes[::3]:
         e.completion.finish_reason = "length"
-    expected, *means = formula_update(c, episodes, reference)
+    model = tiny_model()
+    means = formula_update(c, model, adamw(model, c), episodes, reference)
     if c.kl_coef:
         r1.add_log_probs(reference, episodes, "ref_log_probs", c)
     update = r1.update if lesson == "lesson" else variants.update
     weights, measured = updated(c, episodes, update=update)
-    assert_same(weights, expected, tolerance=5e-5)
+    assert_same(weights, dict(model.named_parameters()), tolerance=5e-5)
     assert [measured["loss"], measured["grad_norm"]] == pytest.approx(means, rel=1e-3, abs=1e-7)
 
 
@@ -151,12 +162,13 @@ def test_a_step_without_signal_changes_nothing_from_a_fresh_optimizer():
     assert not {"entropy", "sampling/ess", "sampling/logp_difference_max"} & set(measured)
 
 
-SUMS = [(2, False), (3, False), (2, True), (3, True)]
-SUMS = [{"zero_stage": stage, "offload": offload} for stage, offload in SUMS]
+SUMS = [{"zero_stage": 2}, {"zero_stage": 3}, {"offload": True}]
+SUMS += [{"zero_stage": 3, "offload": True}, {"engine": "torch"}]
 
 
-@pytest.mark.parametrize("changes", [*SUMS, {"engine": "torch"}], ids=str)
+@pytest.mark.parametrize("changes", SUMS, ids=str)
 def test_in_bfloat16_many_micro_batches_are_summed_in_float32(changes):
+    """And with --offload AdamW is fused: the plain one takes nine times as long in one thread."""
     c = config(dtype="bfloat16", **changes)
     engine = r1.make_engine(tiny_model().bfloat16(), c)
     model = tiny_model().bfloat16()
@@ -174,33 +186,17 @@ def test_in_bfloat16_many_micro_batches_are_summed_in_float32(changes):
     engine.step()
     assert float(engine.get_global_grad_norm()) == pytest.approx(total.norm().item(), rel=1e-5)
     assert (flat(rounded) - total).norm() > 3e-3 * total.norm()
+    assert engine.basic_optimizer.defaults["fused"] is c.offload
 
 
-def test_in_bfloat16_the_offloaded_step_is_the_same_and_adamw_is_fused():
-    """Fused: the plain one takes nine times as long where vLLM has set torch to one thread."""
-    c = config(dtype="bfloat16")
-    results = []
-    for c.offload in (False, True):
-        results.append(updated(c, make_episodes(), tiny_model().bfloat16()))
-    assert r1.make_engine(tiny_model().bfloat16(), c).basic_optimizer.defaults["fused"] is True
-    (weights, measured), (expected, alone) = results
-    assert_same(weights, expected)
-    assert measured["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-5)
-    before = dict(tiny_model().bfloat16().float().named_parameters())
-    assert any(not torch.equal(weights[name], before[name]) for name in weights)
-
-
-def test_deepspeed_starts_when_every_process_has_its_sampler(monkeypatch):
+def test_deepspeed_starts_when_every_process_has_its_sampler():
     """It has been seen to hang beside a process that was still making its vLLM."""
-    import deepspeed
-
-    calls = []
-    initialize = deepspeed.initialize
-    recorded = lambda **given: calls.append("initialize") or initialize(**given)
-    monkeypatch.setattr("torch.distributed.barrier", lambda: calls.append("barrier"))
-    monkeypatch.setattr(deepspeed, "initialize", recorded)
-    r1.make_engine(tiny_model(), config())
-    assert calls[:2] == ["barrier", "initialize"]
+    begun = mock.Mock()
+    begun.initialize.return_value = [mock.Mock()]
+    barrier = mock.patch("torch.distributed.barrier", begun.barrier)
+    with barrier, mock.patch("deepspeed.initialize", begun.initialize):
+        r1.make_engine(tiny_model(), config())
+    assert [call[0] for call in begun.method_calls[:2]] == ["barrier", "initialize"]
 
 
 def test_two_processes_give_the_weights_of_one(tmp_path):
@@ -219,17 +215,15 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
 def test_gradient_checkpointing_recomputes_and_changes_nothing(changes, tmp_path):
     tiny_model().save_pretrained(tmp_path)
     results = []
-    passes = []
+    hooks = []
     for recompute in (False, True):
         c = config(gradient_checkpointing=recompute, model=str(tmp_path), **changes)
         c.micro_batch_tokens = 10_000
         model = load_policy(c, None, torch.device("cpu"))
-        count = []
-        layers = [m for m in model.modules() if type(m).__name__ == "Qwen2DecoderLayer"]
-        layers[0].mlp.register_forward_pre_hook(lambda *_: count.append(1))
+        hooks.append(mock.Mock(return_value=None))
+        model.get_decoder().layers[0].mlp.register_forward_pre_hook(hooks[-1])
         results.append(updated(c, make_episodes(), model)[0])
-        passes.append(len(count))
-    assert passes == [1, 2]  # once more in the backward pass
+    assert [hook.call_count for hook in hooks] == [1, 2]  # once more in the backward pass
     assert_same(*results, tolerance=1e-6)
 
 
@@ -247,41 +241,11 @@ RUN = {
 
 
 def train(out, lesson, **changes):
-    """Two steps of `main`: (settings, the completions of each as sampled, the run's directory)."""
-    sampled = []
-    sample_and_reward = r1.sample_and_reward
-
-    def seen(*args):
-        sampled.append(sample_and_reward(*args))
-        return sampled[-1]
-
-    with mock.patch.object(r1, "sample_and_reward", seen):
+    """Two steps of `main`: (settings, the episodes of each, the run's directory)."""
+    save_step = RunLog.save_step
+    with mock.patch.object(RunLog, "save_step", autospec=True, side_effect=save_step) as saved:
         path, _ = main(lesson, **RUN, out=str(out), name=lesson.__name__, **changes)
-    # The evaluations have one episode.
-    return variants.Config(**RUN, **changes), [batch for batch in sampled if len(batch) > 1], path
-
-
-def paper_step(model, old, reference, optimizer, groups, c, lr):
-    """GRPO as the paper has it, on groups of episodes, in float64; `old` sampled them.
-
-    arXiv:2402.03300, eq. 3 and 4, with PPO's clip.
-    """
-    losses = []
-    for group in groups:
-        r = torch.tensor([e.reward.total for e in group], dtype=torch.float64)
-        advantages = (r - r.mean()) / (r.std() + c.advantage_eps)
-        for e, a in zip(group, advantages):
-            new, before, ref = (score(m, e, c)[0] for m in (model, old, reference))
-            rho = (new - before.detach()).exp()
-            d = ref.detach() - new
-            clipped = torch.clip(rho, 1 - c.cliprange, 1 + c.cliprange)
-            token_losses = -torch.min(rho * a, clipped * a) + c.kl_coef * (d.exp() - 1 - d)
-            losses.append(token_losses.mean())
-    optimizer.zero_grad()
-    (sum(losses) / len(losses)).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
-    optimizer.param_groups[0]["lr"] = lr
-    optimizer.step()
+    return variants.Config(**RUN, **changes), [call.args[3] for call in saved.mock_calls], path
 
 
 SEVERAL = {"minibatches": 2, "epochs": 2, "cliprange": 0.01}
@@ -289,18 +253,20 @@ SEVERAL = {"minibatches": 2, "epochs": 2, "cliprange": 0.01}
 
 @pytest.mark.parametrize("lesson, changes", [(r1, {}), (variants, SEVERAL)], ids=["lesson", "2x2"])
 def test_two_steps_of_main_are_torch_adamw_on_the_paper_s_equations(tmp_path, lesson, changes):
+    """arXiv:2402.03300, eq. 3 and 4, in float64."""
     c, sampled, path = train(tmp_path, lesson, **changes)
     paths = (c.model, c.model, path / "model")
     start, model, final = (load_model(name, "float32").double() for name in paths)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = adamw(model, c)
     # Warm-up to step 2, decay from step 1.
     for lr, episodes in zip((0.5e-3, 1e-3 * 0.5), sampled, strict=True):
-        groups = [episodes[i : i + 4] for i in range(0, 16, 4)]
-        old = copy.deepcopy(model)
-        size = 4 // c.minibatches
-        for first in [*range(0, 4, size)] * c.epochs:
-            part = groups[first : first + size]
-            paper_step(model, old, start, optimizer, part, c, lr)
+        rewards = torch.tensor([e.reward.total for e in episodes], dtype=torch.float64).view(-1, 4)
+        deviations = rewards - rewards.mean(dim=1, keepdim=True)
+        advantages = deviations / (rewards.std(dim=1, keepdim=True) + c.advantage_eps)
+        found = [e.advantage for e in episodes]
+        assert found == pytest.approx(advantages.flatten().tolist(), rel=1e-4, abs=1e-6)
+        optimizer.param_groups[0]["lr"] = lr
+        formula_update(c, model, optimizer, episodes, start)
     weights = [m.parameters() for m in (start, model, final)]
     before, theirs, ours = map(torch.nn.utils.parameters_to_vector, weights)
     assert (theirs - before).norm() > 0.1

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import statistics
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import nano_r1 as r1
 import variants
 from plumbing.processes import init_distributed
+from plumbing.sampler import Completion
 from plumbing.settings import UserError
 from plumbing.tasks import Reward
 
@@ -72,30 +74,6 @@ def test_a_loss_of_one_s_own_has_the_lesson_s_arguments_with_several_steps_too()
     assert_same(updated(c, make_episodes(), update=own)[0], theirs)
 
 
-# k1 as a loss
-
-
-@pytest.mark.parametrize("mode", variants.AGGREGATES)
-def test_k1_as_a_loss_is_a_bonus_for_length_where_completions_weigh_the_same(mode):
-    """A model with one probability p of stopping: the gradient of E[1/|o|], and otherwise 0."""
-    c = config(kl_coef=1.0, kl_estimator="k1", loss_agg_mode=mode, max_tokens=64)
-    logit = torch.tensor(-1.0, requires_grad=True)
-    p = logit.sigmoid()
-    stops = torch.rand(40_000, 64, generator=torch.Generator().manual_seed(0)) < p.item()
-    before = stops.cumsum(1) - stops.long()  # how often it would have stopped earlier
-    log_probs = torch.where(stops, p.log(), (1 - p).log())
-    batch = {"response_mask": before == 0, "old_log_probs": log_probs.detach()}
-    batch |= {"advantages": torch.zeros_like(log_probs), "ref_log_probs": log_probs.detach() - 1}
-    tokens = batch["response_mask"].sum()
-    parts, _ = variants.loss(log_probs, batch, len(stops), c, tokens)
-    parts.sum().backward(retain_graph=True)
-    # E[1/|o|] = sum_n p (1 - p)^(n - 1) / n = -p log p / (1 - p)
-    (exact,) = torch.autograd.grad(-p * p.log() / (1 - p), logit)
-    assert exact > 0.1  # gradient descent makes stopping rarer
-    expected = exact.item() if mode == "seq-mean-token-mean" else 0.0
-    assert logit.grad.item() == pytest.approx(expected, abs=0.01)
-
-
 # Rewards, and which groups are trained on
 
 
@@ -118,8 +96,12 @@ def test_without_a_baseline_the_advantage_is_the_reward_or_the_verdict(settings,
     assert variants.Config(**settings, group_size=1)  # one is enough
 
 
-def rewarded(rewards, **options):
-    return [episode([1], [2, 3], reward=float(r), **options) for r in rewards]
+def of_reward(value):
+    return Reward(float(value), 0.0, 0.0, "")
+
+
+def rewarded(rewards):
+    return [episode([1], [2, 3], reward=float(r)) for r in rewards]
 
 
 @pytest.mark.parametrize("length, reward", [(6, 2.0), (7, 1.75), (10, 1.0)])
@@ -163,6 +145,29 @@ def test_sampling_goes_on_until_enough_groups_have_a_signal(monkeypatch):
     for most, count in ((1, 4), (2, 8), (3, 8)):
         c = config(prompts_per_step=2, max_num_gen_batches=most)
         assert len(variants.rollout(None, None, None, c, 1)) == count
+
+
+def test_vineppo_s_advantages_are_the_differences_of_values():
+    """Continuations of the very tokens before a cut, within what is left of the limit.
+
+    Here the continuation of n tokens is one token, n, and the reward is the sum of all.
+    """
+    asked = []
+
+    def generate(starts, n, temperature, limits, seeds):
+        asked.extend(zip(starts, limits))
+        assert len(set(seeds)) == len(starts)
+        return [[Completion([len(ids) - 1], [], "stop")] * n for ids in starts]
+
+    task = SimpleNamespace(text=sum, rewards=lambda texts, problems: map(of_reward, texts))
+    episodes = [episode([7], [0] * 6, reward=5.0), episode([7], [0] * 7, reward=1.0)]
+    c = config(credit="vineppo", vine_segments=3, vine_samples=2, max_tokens=60)
+    variants.add_vine_advantages(SimpleNamespace(generate=generate), episodes, task, c, step=1)
+    assert asked == [([7, 0, 0], 58), ([7] + [0] * 4, 56)] * 2
+    # V(beginning) is the other's reward; V(cut) 2, then 4; V(end) its own reward.
+    found = [e.per_token["vine_advantages"] for e in episodes]
+    assert found == [[1, 1, 2, 2, 1, 1], [-3, -3, 2, 2, -3, -3, -3]]
+    assert [e.measured["vine_tokens"] for e in episodes] == [4, 4]
 
 
 # Settings

@@ -1,18 +1,16 @@
 """The real vLLM (its CPU build here) behind the same methods as the sampling loop."""
 
-import numpy as np
 import pytest
 import torch
 from helpers import flags, mismatch, records, run, sample
 
 import countdown_rewards as countdown
 import nano_r1 as r1
-from plumbing.models import add_lora, load_model, load_tokenizer, merged_weights, vocabulary_size
+from plumbing.models import add_lora, load_model, load_tokenizer, vocabulary_size
 from plumbing.processes import close_vllm, init_distributed
 from plumbing.settings import UserError
 from plumbing.sync_check import check_sync
 from plumbing.tasks import load_task
-from plumbing.token_record import load_tokens
 
 MODEL = "models/nano-base"
 
@@ -54,23 +52,20 @@ def move(model, *, only=""):
                 p.add_(0.05 * torch.randn_like(p))
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_log_probs_are_the_trainer_s(rollout, policy, prompts, temperature):
-    groups = sample(rollout, prompts, 4, 100, temperature=temperature)
-    assert mismatch(policy, prompts, groups, temperature) < 1e-3
-
-
-@pytest.mark.parametrize("adapters", [False, True])
+@pytest.mark.parametrize("adapters, temperature", [(False, 0.7), (True, 1.0)])
 def test_after_a_sync_vllm_samples_the_new_policy_and_before_the_old(
-    rollout, policy, prompts, adapters
+    rollout, policy, prompts, adapters, temperature
 ):
-    sample(rollout, prompts, 2)  # fills the prefix cache with the old weights' keys and values
+    """And its log-probs are the trainer's."""
+    sampled = lambda: sample(rollout, prompts, 4, 100, temperature=temperature)
+    # Fills the prefix cache with the old weights' keys and values.
+    assert mismatch(policy, prompts, sampled(), temperature) < 1e-3
     if adapters:
         policy = add_lora(policy, r1.Config(lora_rank=4)).eval()
     move(policy, only="lora_" if adapters else "")
-    assert mismatch(policy, prompts, sample(rollout, prompts, 2)) > 0.1
+    assert mismatch(policy, prompts, sampled(), temperature) > 0.1
     rollout.sync_weights(policy)
-    assert mismatch(policy, prompts, sample(rollout, prompts, 2)) < 1e-3
+    assert mismatch(policy, prompts, sampled(), temperature) < 1e-3
 
 
 # --check_sync
@@ -84,25 +79,12 @@ def skipped(rollout, policy, monkeypatch):
     pass
 
 
-def half(rollout, policy, monkeypatch, rest=0):
-    """Every other weight is handed over as it was before the update."""
-    weights = dict(merged_weights(load_model(MODEL, "float32")))
-    new = dict(merged_weights(policy))
-    mixed = {n: new[n] if i % 2 == rest else weights[n] for i, n in enumerate(new)}
-    monkeypatch.setattr(r1, "merged_weights", lambda model: iter(mixed.items()))
-    rollout.sync_weights(policy)
-
-
-def other_half(rollout, policy, monkeypatch):
-    half(rollout, policy, monkeypatch, rest=1)
-
-
 def stale_cache(rollout, policy, monkeypatch):
     monkeypatch.setattr(rollout.llm, "reset_prefix_cache", lambda: True)
     rollout.sync_weights(policy)
 
 
-@pytest.mark.parametrize("sync", [whole, skipped, half, other_half, stale_cache])
+@pytest.mark.parametrize("sync", [whole, skipped, stale_cache])
 def test_check_sync_passes_a_whole_sync_alone(sync, rollout, policy, tokenizer, monkeypatch):
     """With prompts longer than a block of vLLM's prefix cache."""
     config = r1.Config(max_tokens=20, prompt="chat", check_sync=True)
@@ -185,12 +167,8 @@ def test_the_stop_token_is_part_of_a_finished_completion(rollout, policy, prompt
 
 def test_a_training_run_with_vllm_stays_in_step_with_the_trainer(tmp_path):
     settings = {"prompts_per_step": 4, "max_tokens": 100, "eval_problems": 16, "warmup_steps": 0}
-    settings |= {"steps": 3, "record_tokens_every": 1, "check_sync": True}
+    settings |= {"steps": 3, "check_sync": True}
     done = run(*flags(rollout="vllm", out=tmp_path, name="v", **settings))
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
     rows = records(tmp_path / "v")[1:]
     assert len(rows) == 3 and all(row["sampling/logp_difference_max"] < 1e-2 for row in rows)
-    # What the update did, no matter who sampled.
-    change = load_tokens(tmp_path / "v" / "tokens" / "step_000003.npz")["change"]
-    assert np.isfinite(change).all() and np.abs(change).max() > 1e-3
-    assert (tmp_path / "v" / "report.html").exists()
