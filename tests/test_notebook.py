@@ -125,7 +125,6 @@ def printed(outputs):
 
 
 @pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("name", WRONG)
 def test_a_chapter_runs_without_its_exercise_and_tells_right_from_wrong(name, kernel):
     kernel.open(f"{ROOT}/notebooks/chapters")
     cells = code_of(f"notebooks/chapters/{name}.py")

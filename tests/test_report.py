@@ -141,6 +141,13 @@ def test_what_cannot_be_reported_gets_one_sentence_and_writes_nothing(argv, run,
     assert (run / "report.html").read_bytes() == before
 
 
+def test_raw_rewards_teach_without_a_difference_and_no_warning_is_given(tmp_path):
+    run = make_run(tmp_path / "r", "ab", metrics={"frac_reward_zero_std": 1})
+    assert "no signal" in read_run(str(run)).warnings()[0][0]
+    write_text(run / "config.json", '{"loss_type": "no_baseline"}')
+    assert read_run(str(run)).warnings() == []
+
+
 def test_the_base_is_found_beside_the_run_where_the_report_s_command_puts_it(run):
     evaluate, _, again = map(shlex.split, base_commands(read_run(str(run))))
     assert again[1:] == ["-m", "plumbing.report", str(run)]
