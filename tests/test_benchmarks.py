@@ -204,16 +204,11 @@ def test_a_control_is_paid_for_something_else(tmp_path):
     path = controls.train("form", *where, flags, None, "")
     _, last = runs.records(path)
     assert last["reward"] == last["reward/format"] and last["step"] == 1
-    before = os.stat(f"{path}/metrics.jsonl").st_mtime_ns
-    assert controls.train("form", *where, flags, None, "") == path
-    assert os.stat(f"{path}/metrics.jsonl").st_mtime_ns == before
     with pytest.raises(SystemExit, match="learning_rate"):
         controls.train("form", *where, f"{flags} --learning_rate 1e-3", None, "")
     (tmp_path / "rft-seed0.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 2)
     tuned = controls.train("rft", *where, flags, path, "--steps 1 --batch_size 2")
     assert os.path.isdir(f"{tuned}/model")
-    with pytest.raises(SystemExit, match="batch_size"):
-        controls.train("rft", *where, flags, path, "--steps 1 --batch_size 3")
 
 
 def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampled_once(tmp_path):
