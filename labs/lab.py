@@ -223,7 +223,6 @@ class Lab:
         add("--run", help="this run alone, with the first seed; what the others are started by")
         args = parser.parse_args()
         name = os.path.basename(sys.argv[0]).removesuffix(".py")
-        sys.path.append(HERE)  # the tasks of labs/
         try:
             if args.run:
                 self.complete(name, args.run, args.seeds[0], args)

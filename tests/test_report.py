@@ -89,7 +89,7 @@ def write_tokens(file, tokens, groups):
     arrays = {
         **{"token_ids": flat, "log_probs": values, "entropy": -values, "change": values[::-1]},
         **{"lengths": [len(ids) for ids in tokens], "trained": [True] * len(tokens)},
-        **{"prompt_ids": [3] * groups, "prompt_lengths": [1] * groups},
+        **{"prompt_ids": [1] * groups, "prompt_lengths": [1] * groups},
     }
     file.parent.mkdir(exist_ok=True)
     np.savez(file, **arrays)
@@ -403,6 +403,7 @@ def test_a_character_that_is_split_over_tokens_is_shown_once_it_is_complete(tmp_
     assert texts(page, '[data-completion="1"] .token') == ["1+1", "=3", "", "", "🙂", ""]
     assert texts(page, '[data-completion="2"] .token') == ["\n", ""]
     assert texts(page, '[data-completion="1"] [data-wrong]') == ["1+1", "=3"]
+    assert texts(page, "details pre") == ["1+1"]  # the prompt
 
 
 @browser_needed

@@ -43,7 +43,7 @@ def pack(runs, steps, max_bytes):
             *by_bisection([step for step in chosen if step in with_tokens]),
             *by_bisection([step for step in chosen if step not in with_tokens]),
         ]:
-            rows = run.episodes(step)
+            rows = run.read_rows(f"episodes/step_{step:06d}.jsonl")
             if not rows:
                 continue
             values, arrays = step_of(run, step, rows, vocabulary)

@@ -54,7 +54,7 @@ class Run:
             self.notes.append(f"{name} is missing or cannot be read.")
         return otherwise if found is None else found
 
-    def read_rows(self, name, columns):
+    def read_rows(self, name, columns=COLUMNS):
         """The objects of a jsonl file, [] if one of them lacks a column."""
         rows = read_rows(os.path.join(self.path, name))
         if rows and all(columns <= row.keys() for row in rows):
@@ -65,10 +65,6 @@ class Run:
     def title(self, problem):
         """A problem in one line, as its task says it."""
         return problem_title(self.task, problem)
-
-    def episodes(self, step):
-        """The rows of a step's completions."""
-        return self.read_rows(f"episodes/step_{step:06d}.jsonl", COLUMNS)
 
     def tokens(self, step, rows):
         """The arrays of plumbing/token_record.py; None if not recorded, or not of these rows."""
@@ -87,7 +83,7 @@ class Run:
         """[{"problem", "rows": [{"step", ...}]}] of the problems that every evaluation kept."""
         problems = {}
         for step in self.numbered("held_out"):
-            for row in self.read_rows(f"held_out/step_{step:06d}.jsonl", COLUMNS):
+            for row in self.read_rows(f"held_out/step_{step:06d}.jsonl"):
                 one = {"problem": row["problem"], "rows": []}
                 problem = problems.setdefault(json.dumps(row["problem"]), one)
                 problem["rows"].append({"step": step, **row})
