@@ -17,10 +17,7 @@ import argparse
 import os
 import shlex
 import statistics
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-
-from tqdm import tqdm
 
 import runs
 from runs import spread
@@ -160,7 +157,7 @@ def difference(values, others):
         return "one seed"
     mean, low, high = runs.paired_difference(values, others)
     word = "higher" if low > 0 else "lower" if high < 0 else "not resolved"
-    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}], {word}"
+    return f"{runs.interval(mean, low, high)}, {word}"
 
 
 def table(question, results):
@@ -185,37 +182,6 @@ def table(question, results):
     return runs.table(lines)
 
 
-def figure(question, results, path):
-    """Training accuracy: a moving mean of five steps, mean and range over seeds; dots: held out."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    plot, axis = plt.subplots(figsize=(7, 4.2), constrained_layout=True)
-    for color, (label, r) in enumerate(results.items()):
-        curves = np.array(
-            [np.convolve(c, np.ones(5) / 5, mode="valid") for c in r.curves]
-        )  # (seeds, steps - 4)
-        steps = np.arange(3, 3 + curves.shape[1])
-        axis.plot(steps, curves.mean(axis=0), label=label, color=f"C{color}")
-        axis.fill_between(
-            steps, curves.min(axis=0), curves.max(axis=0), alpha=0.15, color=f"C{color}"
-        )
-        evaluations = np.array(r.evaluations).mean(axis=0)  # (evaluations, 2)
-        axis.plot(*evaluations.T, "o", color=f"C{color}", markersize=4)
-    axis.set(
-        xlabel="step",
-        ylabel="accuracy (line: training batch, dots: held out)",
-        title=question.title,
-    )
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-    plot.savefig(path, dpi=100)
-    plt.close(plot)
-
-
 def wanted_runs(args):
     """{path: its run, as (flags, seed)}; one that serves several questions is there once."""
     wanted = {}
@@ -230,13 +196,7 @@ def wanted_runs(args):
 
 def train_all(wanted, jobs):
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // jobs)))  # of each run
-    with ThreadPoolExecutor(jobs) as pool:
-        started = [pool.submit(train, path, *run) for path, run in wanted.items()]
-        try:
-            for run in tqdm(as_completed(started), total=len(started), desc="runs"):
-                run.result()  # raises what ended it
-        finally:
-            pool.shutdown(cancel_futures=True)  # after the runs that have begun
+    runs.side_by_side(train, [(path, *run) for path, run in wanted.items()], jobs, "runs")
 
 
 def answer(name, args):
@@ -270,7 +230,9 @@ def answer(name, args):
     if args.write:
         os.makedirs(os.path.join(args.write, "ablations"), exist_ok=True)
         best = {label: of_rates[best_rate(of_rates)] for label, of_rates in results.items()}
-        figure(question, best, os.path.join(args.write, "ablations", f"{name}.png"))
+        curves = {label: (r.curves, r.evaluations) for label, r in best.items()}
+        picture = os.path.join(args.write, "ablations", f"{name}.png")
+        runs.draw_training(picture, question.title, curves)
         text.append(f"![{name}](ablations/{name}.png)")
     return "\n\n".join(text) + "\n"
 

@@ -20,7 +20,6 @@ import json
 import os
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +38,7 @@ def our_flags(args):
 def ours(args, out):
     """[(seconds, completion tokens, seconds until the rewards)] of each step of nano_r1.py."""
     where = ["--steps", str(args.steps + 1), "--out", out, "--name", "ours"]
-    call([sys.executable, "nano_r1.py", *shlex.split(our_flags(args)), *where])
+    runs.call([sys.executable, "nano_r1.py", *shlex.split(our_flags(args)), *where])
     rows = runs.records(os.path.join(out, "ours"))[2:]
     return [
         (r["time/step"], r["tokens/rollout"], r["time/rollout"] + r["time/reward"]) for r in rows
@@ -53,14 +52,7 @@ def theirs(args, out):
     names = (*SIZES, "steps", "trl_rows", "trl_continuous")
     sizes = [f"--{name}={getattr(args, name)}" for name in names]
     command = [sys.executable, __file__, "--measure", out, *sizes]
-    return json.loads(call(command).splitlines()[-1])
-
-
-def call(command):
-    done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"$ {shlex.join(command)}\n{done.stderr[-4000:]}")
-    return done.stdout
+    return json.loads(runs.call(command).splitlines()[-1])
 
 
 def trl_settings(args):

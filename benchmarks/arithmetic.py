@@ -8,10 +8,8 @@ first. An attempt is a line of the thinking with an `=`; benchmarks/elicitation.
 
 import argparse
 import collections
-import json
-import os
 
-import runs  # noqa: F401  makes plumbing importable
+import runs
 from plumbing.arithmetic import written_sums
 
 
@@ -40,31 +38,26 @@ def main():
     parser.add_argument("run", help="a run's directory")
     parser.add_argument("--every", type=int, default=10, help="steps from one row to the next")
     args = parser.parse_args()
-    print(
-        "| step | + | - | * | / | attempts | `yes` that is right |\n"
-        "| --- | --- | --- | --- | --- | --- | --- |"
-    )
-    names = sorted(os.listdir(os.path.join(args.run, "episodes")))
-    for name in dict.fromkeys(names[:1] + names[args.every - 1 :: args.every]):
+    lines = [["step", *"+-*/", "attempts", "`yes` that is right"]]
+    episodes = runs.episodes(args.run)
+    steps = list(episodes)
+    for step in dict.fromkeys(steps[:1] + steps[args.every - 1 :: args.every]):
         right = collections.Counter()
         total = collections.Counter()
         count = 0
         claims = 0
         true_claims = 0
-        with open(os.path.join(args.run, "episodes", name)) as file:
-            rows = [json.loads(line) for line in file]
-        for row in rows:
+        for row in episodes[step]:
             attempts = attempts_of(row["completion"])
             count += len(attempts)
             count_steps(attempts, right, total)
             if attempts and says_yes(attempts[-1]):
                 claims += 1
                 true_claims += row["answer_reward"] == 1
-        shares = " | ".join(f"{right[o] / total[o]:.3f}" if total[o] else "" for o in "+-*/")
-        step = int(name.removeprefix("step_").removesuffix(".jsonl"))
-        print(
-            f"| {step} | {shares} | {count / len(rows):.1f} | {true_claims / max(1, claims):.2f} |"
-        )
+        shares = [f"{right[o] / total[o]:.3f}" if total[o] else "" for o in "+-*/"]
+        attempts = f"{count / len(episodes[step]):.1f}"
+        lines.append([step, *shares, attempts, f"{true_claims / max(1, claims):.2f}"])
+    print(runs.table(lines))
 
 
 if __name__ == "__main__":

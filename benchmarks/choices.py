@@ -22,7 +22,6 @@ run's episodes.
 
 import argparse
 import collections
-import json
 import math
 import os
 import re
@@ -121,11 +120,7 @@ def choices_in(completions):
 def choices_of(run):
     """{step: Counter} of a run's episodes."""
     steps = {}
-    folder = os.path.join(run, "episodes")
-    for name in sorted(os.listdir(folder)):
-        with open(os.path.join(folder, name)) as file:
-            rows = [json.loads(row) for row in file]
-        step = int(name.removeprefix("step_").removesuffix(".jsonl"))
+    for step, rows in runs.episodes(run).items():
         steps[step] = choices_in([(row["problem"], row["completion"]) for row in rows])
     return steps
 
@@ -139,12 +134,10 @@ def pooled(steps, every):
 
 
 def draw(path, by_run, every):
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plot, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, constrained_layout=True)
+    plot = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = plot.subplots(1, 2, sharey=True)
     titles = {"last": "last operation is the nearest", "first": "first operation brings it nearer"}
     for axis, (name, title) in zip(axes, titles.items()):
         for number, (run, steps) in enumerate(by_run.items()):

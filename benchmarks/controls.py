@@ -31,8 +31,6 @@ from length_alone import K1, no_reward, pay_length
 from random_rewards import flip_coins
 from select_or_reinforce import selected
 
-from plumbing.settings import UserError
-
 CONTROLS = ["random", "form", "length", "k1", "rft"]
 TEMPERATURES = [0.0, 0.3, 0.6, 0.8, 1.0, 1.2]
 PAYS = {"random": flip_coins, "form": pay_form, "length": pay_length}  # instead of the verdict
@@ -110,10 +108,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"controls.py: {error}")
-    from plumbing.processes import shutdown
-
-    shutdown()
+    runs.as_program(main)

@@ -17,7 +17,6 @@ import dataclasses
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
 
@@ -129,10 +128,7 @@ def main():
     for curve in args.only:
         for point in CURVES[curve]:
             words = [sys.executable, os.path.abspath(__file__), "--point", *map(str, point)]
-            done = subprocess.run(words, cwd=runs.ROOT, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(done.stderr[-4000:])
-            found = json.loads(done.stdout.splitlines()[-1])
+            found = json.loads(runs.call(words).splitlines()[-1])
             cells = [*map(str, point)]
             for seconds, count in zip(found["seconds"], found["operations"]):
                 # Sampling has one thread, but for large models.

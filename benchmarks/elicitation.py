@@ -28,7 +28,6 @@ import json
 import os
 import shlex
 import statistics
-import sys
 import time
 import zlib
 
@@ -37,7 +36,7 @@ from learning import train
 from tqdm import tqdm
 
 import runs
-from plumbing.settings import UserError
+from plumbing.files import write_text
 from runs import spread
 
 COUNTS = 2  # of `behaviour`, part of the key of what was kept: raise it where the counts change
@@ -50,20 +49,13 @@ class Cache:
 
     def __init__(self, path):
         self.path = path
-        self.values = {}
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        if os.path.exists(path):
-            with open(path) as file:
-                self.values = json.load(file)
+        self.values = json.loads(runs.page_of(path) or "{}")
 
     def get(self, key, compute):
-        from plumbing.files import atomic_write
-
         key = json.dumps(key)
         if key not in self.values:
             self.values[key] = compute()
-            with atomic_write(self.path) as hidden, open(hidden, "w") as file:
-                json.dump(self.values, file)
+            write_text(self.path, json.dumps(self.values))
         return self.values[key]
 
 
@@ -325,7 +317,7 @@ def pass_at_k_table(base_counts, trained_counts, samples):
         theirs = seeds.mean(axis=0)[:, k - 1].tolist()
         row = [with_interval(statistics.mean(v), *confidence_interval(v)) for v in (mine, theirs)]
         each = [f"{value:.3f}" for value in seeds.mean(axis=1)[:, k - 1]]
-        gain = f"{difference[k - 1]:+.3f} [{low[k - 1]:+.3f}, {high[k - 1]:+.3f}]"
+        gain = runs.interval(difference[k - 1], low[k - 1], high[k - 1])
         lines.append([k, *row, ", ".join(each), gain])
     k = crossing(difference)
     if k is None:
@@ -387,14 +379,12 @@ def behaviour_table(base, trained):
 
 def draw(directory, name, base, trained, base_counts, trained_counts, samples):
     """Two figures: pass@1 over temperatures, pass@k over k."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     import numpy as np
+    from matplotlib.figure import Figure
 
     os.makedirs(directory, exist_ok=True)
-    plot, axis = plt.subplots(figsize=(6.5, 4.2), constrained_layout=True)
+    plot = Figure(figsize=(6.5, 4.2), layout="constrained")
+    axis = plot.subplots()
     x = list(base)
     key = "eval/pass@1"
     low, high = ([m[f"{key}_{end}"] for m in base.values()] for end in ("low", "high"))
@@ -411,7 +401,8 @@ def draw(directory, name, base, trained, base_counts, trained_counts, samples):
     )
     save(plot, axis, os.path.join(directory, f"{name}_temperature.png"))
 
-    plot, axis = plt.subplots(figsize=(6.5, 4.2), constrained_layout=True)
+    plot = Figure(figsize=(6.5, 4.2), layout="constrained")
+    axis = plot.subplots()
     k = np.arange(1, samples + 1)
     curves = {"base": pass_curve(base_counts, samples)}
     curves["trained"] = np.mean([pass_curve(counts, samples) for counts in trained_counts], axis=0)
@@ -431,12 +422,9 @@ def draw(directory, name, base, trained, base_counts, trained_counts, samples):
 
 
 def save(plot, axis, path):
-    import matplotlib.pyplot as plt
-
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8, loc="center right")
     plot.savefig(path, dpi=100)
-    plt.close(plot)
 
 
 def load_problems(task, args, config, paths):
@@ -444,11 +432,7 @@ def load_problems(task, args, config, paths):
     from plumbing.models import context_length
     from plumbing.tasks import drop_long_prompts
 
-    problems = (
-        task.load_problems("all", args.data, 0)
-        if args.data
-        else task.load_problems("test", None, 0)
-    )
+    problems = task.load_problems("all" if args.data else "test", args.data, 0)
     key = runs.problem_key(args.task)
     seen = set().union(*(runs.problems_trained_on(path, key) for path in paths))
     unseen = [problem for problem in problems if key(problem) not in seen]
@@ -588,11 +572,8 @@ def report(parser, args, pass_at_1, counts, about):
 
 def commits_of(paths):
     """The commits that the runs were trained with, where `runs.train` wrote them down."""
-    commits = {
-        runs.cost(path)["commit"]
-        for path in paths
-        if os.path.exists(os.path.join(path, "cost.json"))
-    }
+    known = [path for path in paths if os.path.exists(os.path.join(path, "cost.json"))]
+    commits = {runs.cost(path)["commit"] for path in known}
     return f" of {', '.join(sorted(commits))}" if commits else ""
 
 
@@ -607,10 +588,4 @@ def command_line(parser, args):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"elicitation.py: {error}")
-    from plumbing.processes import shutdown  # torch is slow to import: not before --help
-
-    shutdown()
+    runs.as_program(main)

@@ -26,14 +26,12 @@ import functools
 import json
 import os
 import random
-import sys
 import time
 import zlib
 
 from tqdm import tqdm
 
 import runs
-from plumbing.settings import UserError
 
 TEMPERATURES = [0.0, 0.3, 0.6, 0.8, 1.0, 1.2]
 RULES = ["as it is", "patience", "form", "+", "-", "*", "/", "first", "largest", "minus"]
@@ -246,7 +244,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"rules.py: {error}")
+    runs.as_program(main)

@@ -5,6 +5,7 @@ No benchmark by itself.
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -15,10 +16,17 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from tqdm import tqdm
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
+from plumbing.files import numbered, read_rows, write_text
+from plumbing.settings import UserError
+
 OUT = os.path.join(ROOT, "out")
 # tyro keeps state between the calls of one parse; ablations.py parses in several threads
 PARSING = threading.Lock()
@@ -63,15 +71,42 @@ def train(path, flags, seed, quiet=False):
         print("$", shlex.join(command), flush=True)
     at = commit()
     start = time.time()
-    done = subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True)
+    call(command, quiet)
+    write_cost(path, start, at)
+    return path
+
+
+def call(command, quiet=True, **options):
+    """What a program prints; if it fails, the end of what it said ends this one, too."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=quiet, text=True, **options)
     if done.returncode:
         said = f"{(done.stdout or '')[-2000:]}\n{(done.stderr or '')[-4000:]}"
         sys.exit(f"$ {shlex.join(command)}\n{said}".strip())
-    cost = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
-    cost["commit"] = at
-    with open(os.path.join(path, "cost.json"), "w") as file:
-        json.dump(cost, file)
-    return path
+    return done.stdout
+
+
+def side_by_side(function, calls, jobs, title):
+    """Call a function with each of the arguments, so many at a time; what one raises ends all."""
+    with ThreadPoolExecutor(jobs) as pool:
+        started = [pool.submit(function, *arguments) for arguments in calls]
+        try:
+            for one in tqdm(
+                as_completed(started), total=len(started), desc=title, disable=not started
+            ):
+                one.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after those that have begun
+
+
+def as_program(main):
+    """Run `main`; what the user has to change ends the program with a sentence."""
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {error}")
+    from plumbing.processes import shutdown  # torch is slow to import: not before --help
+
+    shutdown()
 
 
 def complete(path, main, config):
@@ -112,15 +147,31 @@ def check_settings(path, config):
         sys.exit(f"{other}: delete it, or take another --out.")
 
 
+def read_json(path, name):
+    """What a file of a directory holds."""
+    with open(os.path.join(path, name)) as file:
+        return json.load(file)
+
+
 def config_in(path):
     """The settings of the run in a directory, as a dict."""
-    with open(os.path.join(path, "config.json")) as file:
-        return json.load(file)
+    return read_json(path, "config.json")
+
+
+def write_cost(path, start, commit):
+    """cost.json: what a run that began at `start` took."""
+    facts = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d"), "commit": commit}
+    write_text(os.path.join(path, "cost.json"), json.dumps(facts))
 
 
 def cost(path):
-    with open(os.path.join(path, "cost.json")) as file:
-        return json.load(file)
+    return read_json(path, "cost.json")
+
+
+def episodes(path):
+    """{step: the rows of its completions} of a run; none where it kept none."""
+    files = numbered(os.path.join(path, "episodes"))
+    return {step: read_rows(file) for step, file in files.items()}
 
 
 def records(path):
@@ -152,19 +203,13 @@ def problem_key(task_name):
     """A function of a problem: what makes two problems of that task the same."""
     from plumbing.tasks import import_task
 
-    return getattr(
-        import_task(task_name), "problem_key", lambda problem: json.dumps(problem, sort_keys=True)
-    )
+    as_text = functools.partial(json.dumps, sort_keys=True)
+    return getattr(import_task(task_name), "problem_key", as_text)
 
 
 def problems_trained_on(path, key):
     """The keys of the problems of every episode of a run; none where there are no episodes."""
-    seen = set()
-    episodes = os.path.join(path, "episodes")
-    for name in os.listdir(episodes) if os.path.isdir(episodes) else ():
-        with open(os.path.join(episodes, name)) as file:
-            seen |= {key(json.loads(line)["problem"]) for line in file}
-    return seen
+    return {key(row["problem"]) for rows in episodes(path).values() for row in rows}
 
 
 def load_sampler(config):
@@ -219,20 +264,11 @@ def paired_difference(values, others):
 
 def page_of(path):
     """The text of a page; none where there is no file."""
-    if not os.path.exists(path):
-        return ""
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
-def has_section(path, name):
-    return f"<!-- {name} -->\n" in page_of(path)
+    return Path(path).read_text("utf-8") if os.path.exists(path) else ""
 
 
 def write_section(path, name, text):
     """Write `text` between the page's two marks of this name; new marks are added at its end."""
-    from plumbing.files import write_text
-
     begin = f"<!-- {name} -->\n"
     page = page_of(path)
     if begin not in page:
@@ -240,6 +276,36 @@ def write_section(path, name, text):
     before, _, rest = page.partition(begin)
     end = f"<!-- end of {name} -->\n"
     write_text(path, f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
+
+
+def interval(mean, low, high):
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def draw_training(path, title, curves):
+    """Lines: right in training, a moving mean of five steps; dots: held out. Ranges over seeds.
+
+    `curves`: label -> ([share of each step], [(step, pass@1)]), both a list for each seed.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    plot = Figure(figsize=(7.5, 4), layout="constrained")
+    axis = plot.subplots()
+    for number, (label, (training, evaluations)) in enumerate(curves.items()):
+        color = f"C{number}"
+        steps, shares = np.array(evaluations).mean(axis=0).T
+        axis.plot(steps, shares, "o", color=color, label=label)
+        if len(training[0]) < 5:  # fine-tuning samples nothing
+            continue
+        smooth = np.array([np.convolve(seed, np.ones(5) / 5, mode="valid") for seed in training])
+        steps = np.arange(3, 3 + smooth.shape[1])
+        axis.plot(steps, smooth.mean(axis=0), color=color)
+        axis.fill_between(steps, smooth.min(axis=0), smooth.max(axis=0), alpha=0.15, color=color)
+    axis.set(xlabel="step", ylabel="right", title=title, ylim=(0, None))
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    plot.savefig(path, dpi=100)
 
 
 def table(lines):

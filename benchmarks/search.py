@@ -170,7 +170,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
-    from plumbing.processes import shutdown
-
-    shutdown()
+    runs.as_program(main)

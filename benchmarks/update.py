@@ -18,7 +18,6 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import time
 
@@ -159,10 +158,8 @@ def measure_in_turn(name, args):
         for loop in figures:
             command = [sys.executable, __file__, "--batch", args.batch, "--measure", loop, name]
             with runs.busy_program() if args.busy else contextlib.nullcontext():
-                done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(done.stderr)
-            figures[loop].append(json.loads(done.stdout.splitlines()[-1]))
+                said = runs.call(command)
+            figures[loop].append(json.loads(said.splitlines()[-1]))
     return figures
 
 

@@ -29,6 +29,7 @@ from lab import COUNTDOWN, Run
 from random_rewards import flip_coins
 
 import nano_r1
+from plumbing.files import read_rows, write_text
 from plumbing.processes import derive_seed
 
 FLAGS = f"{COUNTDOWN} --eval_every 5 --eval_problems 192"
@@ -140,36 +141,24 @@ def curves(letter, seed, path):
 
 def completions(letter, path, groups):
     """The rows of completions.jsonl: the first groups of the last step."""
-    with open(os.path.join(path, "config.json")) as file:
-        config = json.load(file)
-    with open(os.path.join(path, "episodes", f"step_{config['steps']:06d}.jsonl")) as file:
-        episodes = [json.loads(line) for line in file]
+    config = runs.config_in(path)
+    episodes = runs.episodes(path)[config["steps"]]
     kept = ("problem", "completion", "reward", "format_reward", "answer_reward", "why", "length")
     kept += ("finish_reason",)
     chosen = episodes[: groups * config["group_size"]]
     return [{"run": letter, **{name: e[name] for name in kept}} for e in chosen]
 
 
-def write(file, rows):
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    with open(file, "w") as opened:
-        opened.write(text)
-
-
 def recorded(file):
     """The rows of a file of the record, by (letter, seed)."""
     rows = collections.defaultdict(list)
-    if os.path.exists(file):
-        with open(file) as opened:
-            for line in opened:
-                row = json.loads(line)
-                rows[row["run"], row.get("seed", 0)].append(row)
+    for row in read_rows(file):
+        rows[row["run"], row.get("seed", 0)].append(row)
     return rows
 
 
 def write_record(seeds, out, directory):
     """The two files, with the runs in `out` that are complete."""
-    os.makedirs(directory, exist_ok=True)
     steps = os.path.join(directory, "curves.jsonl")
     groups = os.path.join(directory, "completions.jsonl")
     of_steps = recorded(steps)
@@ -182,7 +171,8 @@ def write_record(seeds, out, directory):
                 if seed == 0:
                     of_groups[letter, seed] = completions(letter, path, groups=2)
     for file, rows in ((steps, of_steps), (groups, of_groups)):
-        write(file, [row for key in sorted(rows) for row in rows[key]])
+        lines = [json.dumps(row, ensure_ascii=False) for key in sorted(rows) for row in rows[key]]
+        write_text(file, "".join(f"{line}\n" for line in lines))
 
 
 def main():

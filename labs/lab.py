@@ -11,10 +11,8 @@ import os
 import re
 import shlex
 import statistics
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -26,6 +24,7 @@ import nano_r1
 import runs
 import variants
 from countdown_rewards import load_problems
+from plumbing.evaluation import pass_at_k
 from plumbing.files import write_text
 from plumbing.settings import UserError, parse_args
 
@@ -67,10 +66,6 @@ class Run:
         names = [name for name, part in parts.items() if part is not getattr(variants, name)]
         return names + ["before"] * (self.before is not None)
 
-    @property
-    def is_plain(self):
-        return not self.own
-
     def config(self):
         return config_of(self.flags)
 
@@ -94,7 +89,7 @@ class Tuning:
 
     flags: str
     rows: callable
-    is_plain = False
+    own = ("rows",)  # in the place of a function of variants.py
 
     def config(self):
         """Of a run on the same task, to measure the model by."""
@@ -140,8 +135,6 @@ def sampled(model, config, problems, n, temperature=1.0, task=None):
 
 def chances(episodes, samples, ks):
     """How often each problem was solved in its `samples` adjacent tries; {k: unbiased pass@k}."""
-    from plumbing.evaluation import pass_at_k
-
     right = [int(e.reward.answer == 1) for e in episodes]
     counts = [sum(right[i : i + samples]) for i in range(0, len(right), samples)]
     mean = lambda k: statistics.mean(pass_at_k(samples, count, k) for count in counts)
@@ -230,7 +223,6 @@ class Lab:
         add("--run", help="this run alone, with the first seed; what the others are started by")
         args = parser.parse_args()
         name = os.path.basename(sys.argv[0]).removesuffix(".py")
-        sys.path.append(HERE)  # the tasks of labs/
         try:
             if args.run:
                 self.complete(name, args.run, args.seeds[0], args)
@@ -243,7 +235,7 @@ class Lab:
 
     def path(self, name, label, seed, args):
         run = self.runs[label]
-        words = run.flags + args.more if run.is_plain else f"{name} {label} {args.more}"
+        words = f"{name} {label} {args.more}" if run.own else run.flags + args.more
         words = words.replace(SHORT, "").replace("--", "")
         slug = re.sub(r"[^\w.]+", "_", words).strip("_")
         return os.path.join(args.out, f"{slug}-seed{seed}")
@@ -256,8 +248,7 @@ class Lab:
         if not os.path.exists(cost):
             start = time.time()
             run.train(path, seed)
-            facts = {"seconds": time.time() - start, "date": time.strftime("%Y-%m-%d")}
-            write_text(cost, json.dumps(facts | {"commit": runs.commit()}))
+            runs.write_cost(path, start, runs.commit())
         measured = self.measured(path)
         config = dataclasses.replace(run.config(), seed=seed)
         model = os.path.join(path, "model")
@@ -273,11 +264,7 @@ class Lab:
         return f"{measure.__qualname__} {' '.join(arguments)}"
 
     def measured(self, path):
-        file = os.path.join(path, "measured.json")
-        if not os.path.exists(file):
-            return {}
-        with open(file) as opened:
-            return json.load(opened)
+        return json.loads(runs.page_of(os.path.join(path, "measured.json")) or "{}")
 
     def is_complete(self, path):
         wanted = {self.key(measure) for measure in self.measures}
@@ -292,8 +279,6 @@ class Lab:
             runs.check_settings(path, config)
 
     def train_all(self, name, args):
-        from tqdm import tqdm
-
         wanted = {}  # a run that stands under two labels is there once
         for seed in args.seeds:
             for label in self.runs:
@@ -301,24 +286,12 @@ class Lab:
                 self.check(path, self.runs[label], seed, args)
                 if not self.is_complete(path):
                     wanted.setdefault(path, (label, seed))
-        if not wanted:
-            return
         command = [sys.executable, os.path.abspath(sys.argv[0]), "--out", args.out]
         command += [f"--more={args.more}"]
         threads = str(max(1, os.cpu_count() // args.jobs))
         environment = {"OMP_NUM_THREADS": threads} | os.environ
 
         def start(label, seed):
-            words = [*command, "--run", label, "--seeds", str(seed)]
-            done = subprocess.run(words, env=environment, capture_output=True, text=True)
-            if done.returncode:
-                said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-                raise UserError(f"{label}, seed {seed}, failed.\n$ {shlex.join(words)}\n{said}")
+            runs.call([*command, "--run", label, "--seeds", str(seed)], env=environment)
 
-        with ThreadPoolExecutor(args.jobs) as pool:
-            started = [pool.submit(start, *which) for which in wanted.values()]
-            try:
-                for run in tqdm(as_completed(started), total=len(started), desc=f"{name}: runs"):
-                    run.result()
-            finally:
-                pool.shutdown(cancel_futures=True)  # after those that have begun
+        runs.side_by_side(start, wanted.values(), args.jobs, f"{name}: runs")

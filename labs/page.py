@@ -57,7 +57,8 @@ def write_section(lab, name, args):
     seeds = [seed for seed in paths if all(map(lab.is_complete, paths[seed]))]
     text = section(lab, name, seeds, args) if seeds else announcement(lab, name)
     print(text)
-    if seeds or not runs.has_section(args.page, f"lab {name}"):  # whose runs may lie elsewhere
+    known = f"<!-- lab {name} -->\n" in runs.page_of(args.page)
+    if seeds or not known:  # the runs of a section that is there may lie elsewhere
         runs.write_section(args.page, f"lab {name}", text)
 
 
@@ -81,7 +82,8 @@ def section(lab, name, seeds, args):
     checks = [(e, *e.check(values)) for e in lab.expected] if len(seeds) > 1 else []
     folder = os.path.join(os.path.dirname(args.page), "labs")
     os.makedirs(folder, exist_ok=True)
-    draw(lab, values, os.path.join(folder, f"{name}.png"))
+    curves = {label: (row["training"], row["evaluations"]) for label, row in values.items()}
+    runs.draw_training(os.path.join(folder, f"{name}.png"), lab.title, curves)
     parts = [
         f"## {lab.title}",
         f"**{verdict(checks)}.** {lab.found}".strip(),
@@ -91,7 +93,7 @@ def section(lab, name, seeds, args):
     if checks:
         lines = [["predicted", "difference, 95% by seed", "", "the claim's"]]
         for e, *numbers, word in checks:
-            lines.append([e.said(), interval(*numbers), word, "yes" if e.claim else "no"])
+            lines.append([e.said(), runs.interval(*numbers), word, "yes" if e.claim else "no"])
         parts.append(runs.table(lines))
     parts += [
         table(lab, values),
@@ -146,38 +148,6 @@ def table(lab, values):
         difference = ""
         if label != first and len(row["pass@1"]) > 1:
             pairs = runs.paired_difference(row["pass@1"], values[first]["pass@1"])
-            difference = interval(*pairs)
+            difference = runs.interval(*pairs)
         lines.append([label, *cells, difference])
     return runs.table(lines)
-
-
-def interval(mean, low, high):
-    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-
-
-def draw(lab, values, path):
-    """Lines: right in training, a moving mean of five steps; dots: held out. Ranges over seeds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    plot, axis = plt.subplots(figsize=(7.5, 4), constrained_layout=True)
-    for number, (label, row) in enumerate(values.items()):
-        color = f"C{number}"
-        evaluations = np.array(row["evaluations"])  # (seeds, evaluations, 2)
-        steps = evaluations[0, :, 0]
-        axis.plot(steps, evaluations[:, :, 1].mean(axis=0), "o", color=color, label=label)
-        training = np.array(row["training"])  # (seeds, steps)
-        if training.shape[1] < 5:  # fine-tuning samples nothing
-            continue
-        smooth = np.array([np.convolve(seed, np.ones(5) / 5, mode="valid") for seed in training])
-        steps = np.arange(3, 3 + smooth.shape[1])
-        axis.plot(steps, smooth.mean(axis=0), color=color)
-        axis.fill_between(steps, smooth.min(axis=0), smooth.max(axis=0), alpha=0.15, color=color)
-    axis.set(xlabel="step", ylabel="right", title=lab.title, ylim=(0, None))
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    plot.savefig(path, dpi=100)
-    plt.close(plot)

@@ -2,17 +2,15 @@
 
 import collections
 import os
-import random
 import shutil
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from helpers import ROOT, rows_of, script_commands, tiny_model
+from helpers import ROOT, make_episodes, rows_of, tiny_model
 
 import coins_rewards
 import countdown_rewards
@@ -46,41 +44,37 @@ def test_every_variant_of_an_ablation_is_a_setting_of_its_own_at_each_rate(name)
     assert {label for group in question.pooled.values() for label in group} <= {*question.variants}
 
 
-@pytest.mark.parametrize("script", sorted(Path(ROOT, "runs").glob("*.sh")))
-def test_the_flags_of_every_script_in_runs_exist(script, tmp_path):
-    files = {"SFT": "rows.jsonl", "MATH_TEST": "test.jsonl"}
-    for lesson, *flags in script_commands(str(script), folder=tmp_path, **files):
-        if lesson != "nano_sft.py":
-            runs.config_of(" ".join(flags))
-            assert runs.script_of(" ".join(flags)) == lesson
-
-
-def test_an_effect_is_called_one_only_where_its_interval_leaves_0_out():
-    assert ablations.difference([0.5, 0.61, 0.7], [0.4, 0.5, 0.61]).endswith("higher")
-    assert ablations.difference([0.4, 0.5, 0.61], [0.5, 0.61, 0.7]).endswith("lower")
-    assert ablations.difference([0.3, 0.6], [0.5, 0.4]).endswith("not resolved")
-    assert ablations.difference([0.9], [0.5]) == "one seed"
+@pytest.mark.parametrize(
+    ("values", "others", "verdict"),
+    [
+        ([0.5, 0.61, 0.7], [0.4, 0.5, 0.61], "higher"),
+        ([0.4, 0.5, 0.61], [0.5, 0.61, 0.7], "lower"),
+        ([0.3, 0.6], [0.5, 0.4], "not resolved"),
+        ([0.9], [0.5], "one seed"),
+    ],
+)
+def test_an_effect_is_called_one_only_where_its_interval_leaves_0_out(values, others, verdict):
+    assert ablations.difference(values, others).endswith(verdict)
 
 
 def test_a_variant_is_compared_at_the_rate_at_which_it_learned_fastest():
     """Which is not the one that is best on the held-out problems."""
     result = lambda during, after: ablations.Result([0.1] * 2, after, [during] * 2, [], [])
-    of = {"5e-5": result(0.2, [0.9, 0.9]), "1.5e-4": result(0.4, [0.6, 0.5])}
-    of["4.5e-4"] = result(0.3, [0.7, 0.7])
+    first = {"5e-5": result(0.2, [0.9, 0.9]), "1.5e-4": result(0.4, [0.6, 0.5])}
+    first["4.5e-4"] = result(0.3, [0.7, 0.7])
+    better = {rate: result(r.during[0], [v + 0.1 for v in r.after]) for rate, r in first.items()}
     question = ablations.Question("?", {"a": "", "b": "--x", "c": "--y"}, {"both": ["b", "c"]})
-    better = {rate: result(r.during[0], [v + 0.1 for v in r.after]) for rate, r in of.items()}
-    lines = ablations.table(question, {"a": of, "b": better, "c": better}).splitlines()
-    assert all("+0.100 [+0.100, +0.100], higher" in line for line in lines[3:]) and len(lines) == 6
+    lines = ablations.table(question, {"a": first, "b": better, "c": better}).splitlines()[3:]
+    assert ["+0.100 [+0.100, +0.100], higher" in line for line in lines] == [True] * 3
 
 
 def test_the_naive_loop_has_the_gradient_of_ours():
     init_distributed()
     config = r1.Config(**update.SETTINGS, learning_rate=1e-2)
-    numbers = random.Random(0)
-    rows = []
-    for i in range(12):
-        ids = [numbers.randrange(1, 50) for _ in range(8 + i)]
-        rows.append((ids[:3], ids[3:], [-3.9] * (5 + i), numbers.gauss(0, 1) * (i % 4 > 0)))
+    rows = [
+        (e.prompt_ids, e.completion.token_ids, e.completion.logprobs, e.advantage)
+        for e in make_episodes()
+    ]
     processed, norm = update.naive(tiny_model(), rows, config)
     engine = r1.make_engine(tiny_model(), config)
     fewer, ours = update.ours(engine, update.episodes_of(rows), config)
@@ -89,26 +83,18 @@ def test_the_naive_loop_has_the_gradient_of_ours():
 
 
 def test_trl_gets_as_many_completions_a_step_and_the_objective_of_ours():
-    sizes = {
-        "prompts_per_step": 6,
-        "group_size": 4,
-        "max_tokens": 50,
-        "trl_rows": 8,
-        "trl_continuous": 0,
-    }
-    args = SimpleNamespace(model="models/nano-base", **sizes)
+    sizes = {"prompts_per_step": 6, "group_size": 4, "max_tokens": 50, "trl_rows": 8}
+    args = SimpleNamespace(model="models/nano-base", trl_continuous=0, **sizes)
     settings = against_trl.trl_settings(args)
-    ours = runs.config_of(against_trl.our_flags(args))
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 24
-    assert settings["num_generations"] == ours.group_size
-    assert settings["beta"] == r1.Config().kl_coef == ours.kl_coef
+    assert settings["num_generations"] == 4
+    assert settings["beta"] == r1.Config().kl_coef
 
 
 def test_pass_at_k_of_base_and_trained_and_what_only_one_solves():
     curve = elicitation.pass_curve([0, 1, 4], 4)
     assert curve.tolist() == [[0, 0, 0, 0], [0.25, 0.5, 0.75, 1], [1, 1, 1, 1]]
-    assert elicitation.crossing([0.3, 0.1, 0.0, -0.1]) == 3
-    assert elicitation.crossing([0.1, 0.1]) is None
+    assert [elicitation.crossing(d) for d in ([0.3, 0.1, 0.0, -0.1], [0.1, 0.1])] == [3, None]
     assert elicitation.only_one_solves([0, 0, 3, 1], [2, 0, 0, 1]) == (1, 1)
 
 
@@ -122,9 +108,8 @@ def test_the_interval_of_a_difference_is_that_of_the_mean_over_problems():
 
 def completion(thinking, finish_reason="stop"):
     """An episode of the problem 4, 6, 2 -> 8."""
-    end = SimpleNamespace(finish_reason=finish_reason)
-    problem = {"target": 8}
-    return SimpleNamespace(text=f"{thinking}</think>", problem=problem, completion=end, length=10)
+    facts = {"problem": {"target": 8}, "completion": SimpleNamespace(finish_reason=finish_reason)}
+    return SimpleNamespace(text=f"{thinking}</think>", length=10, **facts)
 
 
 def test_what_completions_do_is_counted_in_their_text():
@@ -132,12 +117,11 @@ def test_what_completions_do_is_counted_in_their_text():
     gives_up = completion("4*6=24,24-2=21 no")
     in_vain = completion("4+6=10,10+2=12 no\n" * 4)
     cut_off = completion("6-4=2,2*2=4 no\n" * 2, "length")
-    seen = elicitation.behaviour([solved, gives_up, in_vain, cut_off])
-    expected = {"attempts": 9 / 4, "length": 10, "cut off": 1 / 4, "gives up": 1 / 4}
-    expected |= {"in vain": 1 / 4, "repeats": 4 / 9, "repeats 4 to 6": 1.0, "with * or /": 4 / 9}
-    expected |= {"right +": 1.0, "right -": 3 / 4}
-    assert {name: seen[name] for name in expected} == expected
-    assert set(seen) == set(elicitation.BEHAVIOUR)
+    assert elicitation.behaviour([solved, gives_up, in_vain, cut_off]) == {
+        **{"attempts": 9 / 4, "length": 10, "cut off": 1 / 4, "gives up": 1 / 4},
+        **{"in vain": 1 / 4, "repeats": 4 / 9, "repeats 4 to 6": 1.0, "with * or /": 4 / 9},
+        **{"right +": 1.0, "right -": 3 / 4, "right *": 1.0, "right /": 1.0},
+    }
 
 
 # search.py
@@ -160,31 +144,35 @@ def test_an_attempt_of_a_search_is_judged_by_its_own_arithmetic_and_numbers(atte
 
 
 def test_a_search_to_go_on_with_has_begun_with_two_failures():
-    problems = countdown_rewards.generate_problems("test", 60, 0)
-    begun = search.begin(problems)
+    begun = search.begin(countdown_rewards.generate_problems("test", 60, 0))
     assert 20 < len(begun) < 60
-    for problem, lines, _ in begun:
-        verdicts = [search.judge(line, problem["nums"]) for line in lines.splitlines()[1:]]
-        assert len(verdicts) == 2 and all(right and complete for _, right, complete in verdicts)
-        assert all(value != problem["target"] for value, _, _ in verdicts)
+    for problem, text, _ in begun:
+        verdicts = [search.judge(line, problem["nums"]) for line in text.splitlines()[1:]]
+        assert [verdict[1:] for verdict in verdicts] == [(True, True)] * 2
+        assert problem["target"] not in [value for value, *_ in verdicts]
 
 
-def test_a_decoding_rule_has_every_line_checked_and_begun_its_way_and_the_form_right():
-    path = os.path.join(ROOT, "models/nano-base")
-    tokenizer = r1.load_tokenizer(path)
-    task = r1.load_task("countdown", "short", tokenizer)
+@pytest.fixture(scope="module")
+def base():
+    """The embedded model's (sampler, policy, task)."""
+    return runs.load_sampler(runs.config_of("--max_tokens 120"))
+
+
+@pytest.mark.parametrize("rule", ["-", "minus"])
+def test_a_decoding_rule_has_every_line_checked_and_begun_its_way_and_the_form_right(rule, base):
+    _, model, task = base
     problems = countdown_rewards.generate_problems("test", 6, 0)
-    model = r1.load_policy(r1.Config(model=path), None, init_distributed())
-    for rule in ("-", "minus"):
-        texts = rules.sample(model, tokenizer, task, problems, rule, 1.0, 120)
-        for text, problem in zip(texts, problems):
-            thinking, _, answer = text.partition("</think>")
-            lines = thinking.strip().splitlines()
-            assert all(line.endswith((" yes", " no")) for line in lines[:-1]) and answer
-            assert all("-" in line[:4] for line in lines) or rule == "minus"
-            assert lines[0].startswith(rules.subtracted(problem["nums"])) or rule == "-"
-            assert answer.startswith("\n<answer>") and answer.endswith("</answer>")
-            assert "</think>" in text and (lines[-1].endswith("yes") or len(lines) > 2)
+    texts = rules.sample(model, task.tokenizer, task, problems, rule, 1.0, 120)
+    for text, problem in zip(texts, problems):
+        thinking, answer = text.split("</think>")
+        *lines, last = thinking.strip().splitlines()
+        assert all(line.endswith((" yes", " no")) for line in lines)
+        assert last.endswith("yes") or len(lines) > 1
+        if rule == "-":
+            assert all("-" in line[:4] for line in (*lines, last))
+        else:
+            assert thinking.strip().startswith(rules.subtracted(problem["nums"]))
+        assert answer.startswith("\n<answer>") and answer.endswith("</answer>")
 
 
 @pytest.mark.parametrize(
@@ -212,19 +200,15 @@ def test_a_choice_is_compared_with_an_even_draw_and_with_another_target():
 def test_a_control_is_paid_for_something_else(tmp_path):
     few = "--steps 1 --prompts_per_step 2 --group_size 2 --max_tokens 40 --eval_problems 2"
     flags = f"--task countdown {few} --record_tokens_every 0"
-    path = controls.train("form", 0, str(tmp_path), flags, None, "")
-    first, last = runs.records(path)
+    where = (0, str(tmp_path))
+    path = controls.train("form", *where, flags, None, "")
+    _, last = runs.records(path)
     assert last["reward"] == last["reward/format"] and last["step"] == 1
-    before = os.stat(os.path.join(path, "metrics.jsonl")).st_mtime_ns
-    assert controls.train("form", 0, str(tmp_path), flags, None, "") == path
-    assert os.stat(os.path.join(path, "metrics.jsonl")).st_mtime_ns == before
-    with pytest.raises(SystemExit, match="other settings .learning_rate."):
-        controls.train("form", 0, str(tmp_path), f"{flags} --learning_rate 1e-3", None, "")
+    with pytest.raises(SystemExit, match="learning_rate"):
+        controls.train("form", *where, f"{flags} --learning_rate 1e-3", None, "")
     (tmp_path / "rft-seed0.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 2)
-    rft = controls.train("rft", 0, str(tmp_path), flags, path, "--steps 1 --batch_size 2")
-    assert os.path.isdir(os.path.join(rft, "model"))
-    with pytest.raises(SystemExit, match="other settings .batch_size."):
-        controls.train("rft", 0, str(tmp_path), flags, path, "--steps 1 --batch_size 3")
+    tuned = controls.train("rft", *where, flags, path, "--steps 1 --batch_size 2")
+    assert os.path.isdir(f"{tuned}/model")
 
 
 def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampled_once(tmp_path):
@@ -258,20 +242,20 @@ def test_what_a_pretrained_model_imitates_is_right_and_what_is_measured_is_sampl
 
 
 def test_a_section_takes_the_place_of_the_one_before(tmp_path):
-    page = str(tmp_path / "page.md")
+    page = tmp_path / "page.md"
     for name, text in (("a", "old\n"), ("b", "other\n"), ("a", "new\n")):
         runs.write_section(page, name, text)
-    a = "<!-- a -->\nnew\n<!-- end of a -->\n"
-    assert Path(page).read_text() == f"{a}\n<!-- b -->\nother\n<!-- end of b -->\n"
+    b = "<!-- b -->\nother\n<!-- end of b -->\n"
+    assert page.read_text() == f"<!-- a -->\nnew\n<!-- end of a -->\n\n{b}"
 
 
 def test_a_profile_tells_products_from_other_operations_and_what_they_would_take():
     machine = step_profile.Machine()
-    a = step_profile.torch.randn(256, 256)
+    a = torch.randn(256, 256)
     rows, result = step_profile.profiled(machine, "part", lambda: a @ a + a)
     assert result.shape == (256, 256)
-    calls = {kind: int(count.replace(",", "")) for _, kind, count, *_ in rows}
-    assert calls["matrix products"] == calls["other arithmetic"] == 1
+    calls = {kind: count for _, kind, count, *_ in rows}
+    assert calls["matrix products"] == calls["other arithmetic"] == "1"
     found, *_ = step_profile.operations(lambda: a @ a, shapes=True)
     (product,) = (operation for operation in found if operation.key == "aten::mm")
     least = machine.least("matrix products", product)
@@ -282,7 +266,8 @@ def test_the_arithmetic_of_a_step_counts_every_matrix_of_the_model():
     matrices = sum(p.numel() for p in cost_curve.model_of("1.2M").parameters() if p.dim() == 2)
     completions = [64] * 2 * cost_curve.GROUP
     sampling, reference, update = cost_curve.operations("1.2M", [30, 50], completions)
-    attention = sampling - 2 * matrices * sum(completions)
-    assert attention == 4 * 128 * 5 * sum(64 * (p + 32) for p in (30, 50)) * cost_curve.GROUP
-    assert reference == 2 * matrices * (80 + sum(completions)) + attention
+    tokens = sum(completions)
+    attention = 4 * 128 * 5 * sum(64 * (p + 32) for p in (30, 50)) * cost_curve.GROUP
+    assert sampling == 2 * matrices * tokens + attention
+    assert reference == 2 * matrices * (80 + tokens) + attention
     assert update == 3 * reference

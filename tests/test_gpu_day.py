@@ -14,8 +14,6 @@ sys.path.insert(0, os.path.join(ROOT, "benchmarks"))
 
 import gpu_day
 
-ENV = {"CUDA_VISIBLE_DEVICES": ""}
-
 
 @pytest.fixture(scope="module")
 def day(tmp_path_factory):
@@ -24,9 +22,9 @@ def day(tmp_path_factory):
     shutil.copy(os.path.join(ROOT, "docs/gpu.md"), folder)
     args = ["--tiny", "--dir", folder, "--write", folder]
     printed = []
-    for more in (["--minutes", "0"], ["--rows", "^(machine|torch-lora)$"], []):
-        flags = [*args, "--minutes", "60", *more]
-        process = Forked(*flags, script="benchmarks/gpu_day.py", env=ENV)
+    for minutes, rows in ((0, ""), (60, "^(machine|torch-lora)$"), (60, "")):
+        flags = [*args, "--minutes", minutes, "--rows", rows]
+        process = Forked(*flags, script="benchmarks/gpu_day.py", env={"CUDA_VISIBLE_DEVICES": ""})
         out, error = process.communicate(timeout=1200)
         assert process.returncode == 0, error
         printed.append(out)
@@ -35,19 +33,16 @@ def day(tmp_path_factory):
 
 def test_every_row_is_done_or_says_what_it_lacks(day):
     results = json.loads((day[0] / "results.json").read_text())
-    rows = {row.name: row for row in gpu_day.all_rows()}
-    assert set(results) == set(rows)
-    for name, r in results.items():
-        lacks = gpu_day.missing(rows[name], "CPU")
-        assert r["state"] == ("left out" if lacks else "done"), (name, r)
+    lacks = {row.name: gpu_day.missing(row, "CPU") for row in gpu_day.all_rows()}
+    states = {name: "left out" if lacking else "done" for name, lacking in lacks.items()}
+    assert {name: r["state"] for name, r in results.items()} == states, results
     assert results["torch"]["result"]["resumed"] == "bit for bit"
-    first = {}
-    for name, r in results.items():
-        if r["state"] == "done" and "first gradients" in r["result"] and "lora" not in name:
-            first[name] = r["result"]["first gradients"]
-    assert len(first) >= 8 and first["torch"][0] > 0
-    assert all(norms == pytest.approx(first["torch"], rel=1e-3) for norms in first.values()), first
     assert results["1.5B-loop"]["result"]["update"]["seconds"]
+    done = {name: r["result"] for name, r in results.items() if r["state"] == "done"}
+    gradients = {name: r["first gradients"] for name, r in done.items() if "first gradients" in r}
+    same = {name: norms for name, norms in gradients.items() if "lora" not in name}
+    assert len(same) >= 8 and same["torch"][0] > 0
+    assert all(norms == pytest.approx(same["torch"], rel=1e-3) for norms in same.values()), same
 
 
 def test_what_was_done_is_not_done_again_and_stands_in_the_page(day):
@@ -84,14 +79,13 @@ def test_a_row_that_fails_hangs_or_dies_is_written_down_and_the_next_one_runs(
     limits = {fail: 100, die: 100, hang: 1}
     rows = [gpu_day.Row(f.__name__, f, limit) for f, limit in limits.items()]
     assert gpu_day.go_through(rows, results, here, args)
-    found = {name: (r["state"], r["result"].split()[0]) for name, r in results.items()}
-    assert found["fail"] == ("failed", "RuntimeError:") and found["hang"][0] == "out of time"
-    assert found["die"] == ("failed", "ended")
+    states = {name: r["state"] for name, r in results.items()}
+    assert states == {"fail": "failed", "die": "failed", "hang": "out of time"}
+    assert "illegal memory access" in results["fail"]["result"]
     args.minutes = 0.02
     monkeypatch.setattr(gpu_day, "ENOUGH", 0)
-    rows = [gpu_day.Row("long", hang, 1.3)]
-    while (
-        not gpu_day.go_through(rows, results, here, args) or results["long"]["state"] == "stopped"
-    ):
-        assert results["long"]["state"] == "stopped"
-    assert results["long"]["state"] == "failed"
+    states = []
+    for _ in range(4):
+        gpu_day.go_through([gpu_day.Row("long", hang, 1.3)], results, here, args)
+        states.append(results["long"]["state"])
+    assert states[0] == "stopped" and states[-1] == "failed"

@@ -1,12 +1,11 @@
 """The lesson's pages: of the files as they are, and in a browser what the record says."""
 
-import json
+import copy
 import os
 import re
 import sys
 
 import pytest
-import torch
 from helpers import ROOT, browser_needed, make_episodes
 from helpers import config as make_config
 
@@ -28,9 +27,8 @@ RECORD = make.payload_in(make.PAGES["nano_r1.py"].read_text("utf-8"))
 @pytest.mark.parametrize("file", FILES)
 def test_a_page_is_of_the_file_as_it_is(file):
     """Its source, equations, places and predictions; only the step's numbers are its own."""
-    text = make.PAGES[file].read_text("utf-8")
-    assert make.page(file, RECORDS[file]) == text, "run: python docs/lesson/make.py --keep"
-    assert len(text.encode()) <= {"nano_r1.py": 3e6, "variants.py": 4e6}[file]
+    made = make.page(file, RECORDS[file])
+    assert made == make.PAGES[file].read_text("utf-8"), "run: python docs/lesson/make.py --keep"
 
 
 def test_comments_may_change_without_a_new_record():
@@ -42,7 +40,7 @@ def test_comments_may_change_without_a_new_record():
 def test_an_equation_that_is_gone_stops_the_build_with_one_sentence(monkeypatch):
     monkeypatch.setitem(equations.PROSE, "nano_r1.py", {"e = m c^2": "e = mc^2"})
     monkeypatch.setitem(equations.COMMENTS, "nano_r1.py", {})
-    with pytest.raises(SystemExit, match="no longer has the equation `e = m c.2`: mend "):
+    with pytest.raises(SystemExit, match="e = m c.2"):
         sources.render("nano_r1.py", "# %% [markdown]\n# text\n")
 
 
@@ -57,16 +55,15 @@ def test_the_tracer_keeps_what_a_line_sets_and_the_row_of_each_completion():
     values = Values(group)
     with Tracer(["nano_r1.py"], ("nano_r1.py", "grpo_loss"), values, lambda _: True) as tracer:
         parts, stats = r1.grpo_loss(batch["log_probs"] + 0.1, batch, 2, config)
-    record = tracer.root.record
-    seen = {name: values.table[at] for visit in record["visits"] for name, at in visit["set"]}
+    visits = tracer.root.record["visits"]
+    seen = {name: values.table[at] for visit in visits for name, at in visit["set"]}
     assert seen["ratio"]["shape"] == list(batch["labels"].shape)
-    returned = values.table[seen["return"]["items"][0][1]]
-    rows = [returned["rows"][k]["num"] for k in "01"]
-    assert rows == pytest.approx(parts.tolist(), rel=1e-3)
-    assert len(seen["lengths"]["first"]) == 2 and seen["lengths"]["first"][0] == episodes[0].length
-    kl = torch.tensor([float(x) for x in seen["stats['kl']"]["first"]])
-    mask = batch["response_mask"]
-    torch.testing.assert_close(kl, stats["kl"][0][mask[0]][:6], rtol=1e-3, atol=1e-6)
+    rows = values.table[seen["return"]["items"][0][1]]["rows"]
+    assert [rows[k]["num"] for k in "01"] == pytest.approx(parts.tolist(), rel=1e-3)
+    assert seen["lengths"]["first"] == [e.length for e in episodes]
+    kl = [float(x) for x in seen["stats['kl']"]["first"]]
+    counted = stats["kl"][0][batch["response_mask"][0]]
+    assert kl == pytest.approx(counted[:6].tolist(), rel=1e-3, abs=1e-6)
 
 
 # ---- In a browser
@@ -78,33 +75,22 @@ def number(text):
 
 def line(page, start):
     """The line of the file that has this text."""
-    lines = page.locator("#file > section > .code > .line").filter(
-        has=page.locator("code", has_text=start)
-    )
-    return lines.first
-
-
-def below(line):
-    return line.locator("xpath=following-sibling::div[1]")
+    lines = page.locator("#file > section > .code > .line")
+    return lines.filter(has=page.locator("code", has_text=start)).first
 
 
 @browser_needed
 def test_following_an_attempt_shows_its_numbers_everywhere(opened):
     page = opened(make.PAGES["nano_r1.py"])
-    facts = RECORD["facts"][0]
     page.keyboard.press("a")
-    for k, attempt in enumerate(RECORD["attempts"]):
-        page.keyboard.press(str(k + 1))
-        assert page.locator("#story pre.said").text_content() == attempt["text"]
-        told = dict(
-            zip(page.locator(".facts dt").all_inner_texts(), page.locator(".facts dd").all())
-        )
-        assert attempt["why"] in told["reward"].inner_text()
-        shown = number(told["advantage"].locator("span").inner_text())
-        assert shown == pytest.approx(facts[k]["advantage"], abs=6e-4)
+    for k, (attempt, facts) in enumerate(zip(RECORD["attempts"], RECORD["facts"][0]), start=1):
+        page.keyboard.press(str(k))
+        assert page.text_content("#story pre.said") == attempt["text"]
+        assert attempt["why"] in page.inner_text('.facts dt:text-is("reward") + dd')
+        shown = number(page.inner_text('.facts dt:text-is("advantage") + dd span'))
+        assert shown == pytest.approx(facts["advantage"], abs=6e-4)
         beside = line(page, "e.advantage = advantage").locator(".side").inner_text()
         assert number(beside.split()[-1].lstrip("①②③④⑤⑥⑦⑧")) == shown
-    assert facts[RECORD["shown"]]["advantage"] > 0
 
 
 @browser_needed
@@ -116,11 +102,9 @@ def test_calls_open_in_place_down_to_the_loss(opened):
     chip(line(page, "measured = update("), "update").click()
     update = page.locator('.call[data-call="update"]')
     chip(update, "grpo_loss").click()
-    loss = update.locator('.call[data-call="grpo_loss"]')
-    last = loss.locator(".line").filter(has_text="per_completion / completions").first
+    last = update.locator('.call[data-call="grpo_loss"] .line:has-text("per_completion / comp")')
+    returned = re.search(r"−?\d[\d.e−]*", last.first.locator(".side").inner_text())[0]
     part = RECORD["facts"][0][RECORD["shown"]]["loss"]
-    assert str(RECORD["shown"] + 1) in page.locator('#follow [aria-pressed="true"]').inner_text()
-    returned = re.search(r"−?\d[\d.e−]*", last.locator(".side").inner_text())[0]
     assert number(returned) == pytest.approx(part, rel=0.01)
     chip(update, "measure_update").click()
     said = measure_update.__doc__.split("\n")[0]
@@ -130,13 +114,13 @@ def test_calls_open_in_place_down_to_the_loss(opened):
 @browser_needed
 def test_six_places_ask_before_they_show(opened):
     page = opened(make.PAGES["nano_r1.py"])
-    asked = page.locator("#file > section > .code > .below > .question")
-    assert asked.count() == 6
+    assert page.locator("#file > section > .code > .below > .question").count() == 6
     place = line(page, "advantages = (rewards - mean)")
     assert place.locator(".side").inner_text() == "predict first"
     right = next(p for p in page.evaluate("page.predictions") if p["key"].endswith("advantages"))
-    below(place).get_by_role("button", name=right["choices"][right["right"]]).click()
-    assert "✓ Yes" in below(place).locator(".answer").inner_text()
+    below = place.locator("xpath=following-sibling::div[1]")
+    below.get_by_role("button", name=right["choices"][right["right"]]).click()
+    assert "✓ Yes" in below.locator(".answer").inner_text()
     assert place.locator(".side").inner_text().startswith("advantages")
 
 
@@ -150,10 +134,8 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(file, theme, opened
     page.keyboard.press("1")
     page.keyboard.press("v")
     found = Axe().run(page).response["violations"]
-    assert [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found] == []
+    assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in found] == []
     assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
-    paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-    assert page.evaluate(paint) < 2000
 
 
 @browser_needed
@@ -167,16 +149,13 @@ def test_every_line_has_an_address_and_keys_go_from_line_to_line(opened):
     page.evaluate("location.hash = 'L200'")
     page.keyboard.press("j")
     assert int(page.url.partition("#L")[2]) > 200
-    page.keyboard.press("t")
-    assert page.get_attribute("html", "data-theme") == "dark"
 
 
 @browser_needed
 @pytest.mark.skipif("variants.py" not in FILES, reason="run: python docs/lesson/make.py")
 def test_a_relative_marks_what_differs_from_grpo(opened):
     page = opened(make.PAGES["variants.py"])
-    runs = RECORDS["variants.py"]["runs"]
-    assert page.locator("[data-differs]").count() >= len(runs) - 1
+    assert page.locator("[data-differs]").count() >= len(RECORDS["variants.py"]["runs"]) - 1
     page.get_by_role("button", name="Dr. GRPO").click()
     assert line(page, "values = rewards - BASELINES").locator(".side[data-differs]").count() == 0
     assert page.locator(".side[data-differs]").count() > 3
@@ -187,11 +166,11 @@ HOSTILE = "<script>window.harm = 1</script></script><img src=x onerror='window.h
 
 @browser_needed
 def test_what_a_model_wrote_is_text_and_nothing_else(opened, tmp_path):
-    record = json.loads(json.dumps(RECORD))
+    record = copy.deepcopy(RECORD)
     record["attempts"][0] |= {"text": HOSTILE, "why": HOSTILE}
     record["tokens"] = dict.fromkeys(record["tokens"], HOSTILE)
     (tmp_path / "page.html").write_text(make.page("nano_r1.py", record), encoding="utf-8")
     page = opened(tmp_path / "page.html")
     page.keyboard.press("1")
-    assert page.locator("#story pre.said").text_content() == HOSTILE
+    assert page.text_content("#story pre.said") == HOSTILE
     assert page.evaluate("window.harm") is None and page.locator("img, #story pre b").count() == 0

@@ -13,6 +13,7 @@ import hashlib
 import html
 import os
 import re
+from pathlib import Path
 
 from plumbing.files import write_text
 from plumbing.notebook import Html
@@ -20,11 +21,13 @@ from plumbing.report.payload import pack
 from plumbing.report.read import read_run
 from plumbing.settings import UserError
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPTS = "page/dom.js vendor/uPlot.iife.min.js page/data.js page/lab.js page/curves.js page/run.js"
-SCRIPTS += " page/loss.js page/pushed.js page/step.js page/tokens.js page/group.js"
-SCRIPTS += " page/problems.js page/keys.js page/main.js"
-STYLES = "vendor/uPlot.min.css page/page.css"
+HERE = Path(__file__).parent
+SCRIPTS = (
+    *("page/dom.js", "vendor/uPlot.iife.min.js", "page/data.js", "page/lab.js", "page/curves.js"),
+    *("page/run.js", "page/loss.js", "page/pushed.js", "page/step.js", "page/tokens.js"),
+    *("page/group.js", "page/problems.js", "page/keys.js", "page/main.js"),
+)
+STYLES = ("vendor/uPlot.min.css", "page/page.css")
 MEGABYTES = 10  # a file of more steps than fit has some of them, evenly chosen
 
 
@@ -37,11 +40,9 @@ def write(run_dirs, output=None, steps=None, megabytes=MEGABYTES):
     Raises:
         UserError: no such run, none of these steps, no room to write.
     """
-    names = [os.path.basename(os.path.abspath(path)) for path in run_dirs]
-    name = "report.html" if len(run_dirs) == 1 else f"report_beside_{names[-1]}.html"
-    output = output or os.path.join(run_dirs[0], name)
-    text = page(run_dirs, steps, megabytes)
-    write_text(output, text)
+    beside = f"report_beside_{os.path.basename(os.path.abspath(run_dirs[-1]))}.html"
+    output = output or os.path.join(run_dirs[0], "report.html" if len(run_dirs) == 1 else beside)
+    write_text(output, page(run_dirs, steps, megabytes))
     return output
 
 
@@ -62,7 +63,7 @@ def page(run_dirs, steps=None, megabytes=MEGABYTES):
     runs = [read_run(str(path)) for path in run_dirs]
     head, blobs = pack(runs, steps, megabytes * 1e6)
     # Only these scripts may run, and nothing may be fetched, whatever a model has written.
-    script, style = ("\n".join(read(name) for name in names.split()) for names in (SCRIPTS, STYLES))
+    script, style = ("\n".join(map(read, names)) for names in (SCRIPTS, STYLES))
     policy = (
         f"default-src 'none'; script-src {sha256(script)}; style-src 'unsafe-inline'; img-src data:"
     )
@@ -82,8 +83,7 @@ def page(run_dirs, steps=None, megabytes=MEGABYTES):
 
 
 def read(name):
-    with open(os.path.join(HERE, name), encoding="utf-8") as file:
-        return file.read()
+    return (HERE / name).read_text("utf-8")
 
 
 def sha256(text):

@@ -19,16 +19,11 @@ from plumbing.report.read import SAME, explanations
 from plumbing.settings import UserError
 
 NONE = -(2**15)  # stands for a number that was not computed
-SHOWN = (
-    "step",
-    "completion",
-    "reward",
-    "format_reward",
-    "answer_reward",
-    "why",
-    "length",
-    "finish_reason",
-)
+SHOWN = "step completion reward format_reward answer_reward why length finish_reason".split()
+ARRAYS = {  # of the page -> of the record, where it has them
+    **{"logProb": "log_probs", "entropy": "entropy", "change": "change"},
+    **{"advantages": "advantages", "reference": "reference"},
+}
 
 
 def pack(runs, steps, max_bytes):
@@ -43,21 +38,20 @@ def pack(runs, steps, max_bytes):
         packed = {}
         token_steps = []
         chosen = [step for step in run.steps if steps is None or step in steps]
-        room = max_bytes / len(runs)
         with_tokens = set(run.numbered("tokens"))
         for step in [  # where not all fit, first those with the most to see
             *by_bisection([step for step in chosen if step in with_tokens]),
             *by_bisection([step for step in chosen if step not in with_tokens]),
         ]:
-            rows = run.episodes(step)
+            rows = run.read_rows(f"episodes/step_{step:06d}.jsonl")
             if not rows:
                 continue
             values, arrays = step_of(run, step, rows, vocabulary)
             text = block(values, arrays)
-            if steps is None and len(text) > room and len(packed) > 1:
+            size = len(text) + sum(map(len, packed.values()))
+            if steps is None and size > max_bytes / len(runs) and len(packed) > 1:
                 break
             packed[step] = text
-            room = room - len(text)
             if arrays:
                 token_steps.append(step)
         blocks |= {f"run{number}-step{step}": packed[step] for step in sorted(packed)}
@@ -90,23 +84,12 @@ def block(values, arrays):
         width = array.dtype.itemsize
         listed.append({"name": name, "count": len(array), "width": width, "unit": unit})
         content += array.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T.tobytes()
-    text = json.dumps(
-        finite({**values, "arrays": listed}), ensure_ascii=False, separators=(",", ":")
-    )
+    # JSON has no NaN: it becomes a text
+    values = json.loads(json.dumps({**values, "arrays": listed}), parse_constant=str)
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     text = text.encode("utf-8", "replace")  # half of a surrogate pair is no text
     raw = len(text).to_bytes(4, "little") + text + content
     return base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode()
-
-
-def finite(value):
-    """The same with "NaN" and "Infinity" as texts: JSON has no such numbers."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 class Vocabulary:
@@ -222,13 +205,9 @@ def step_of(run, step, rows, vocabulary):
         "trained": tokens["trained"].tolist(),
     }
     numbers = vocabulary.number(tokens["token_ids"])
-    arrays = {
-        "tokens": (None, numbers.astype(np.uint16 if len(vocabulary.ids) < 2**16 else np.uint32))
-    }
-    arrays |= {"logProb": fixed(tokens["log_probs"]), "entropy": fixed(tokens["entropy"])}
-    arrays |= {"change": fixed(tokens["change"])}
-    arrays |= {name: fixed(tokens[name]) for name in ("advantages", "reference") if name in tokens}
-    return values, arrays
+    small = np.uint16 if len(vocabulary.ids) < 2**16 else np.uint32
+    arrays = {name: fixed(tokens[of]) for name, of in ARRAYS.items() if of in tokens}
+    return values, {"tokens": (None, numbers.astype(small)), **arrays}
 
 
 def fixed(values):

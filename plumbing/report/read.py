@@ -18,6 +18,8 @@ from plumbing.tasks import import_task, problem_title
 from plumbing.token_record import load_tokens
 
 DEFAULT_TOKENS = {"tokens": [], "special": []}
+DAMAGED = (OSError, ValueError, KeyError, EOFError, RuntimeError)  # of a file of arrays
+DAMAGED += (zipfile.BadZipFile, zlib.error)
 COLUMNS = {"problem", "completion", "reward", "format_reward", "answer_reward", "why", "advantage"}
 COLUMNS |= {"length", "finish_reason"}
 # Settings that an evaluation of the base shares with the run it is compared with.
@@ -47,14 +49,12 @@ class Run:
         return list(numbered(os.path.join(self.path, folder)))
 
     def read_json(self, name, otherwise):
-        try:
-            with open(os.path.join(self.path, name), encoding="utf-8") as file:
-                return json.load(file)
-        except (OSError, ValueError):
+        found = read_json(os.path.join(self.path, name))
+        if found is None:
             self.notes.append(f"{name} is missing or cannot be read.")
-            return otherwise
+        return otherwise if found is None else found
 
-    def read_rows(self, name, columns):
+    def read_rows(self, name, columns=COLUMNS):
         """The objects of a jsonl file, [] if one of them lacks a column."""
         rows = read_rows(os.path.join(self.path, name))
         if rows and all(columns <= row.keys() for row in rows):
@@ -66,23 +66,16 @@ class Run:
         """A problem in one line, as its task says it."""
         return problem_title(self.task, problem)
 
-    def episodes(self, step):
-        """The rows of a step's completions."""
-        return self.read_rows(f"episodes/step_{step:06d}.jsonl", COLUMNS)
-
     def tokens(self, step, rows):
         """The arrays of plumbing/token_record.py; None if not recorded, or not of these rows."""
         name = f"tokens/step_{step:06d}.npz"
-        if not self.vocabulary["tokens"] or not os.path.exists(os.path.join(self.path, name)):
+        path = os.path.join(self.path, name)
+        if not self.vocabulary["tokens"] or not os.path.exists(path):
             return None
-        try:
-            arrays = load_tokens(os.path.join(self.path, name))
+        with contextlib.suppress(*DAMAGED):
+            arrays = load_tokens(path)
             if arrays["lengths"].tolist() == [row["length"] for row in rows]:
                 return arrays
-        except (OSError, ValueError, KeyError, EOFError, RuntimeError):
-            pass
-        except (zipfile.BadZipFile, zlib.error):
-            pass
         self.notes.append(f"{name} cannot be read, or is not of the step's completions.")
         return None
 
@@ -90,17 +83,16 @@ class Run:
         """[{"problem", "rows": [{"step", ...}]}] of the problems that every evaluation kept."""
         problems = {}
         for step in self.numbered("held_out"):
-            for row in self.read_rows(f"held_out/step_{step:06d}.jsonl", COLUMNS):
-                rows = problems.setdefault(
-                    json.dumps(row["problem"]), {"problem": row["problem"], "rows": []}
-                )["rows"]
-                rows.append({"step": step, **row})
+            for row in self.read_rows(f"held_out/step_{step:06d}.jsonl"):
+                one = {"problem": row["problem"], "rows": []}
+                problem = problems.setdefault(json.dumps(row["problem"]), one)
+                problem["rows"].append({"step": step, **row})
         return list(problems.values())
 
     def warnings(self):
         """[(sentence, steps)] of plumbing/health.py."""
         found = {}
-        settings = SimpleNamespace(max_tokens=self.config.get("max_tokens"))
+        settings = SimpleNamespace(**{"max_tokens": None, **self.config})
         for record in self.records:
             for sentence in health_warnings(record, settings):
                 sentence = re.sub(r"by \d+\.\d+ nats", "by more than 0.1 nats", sentence)
@@ -116,40 +108,36 @@ class Run:
         found = {}
         beside = os.path.dirname(os.path.abspath(self.path))
         for name in sorted(os.listdir(beside)):
-            other = os.path.join(beside, name)
-            try:
-                with open(os.path.join(other, "config.json")) as file:
-                    config = json.load(file)
-                with open(os.path.join(other, "evaluation.json")) as file:
-                    results = json.load(file)
-            except (OSError, ValueError):
-                continue
-            if config.get("eval_only") and all(
-                config.get(key) == self.config.get(key) for key in SAME
-            ):
+            config = read_json(os.path.join(beside, name, "config.json")) or {}
+            results = read_json(os.path.join(beside, name, "evaluation.json"))
+            same = all(config.get(key) == self.config.get(key) for key in SAME)
+            if results and config.get("eval_only") and same:
                 found |= {0.0: results["greedy"], config["temperature"]: results["sampled"]}
         return sorted(found.items())
 
 
+def read_json(path):
+    """What a file holds; None if it is missing or cannot be read."""
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
 def read_run(path):
     """A `Run`. Raises UserError if the directory is not that of a run."""
-    if not os.path.isdir(path):
-        raise UserError(f"No such run: {path} is not a directory.")
     run = Run(path)
     if not run.records and not run.steps:
-        raise UserError(
-            f"{path} has neither metrics nor episodes: it is not the directory of a run."
-        )
+        raise UserError(f"No run is in {path}: it has neither metrics nor episodes.")
     return run
 
 
 def explanations():
     """{metric: what it means, in one sentence} from the tables of docs/metrics.md."""
-    try:
-        with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as file:
-            rows = [line.split(" | ") for line in file if line.startswith("| `")]
-    except OSError:
-        return {}
+    rows = []
+    with (
+        contextlib.suppress(OSError),  # a copy of the scripts without docs/
+        open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as file,
+    ):
+        rows = [line.split(" | ") for line in file if line.startswith("| `")]
     found = {}
     for names, meaning, *_ in rows:
         sentence = re.split(r"\. (?=[A-Z0-9`])", meaning.strip(" |\n"))[0].replace("`", "")
