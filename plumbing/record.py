@@ -74,6 +74,8 @@ class RunLog:
         self.draw_at = 0.0  # s
         if self.first:
             settings = {**dataclasses.asdict(config), "resume": None}
+            if getattr(config, "functions", ""):  # of one's own, for --resume
+                settings["functions"] = config.functions
             write_text(os.path.join(self.path, "config.json"), json.dumps(settings, indent=2), True)
             self.wandb = start_wandb(config, self.path) if config.wandb != "off" else None
 

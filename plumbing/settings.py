@@ -182,13 +182,19 @@ def check_together(config):
         raise UserError(f"--name {name!r}: a name, not a path; --out says where runs go.")
 
 
-def read_config(path, config_class):
-    """The config of the run in directory `path`, with `resume` set to it."""
+def read_settings(path):
+    """The dict in config.json of the run in directory `path`."""
     try:
         with open(os.path.join(path, "config.json")) as file:
-            saved = {**json.load(file), "resume": path}
+            return dict(json.load(file))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"--resume {path}: no readable config.json there ({error}).") from None
+
+
+def read_config(path, config_class):
+    """The config of the run in directory `path`, with `resume` set to it."""
+    saved = {**read_settings(path), "resume": path}
+    saved.pop("functions", None)  # no setting: see check_resumable
     known = {field.name for field in dataclasses.fields(config_class)}
     made = "its config.json was made by another script (variants.py, nano_sft.py) or version"
     for name in saved:
@@ -204,16 +210,22 @@ def read_config(path, config_class):
         raise UserError(f"{path}/config.json: {error}") from None
 
 
-def check_resumable(config):
-    """With `resume`: raise UserError if the run was started with other settings."""
-    if config.resume:
-        saved = read_config(config.resume, type(config))
-        fixed = [f.name for f in dataclasses.fields(config) if f.name not in RESUMABLE]
-        changed = [name for name in fixed if getattr(config, name) != getattr(saved, name)]
-        if changed:
-            raise UserError(
-                f"--resume keeps the settings of {config.resume}: drop --{' --'.join(changed)}."
-            )
+def check_resumable(config, functions=None):
+    """With `resume`: raise UserError if the run was started with other settings or functions."""
+    if not config.resume:
+        return
+    saved = read_config(config.resume, type(config))
+    fixed = [f.name for f in dataclasses.fields(config) if f.name not in RESUMABLE]
+    changed = [name for name in fixed if getattr(config, name) != getattr(saved, name)]
+    if changed:
+        raise UserError(
+            f"--resume keeps the settings of {config.resume}: drop --{' --'.join(changed)}."
+        )
+    before = read_settings(config.resume).get("functions", "")
+    if functions not in (None, before):
+        asked = f"was run by main with {before or 'the functions of its script'}"
+        hint = "call main with the same (docs/own_loss.md)"
+        raise UserError(f"{config.resume} {asked}, not {functions or 'with those'}: {hint}.")
 
 
 NICKNAMES = {"lr": "learning_rate", "beta": "kl_coef", "batch_size": "prompts_per_step"}

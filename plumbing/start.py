@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
+import inspect
 import os
 import signal
 import socket
@@ -57,9 +58,12 @@ def say(error):
     return 2
 
 
-def check_start(config):
-    """Raise UserError for what the disk and the task's module tell; nothing is left behind."""
-    check_resumable(config)
+def check_start(config, functions=None):
+    """Raise UserError for what the disk and the task's module tell; nothing is left behind.
+
+    `functions` are those of `main`, where it is known.
+    """
+    check_resumable(config, functions)
     task = load_task(config.task, config.prompt, None)
     for file in (config.data, config.eval_data):
         if file not in (None, "hub") and not os.path.exists(file):
@@ -112,6 +116,15 @@ def check_model(model):
         notice_no_network()
 
 
+def functions_of_ones_own(main, given):
+    """`loss=my_loss, ...`: which of main's functions were given others in their place."""
+    own = []
+    for name, value in given.items():
+        if callable(value) and value is not inspect.signature(main).parameters[name].default:
+            own.append(f"{name}={getattr(value, '__qualname__', type(value).__name__)}")
+    return ", ".join(own)
+
+
 def run_safely(main):
     """Decorates a `main`: it checks the config first; out of memory is one sentence.
 
@@ -124,7 +137,9 @@ def run_safely(main):
 
         if isinstance(config, type) or not dataclasses.is_dataclass(config):
             raise UserError(f"main takes a Config, e.g. Config(steps=20), not {config!r:.80}.")
-        check_start(config)
+        given = inspect.signature(main).bind(config, *args, **kwargs).arguments
+        config.functions = functions_of_ones_own(main, given)
+        check_start(config, config.functions)
         with processes.cleaned_up():
             try:
                 return main(config, *args, **kwargs)
