@@ -70,6 +70,7 @@ class RunLog:
         self.task = None  # of the problems; known once the run starts
         self.headed = False  # whether the names of the columns stand above the next step
         self.left = ""  # time of the steps to come, in words
+        self.in_notebook = curves.in_notebook()
         self.shown = None  # the curves below the notebook's cell
         self.draw_at = 0.0  # s
         if self.first:
@@ -196,7 +197,8 @@ class RunLog:
             rows.append(json.dumps({**row, **(more if token_ids else {})}) + "\n")
         parts = all_gather_object("".join(rows))
         if self.first:
-            write_text(os.path.join(self.path, f"{name}.jsonl"), "".join(parts))
+            with atomic_write(os.path.join(self.path, f"{name}.jsonl")) as hidden:
+                Path(hidden).write_text("".join(parts), encoding="utf-8")
 
     def save_tokens(self, name, episodes):
         """Every process's tokens, in one file; plumbing/token_record.py says what is in it."""
@@ -216,7 +218,7 @@ class RunLog:
         if self.wandb:
             self.wandb.log(metrics, step=metrics["step"])
         # After each evaluation, in a notebook every ten seconds.
-        waited = curves.in_notebook() and time.monotonic() > self.draw_at
+        waited = self.in_notebook and time.monotonic() > self.draw_at
         if metrics["step"] and ("eval/pass@1" in metrics or waited):
             of = f"{self.config.model} on {self.config.task}"
             title = f"{of}: step {metrics['step']} of {self.config.steps}, {self.left} left"
