@@ -1,18 +1,16 @@
 """Countdown: what a completion earns, what a legal expression is, the generator."""
 
-import json
 import re
 import time
 import timeit
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from labelled import DATA, needs_data, real
 
 from countdown_rewards import (
-    PROMPTS,
     final_answer,
     generate_problems,
     is_test_problem,
@@ -23,11 +21,6 @@ from countdown_rewards import (
     reward,
     subgroups,
 )
-from plumbing.forms import END_MARKERS
-from plumbing.tasks import Reward
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of real cases is absent")
 
 
 def of(target, *nums, style="short"):
@@ -36,10 +29,6 @@ def of(target, *nums, style="short"):
 
 def completion(answer, thinking="36-19=17,17-7=10,10+55=65 yes"):
     return f"{thinking}\n</think>\n<answer>{answer}</answer>"
-
-
-def real(name):
-    return [json.loads(line) for line in open(DATA / name)]
 
 
 # What a completion earns
@@ -64,6 +53,8 @@ ROWS = [
     (completion("36+19+55+7)"), PROBLEM, TAGS_ALONE, "unbalanced"),
     (completion("36+19+55*/7"), PROBLEM, TAGS_ALONE, "'/' out of place"),
     (completion("1" * 1001), PROBLEM, TAGS_ALONE, "longer than 1000"),
+    (completion("(" * 499 + "1" + ")" * 499 + "+"), PROBLEM, TAGS_ALONE, "uses 1 instead"),
+    (completion("1+" * 499 + "1"), PROBLEM, FORM, "uses 1, 1, 1, 1, 1, 1, 1, 1 instead"),
     (completion(""), PROBLEM, TAGS_ALONE, "uses no number"),
     (completion(" \n"), PROBLEM, TAGS_ALONE, "something else in the answer block"),
     (completion("()"), PROBLEM, TAGS_ALONE, "uses no number"),
@@ -261,56 +252,6 @@ def test_a_form_is_paid_for_what_the_grammar_derives_and_its_value_is_pythons(te
     assert final_answer(completion(text), of(0, *nums)) == (None if value is None else str(value))
 
 
-# Hostile text
-
-FRAGMENTS = [
-    "<think>", "</think>", "<answer>", "</answer>", "<answer>(1+2)", "(3*4)</answer>",
-    "</think><answer>1+2+3+4</answer>", "</", "<", ">",
-    "1", "2", "3", "4", "07", "2.5", "1e999", "9**9**9", "9" * 400, "1/0", "1/(2-2)",
-    "(", ")", "()", "((((((((", "-(", "-1", "1-2-3-4", "[1", "]", "+", "-", "*", "/", "//", ".",
-    "=", ",", "e", "_", "０１２", "٣", "²", "½", "𝟙", "×", "÷", "−", "\u200b", "\u3000", "\x00",
-    "\x1c", "\ud800", " ", "\n", "\t", *END_MARKERS, "__import__('os')", "import os", "{nums}",
-    "%s", "\\boxed{", "Step 1: 1 + 2 = 3\n", "Step 2: 3 + 3 = 6 ", "Step", "Step 1:", " = 10",
-    "\n10 = 10", "<reasoning>", "</reasoning>",
-]  # fmt: skip
-SMALL = {"nums": [1, 2, 3, 4], "target": 10}
-hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
-
-
-def check_bounded(text):
-    start = time.process_time()
-    for style, prompt in PROMPTS.items():
-        result = reward(text, SMALL, style)
-        form, answer = prompt.weights
-        assert type(result) is Reward and result.format in (0.0, 0.5, 1.0)
-        assert result.answer in (0.0, 1.0)
-        assert result.total == form * result.format + answer * result.answer
-        assert 0 < len(result.why) <= 160 and result.why.isprintable()
-    assert lenient(text, SMALL) in (0.0, 1.0)
-    final_answer(text, SMALL)
-    assert time.process_time() - start < 1
-
-
-@settings(max_examples=2500)
-@given(st.text(max_size=300) | hostile | st.text("01234+-*/(). ", max_size=60), st.booleans())
-@example("(" * 499 + "1" + ")" * 499 + "+", True)
-@example("1+" * 499 + "1", True)
-def test_hostile_text_gets_a_reward_within_a_second(text, as_answer):
-    check_bounded(completion(text) if as_answer else text)
-
-
-@pytest.mark.parametrize("fragment", FRAGMENTS)
-def test_a_megabyte_of_one_fragment_gets_a_reward_within_a_second(fragment):
-    check_bounded(fragment * (1_000_000 // len(fragment)))
-    check_bounded(completion(fragment * (1_000_000 // len(fragment))))
-
-
-@settings(max_examples=30, phases=[Phase.generate], report_multiple_bugs=False)
-@given(hostile, hostile.filter(len), hostile)
-def test_a_megabyte_of_mixed_fragments_gets_a_reward_within_a_second(head, body, tail):
-    check_bounded(head + body * (1_000_000 // len(body)) + tail)
-
-
 def test_twenty_thousand_typical_completions_are_scored_a_second():
     thinking = "13+20=33,33-12=21 no\n" * 20
     cases = []
@@ -406,14 +347,14 @@ def test_the_subgroup_plus_minus_is_what_the_search_finds(nums, target):
 
 @needs_data
 def test_the_verdict_agrees_with_every_labelled_real_completion():
-    rows = real("countdown_completions.jsonl")
+    rows = real("countdown_completions")
     differ = [r for r in rows if reward(r["completion"], r).answer != r["exact_last"]]
     assert (len(rows), differ) == (500, [])
 
 
 @needs_data
 def test_lenient_finds_every_labelled_solution_and_fifteen_that_are_not_the_last_answer():
-    rows = real("countdown_completions.jsonl")
+    rows = real("countdown_completions")
     more = [lenient(row["completion"], row) - row["lenient_last"] for row in rows]
     assert (len(rows), more.count(1), more.count(-1)) == (500, 15, 0)
 

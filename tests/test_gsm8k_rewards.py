@@ -1,15 +1,14 @@
 """GSM8K: what a completion earns, how a number is read, the generator."""
 
-import json
 import re
 import time
 import timeit
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from labelled import DATA, needs_data, real
 
 import gsm8k_rewards
 from gsm8k_rewards import (
@@ -26,15 +25,12 @@ from gsm8k_rewards import (
     subgroups,
 )
 from plumbing.arithmetic import calculate
-from plumbing.tasks import Reward
 
 PROBLEM = {
     "question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. "
     "How many eggs does Iris have left?",
     "answer": "64+33=<<64+33=97>>97\n97-40=<<97-40=57>>57\n#### 57",
 }
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of real cases is absent")
 
 
 def completion(answer, thinking="\n64+33=97\n97-40=57"):
@@ -43,10 +39,6 @@ def completion(answer, thinking="\n64+33=97\n97-40=57"):
 
 def with_gold(number):
     return {"question": "How many?", "answer": f"#### {number}"}
-
-
-def real(name):
-    return [json.loads(line) for line in open(DATA / name)]
 
 
 # What a completion earns: (total, format, answer)
@@ -81,6 +73,13 @@ ROWS = [
     (completion("x = 57"), TAGS_ALONE, "not a plain number"),
     (completion("57 million"), TAGS_ALONE, "'million' may change the number"),
     (completion("5" * 201), TAGS_ALONE, "longer than 200"),
+    # Just short enough to be read, and slow to read for a careless expression
+    (completion("a " * 100), TAGS_ALONE, "no number"),
+    (completion("5" + " " * 190 + "!"), TAGS_ALONE, "not a plain number"),
+    (completion("5 " + "ab " * 60), TAGS_ALONE, "not a plain number"),
+    (completion("$" * 200), TAGS_ALONE, "no number"),
+    (completion("**" * 100), TAGS_ALONE, "no number"),
+    (completion("1" + ",080" * 49), FORM, "is 1080"),
     ("64+33=97\n<answer>57</answer>", NUMBER_ALONE, "correct; format: no </think>"),
     (completion("57") + "</answer>", NUMBER_ALONE, "format: text after </answer>"),
     (completion("57") + "<answer>58</answer>", NOTHING, "is 58, not 57; format: two answer"),
@@ -274,17 +273,16 @@ def mutants(number):
     for i, character in enumerate(number):
         before = number[:i]
         after = number[i + 1 :]
-        if character.isdigit():
-            yield before + str((int(character) + 1) % 10) + after
-            yield before + character + character + after
-            yield before + character + "." + after
         yield before + after
+        if character.isdigit():
+            for new in (str((int(character) + 1) % 10), character * 2, character + "."):
+                yield before + new + after
 
 
 @needs_data
 def test_no_real_gold_answer_is_paid_after_one_sign_digit_or_separator_is_changed():
     value = lambda number: float(number.replace(",", ""))
-    for row in real("gsm8k_test.jsonl"):
+    for row in real("gsm8k_test"):
         number = row["answer"].rpartition("####")[2].strip()
         for text in mutants(number):
             # Equal are a zero more or less in front, a full stop behind, no comma.
@@ -315,61 +313,6 @@ def test_no_real_gold_answer_is_paid_after_one_sign_digit_or_separator_is_change
 )
 def test_the_lenient_reading_takes_the_number_that_a_reader_would_take(number, found, texts):
     assert [lenient(text, with_gold(number)) for text in texts] == [found] * len(texts)
-
-
-# Hostile text
-
-FRAGMENTS = [
-    "<think>", "</think>", "<answer>", "</answer>", "<answer>57", "</think><answer>57</answer>",
-    "<", "</", "5", "57", "057", "1,080", "1,08", "1,", "1 080", "1.", ".5", "1e999", "9**9**9",
-    "9" * 400, "7/0", "7/", "/14", "-", "+", "\u2212", "\u2013", "$", "\\$", "€", "%", "\\%", "°",
-    "**", "`", "\\(", "\\)", "=", ",", ".", ":", "#", "\\boxed{", "\\boxed{57}", "\\boxed{57} eggs",
-    "\\[", "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####",
-    "#### 57",
-    "\\frac", "\\frac{57}{1}", "A:", "A: ", "answer is", "Answer:", " eggs", "ab", "or", " and ",
-    "５７", "٧", "²", "½", "\u00a0", "\u2009", "\u200b", "\x00", "\ud800", " ", "\n", "\t", "</s>",
-    "<|endoftext|>", "<|im_end|>\n", "__import__('os')", "{question}", "%s",
-]  # fmt: skip
-hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
-
-
-def check_bounded(text):
-    start = time.process_time()
-    result = reward(text, PROBLEM)
-    vote = final_answer(text, PROBLEM)
-    anywhere = lenient(text, PROBLEM)
-    seconds = time.process_time() - start
-    assert type(result) is Reward and result.total == result.format + result.answer
-    assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
-    assert anywhere in (0.0, 1.0) and (vote == "57") == (result.answer == 1.0)
-    assert 0 < len(result.why) <= 160 and result.why.isprintable()
-    assert seconds < 1
-
-
-@settings(max_examples=2000)
-@given(
-    st.text(max_size=210) | hostile | st.text("0123456789,. -$/%a{}*`", max_size=60), st.booleans()
-)
-@example("a " * 100, True)
-@example("5" + " " * 190 + "!", True)
-@example("5 " + "ab " * 60, True)
-@example("$" * 200, True)
-@example("**" * 100, True)
-@example("1" + ",080" * 49, True)
-def test_hostile_text_is_judged_within_a_second(text, as_answer):
-    check_bounded(completion(text) if as_answer else text)
-
-
-@pytest.mark.parametrize("fragment", FRAGMENTS)
-def test_a_megabyte_of_one_fragment_is_judged_within_a_second(fragment):
-    check_bounded(fragment * (1_000_000 // len(fragment)))
-    check_bounded(completion(fragment * (1_000_000 // len(fragment))))
-
-
-@settings(max_examples=30, phases=[Phase.generate], report_multiple_bugs=False)
-@given(hostile, hostile.filter(len), hostile)
-def test_a_megabyte_of_mixed_fragments_is_judged_within_a_second(head, body, tail):
-    check_bounded(head + body * (1_000_000 // len(body)) + tail)
 
 
 def test_five_thousand_typical_completions_are_scored_a_second():
@@ -481,7 +424,7 @@ DISAGREEMENTS = [192, 373]
 
 @needs_data
 def test_the_verdicts_agree_with_the_labels_of_real_completions():
-    rows = real("gsm8k_completions.jsonl")
+    rows = real("gsm8k_completions")
     found = [lenient(r["completion"], with_gold(r["gold"])) for r in rows]
     differ = [i for i, (r, value) in enumerate(zip(rows, found)) if value != r["label_correct"]]
     assert (len(rows), differ) == (500, DISAGREEMENTS)
