@@ -198,7 +198,7 @@ ROWS = [
     (completion("I do not know"), STEPS, TAGS_ALONE, "not part of a legal expression"),
     (completion(""), STEPS, TAGS_ALONE, "uses no number"),
     (completion("+"), STEPS, TAGS_ALONE, "uses no number"),
-    (completion("1+2-2" + " " * 1000), STEPS, TAGS_ALONE, "longer than 1000"),
+    (completion("3-2*1 = 1" + " " * 1000), STEPS, TAGS_ALONE, "longer than 1000"),
 ]
 
 
