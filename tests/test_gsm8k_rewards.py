@@ -79,7 +79,7 @@ ROWS = [
     (completion("5 " + "ab " * 60), TAGS_ALONE, "not a plain number"),
     (completion("$" * 200), TAGS_ALONE, "no number"),
     (completion("**" * 100), TAGS_ALONE, "no number"),
-    (completion("1" + ",080" * 49), FORM, "is 1080"),
+    (completion("1" + ",080" * 49), TAGS_ALONE, "not a plain number"),
     ("64+33=97\n<answer>57</answer>", NUMBER_ALONE, "correct; format: no </think>"),
     (completion("57") + "</answer>", NUMBER_ALONE, "format: text after </answer>"),
     (completion("57") + "<answer>58</answer>", NOTHING, "is 58, not 57; format: two answer"),
