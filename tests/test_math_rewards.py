@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -421,9 +421,9 @@ def test_several_threads_get_their_own_verdicts_and_one_keeps_to_one_worker():
 
 def test_a_forked_child_has_workers_of_its_own():
     right_and_wrong()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as child:
-        assert child.submit(right_and_wrong).result(30) == (1.0, 0.0)
-        theirs = child.submit(idle).result(30)
+    with multiprocessing.get_context("fork").Pool(1) as child:
+        assert child.apply_async(right_and_wrong).get(30) == (1.0, 0.0)
+        theirs = child.apply_async(idle).get(30)
     assert len(theirs) == 1 and theirs[0] not in idle()
     assert right_and_wrong() == (1.0, 0.0)
 
