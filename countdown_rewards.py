@@ -215,9 +215,10 @@ def reward(completion, problem, style="short"):
     """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
     prompt = PROMPTS[style]
     text = strip_end(completion)
-    form = format_reward(text, prompt, lambda answer: is_well_formed(answer, prompt))
+    form = format_reward(text, prompt, is_steps_or_equation if prompt.steps else is_expression)
+    value_of_answer = evaluate_steps_or_equation if prompt.steps else evaluate
     try:
-        value = answer_value(last_answer(text, prompt), problem, prompt)
+        value = value_of_answer(last_answer(text, prompt), problem["nums"])
     except ValueError as error:
         return make_reward(prompt, form, False, str(error))
     why = f"equals {value!s:.40}, not {problem['target']}"
@@ -227,8 +228,9 @@ def reward(completion, problem, style="short"):
 def final_answer(completion, problem, style="short"):
     """What this completion votes for in maj@k: the value of its answer as text, or None."""
     prompt = PROMPTS[style]
+    value_of_answer = evaluate_steps_or_equation if prompt.steps else evaluate
     try:
-        return str(answer_value(last_answer(strip_end(completion), prompt), problem, prompt))
+        return str(value_of_answer(last_answer(strip_end(completion), prompt), problem["nums"]))
     except ValueError:
         return None
 
@@ -272,26 +274,6 @@ def solves(expression, problem):
         return False
 
 
-def is_well_formed(answer, prompt):
-    """Whether an answer block holds what the prompt asks for, right or not."""
-    if prompt.steps:
-        return len(answer) <= MAX_ANSWER and (are_steps(answer) or is_equation(answer))
-    return is_expression(answer)
-
-
-def answer_value(answer, problem, prompt):
-    """The exact value of an answer block, or ValueError with the reason why it is not legal."""
-    if not prompt.steps or len(answer) > MAX_ANSWER:
-        return evaluate(answer, problem["nums"])
-    if are_steps(answer) or len(step_lines(answer)) > 1:
-        return evaluate_steps(answer, problem["nums"])
-    left, equals, right = answer.partition("=")
-    value = evaluate(left, problem["nums"])
-    if equals and right_side(right) != value:
-        raise ValueError(f"{right.strip()[:20]!r} is not what the left side equals: {value}")
-    return value
-
-
 def evaluate(expression, nums):
     """The exact value of an arithmetic expression that uses each of `nums` once, as a Fraction.
 
@@ -306,3 +288,23 @@ def evaluate(expression, nums):
         found = ", ".join(number[:12] for number in used[:8]) or "no number"
         raise ValueError(f"uses {found} instead of each of {nums} once")
     return value_of(tokens)
+
+
+# The prompt "steps"
+
+
+def is_steps_or_equation(answer):
+    return are_steps(answer) or is_equation(answer)
+
+
+def evaluate_steps_or_equation(answer, nums):
+    """`evaluate`, of an answer that may be in steps or end in `= number`."""
+    if len(answer) > MAX_ANSWER:
+        return evaluate(answer, nums)  # which refuses it
+    if are_steps(answer) or len(step_lines(answer)) > 1:
+        return evaluate_steps(answer, nums)
+    left, equals, right = answer.partition("=")
+    value = evaluate(left, nums)
+    if equals and right_side(right) != value:
+        raise ValueError(f"{right.strip()[:20]!r} is not what the left side equals: {value}")
+    return value

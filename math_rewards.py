@@ -192,11 +192,8 @@ def equivalent(answer, gold):
     return compare(answer, gold)
 
 
-@functools.lru_cache(maxsize=20_000)  # most completions of a problem give one of a few answers
-def compare(answer, gold):
-    return ask(answer, gold)
-
-
+# Most completions of a problem give one of a few answers.
+compare = functools.lru_cache(maxsize=20_000)(ask)
 LENIENT_TEXT = 2_000  # characters at the end of a completion without a box in which `lenient` looks
 ANSWER_IS = re.compile(r"\banswer(?: is:?|:)", re.IGNORECASE)
 FORMULA = re.compile(r"\$+([^$]+)\$+")

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 # ---- Expressions
 
-TOKEN = re.compile(r"([0-9]+)|([-+*/()])|\s+|(.)", re.DOTALL)
+TOKEN = re.compile(r"[0-9]+|\S")
+LEGAL = frozenset("0123456789+-*/()")
 MINUS_SIGN = "sign"  # the minus of -7, in contrast to that of 9 - 7
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, MINUS_SIGN: 3}
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}
@@ -19,12 +20,10 @@ OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Frac
 
 def tokenize(expression):
     """Its numbers (digits as they stand), operators and parentheses, as a list of str."""
-    tokens = []
-    for number, symbol, other in TOKEN.findall(expression):
-        if other:
-            raise ValueError(f"{other!r} is not part of a legal expression")
-        if number or symbol:
-            tokens.append(number or symbol)
+    tokens = TOKEN.findall(expression)
+    for token in tokens:
+        if token[0] not in LEGAL:
+            raise ValueError(f"{token!r} is not part of a legal expression")
     return tokens
 
 

@@ -173,15 +173,11 @@ def as_interval(relation):
     steps = upwards(relation)
     if not all(sign in ("<", "<=") for _, sign, _ in steps) or len(steps) > 2:
         return None
-    low, left, name = steps[0]
-    _, right, high = steps[-1]
-    if len(steps) == 1 and NAME.fullmatch(low):  # x < 3
-        name = low
-        low = r"-\infty"
-        left = "<"
+    if len(steps) == 1 and NAME.fullmatch(steps[0][0]):  # x < 3
+        steps.insert(0, (r"-\infty", "<", steps[0][0]))
     elif len(steps) == 1:  # 3 < x
-        high = r"\infty"
-        right = "<"
+        steps.append((steps[0][2], "<", r"\infty"))
+    (low, left, name), (_, right, high) = steps
     if not NAME.fullmatch(name):
         return None
     left = "[" if left == "<=" else "("

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import threading
 
+from plumbing.math_equality import verdict
+
 FORKS = hasattr(os, "fork")  # Windows has neither it nor limits of time and memory
 WORKERS = min(4, os.cpu_count() or 1)  # at most, and no more than there are threads that ask
 CPU_LIMIT = 0.5  # seconds of processor time for one question; real ones take 0.01 or less
@@ -35,36 +37,37 @@ WARM_UP = (  # read before the first question: much of sympy is imported when it
     ("a_{1}=2", "a<x<b"),
     ("p+x_iq_{m+i-2}", "x_{i+1} q_m-p"),  # 0.13 s of learning to read subscripts
 )
+AT_A_LIMIT = json.dumps([False, ""])  # a reply, for which `ask` has the words
 FRESH = 3  # the exit code of a child that wants to be replaced
 
 
 def ask(answer, gold):
     """Whether two formulas are equal, and if not, why: (bool, str)."""
-    too_long = f"{answer!r:.60} {TOO_LONG}"
+    for _ in range(2):  # a worker that something else has killed is replaced, once
+        reply = exchange([answer, gold])
+        if reply:
+            right, why = json.loads(reply)
+            return right, why or f"{answer!r:.60} {TOO_LONG}"
+    return False, f"a worker died of {answer!r:.60}"
+
+
+def exchange(question):
+    """A worker's reply as a line, AT_A_LIMIT if it has reached one, None if it has died."""
     worker = idle.get()
+    reply = None
     try:
-        for _ in range(2):  # a worker that something else has killed is replaced, once
-            worker = worker or start_worker()
-            try:
-                reply = exchange(worker, [answer, gold])
-            except TimeoutError:
-                kill(worker)
-                worker = None
-                return False, too_long
-            if reply is not None:
-                right, why = json.loads(reply)
-                return right, why or too_long
+        worker = worker or start_worker()
+        with contextlib.suppress(OSError):  # a broken pipe: there will be no reply
+            worker.stdin.write(json.dumps(question).encode() + b"\n")
+            worker.stdin.flush()
+        reply = worker.replies.get(timeout=WALL_LIMIT)
+        return reply or (None if FORKS else AT_A_LIMIT)  # its own clock has ended it
+    except queue.Empty:
+        return AT_A_LIMIT
+    finally:  # also after Ctrl-C: the reply that is still to come must not answer the next one
+        if worker and not reply:
             kill(worker)
             worker = None
-            if not FORKS:  # its own clock has ended it
-                return False, too_long
-        return False, f"a worker died of {answer!r:.60}"
-    except BaseException:  # Ctrl-C: the reply that is still to come must not answer the next one
-        if worker:
-            kill(worker)
-        worker = None
-        raise
-    finally:
         idle.put(worker)
 
 
@@ -89,19 +92,6 @@ def read_replies(worker):
         for line in worker.stdout:
             worker.replies.put(line)
     worker.replies.put(None)
-
-
-def exchange(worker, question):
-    """A worker's reply as a line of bytes, None if it has died; TimeoutError after WALL_LIMIT."""
-    try:
-        worker.stdin.write(json.dumps(question).encode() + b"\n")
-        worker.stdin.flush()
-    except OSError:  # a broken pipe
-        return None
-    try:
-        return worker.replies.get(timeout=WALL_LIMIT)
-    except queue.Empty:
-        raise TimeoutError from None
 
 
 def kill(worker):
@@ -140,14 +130,11 @@ def serve():
 
     Where there is no fork, answer; a limit ends the worker.
     """
-    from plumbing import math_equality
-
-    replies = sys.stdout
-    sys.stdout = sys.stderr
+    sys.stdout = sys.stderr  # what sympy may print is no reply
     for answer, gold in WARM_UP:
-        math_equality.verdict(answer, gold)
+        verdict(answer, gold)
     if not FORKS:
-        answer_questions(math_equality.verdict, replies)
+        answer_questions()
     import resource
 
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer sends: it ends the child
@@ -157,13 +144,17 @@ def serve():
     while status in (FRESH, -signal.SIGPROF):
         child = os.fork()
         if child == 0:
-            answer_questions(math_equality.verdict, replies)
+            answer_questions()
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status == -signal.SIGPROF:
-            print(json.dumps([False, ""]), file=replies, flush=True)
+            send(AT_A_LIMIT)
 
 
-def answer_questions(verdict, replies):
+def send(reply):
+    print(reply, file=sys.__stdout__, flush=True)
+
+
+def answer_questions():
     """A child: reads a line with [answer, gold] in JSON, writes one with [whether equal, why not].
 
     It ends when the one who asks is gone. The limit of time is the kernel's: it also ends a
@@ -174,7 +165,7 @@ def answer_questions(verdict, replies):
             limit_time(CPU_LIMIT)
             reply = verdict(*json.loads(line))
             limit_time(0)
-            print(json.dumps(reply), file=replies, flush=True)
+            send(json.dumps(reply))
             try:
                 bytes(MEMORY_LIMIT // 2 if FORKS else 0)
             except MemoryError:  # sympy keeps much of what it has seen

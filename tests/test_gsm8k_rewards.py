@@ -1,14 +1,14 @@
 """GSM8K: what a completion earns, how a number is read, the generator."""
 
-import json
 import re
 import time
+import timeit
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from labelled import DATA, needs_data, real
 
 import gsm8k_rewards
 from gsm8k_rewards import (
@@ -25,15 +25,12 @@ from gsm8k_rewards import (
     subgroups,
 )
 from plumbing.arithmetic import calculate
-from plumbing.tasks import Reward
 
 PROBLEM = {
     "question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. "
     "How many eggs does Iris have left?",
     "answer": "64+33=<<64+33=97>>97\n97-40=<<97-40=57>>57\n#### 57",
 }
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of real cases is absent")
 
 
 def completion(answer, thinking="\n64+33=97\n97-40=57"):
@@ -44,53 +41,78 @@ def with_gold(number):
     return {"question": "How many?", "answer": f"#### {number}"}
 
 
-def real(name):
-    return [json.loads(line) for line in open(DATA / name)]
+# What a completion earns: (total, format, answer)
+
+PAID = (2.0, 1.0, 1.0)
+FORM = (1.0, 1.0, 0.0)
+MORE = (1.5, 0.5, 1.0)  # more than the number in the block
+TAGS_ALONE = (0.5, 0.5, 0.0)
+NUMBER_ALONE = (1.0, 0.0, 1.0)
+NOTHING = (0.0, 0.0, 0.0)
+ROWS = [
+    (completion("57"), PAID, "correct"),
+    (completion("\n 57\t\n"), PAID, "correct"),
+    (completion("57.0"), PAID, "correct"),
+    (completion("57") + "<|im_end|>\n", PAID, "correct"),
+    (completion("58"), FORM, "is 58, not 57"),
+    (completion("7/14"), FORM, "is 1/2, not 57"),
+    (completion("7/0"), FORM, "divides by zero"),
+    (completion("57 eggs"), MORE, "correct; format: something else in the answer block"),
+    (completion("$57"), MORE, "correct"),
+    (completion("57%"), MORE, "correct"),
+    (completion("`57`"), MORE, "correct"),
+    (completion("**57**"), MORE, "correct"),
+    (completion("$57$"), MORE, "correct"),
+    (completion(r"\$57.00"), MORE, "correct"),
+    (completion(r"\boxed{57}"), MORE, "correct"),
+    (completion(r"\frac{114}{2}"), MORE, "correct"),
+    (completion(""), TAGS_ALONE, "no number: ''"),
+    (completion("fifty-seven"), TAGS_ALONE, "no number"),
+    (completion("97-40=57"), TAGS_ALONE, "more than one number"),
+    (completion("57 or 58"), TAGS_ALONE, "more than one number"),
+    (completion("x = 57"), TAGS_ALONE, "not a plain number"),
+    (completion("57 million"), TAGS_ALONE, "'million' may change the number"),
+    (completion("5" * 201), TAGS_ALONE, "longer than 200"),
+    # Just short enough to be read, and slow to read for a careless expression
+    (completion("a " * 100), TAGS_ALONE, "no number"),
+    (completion("5" + " " * 190 + "!"), TAGS_ALONE, "not a plain number"),
+    (completion("5 " + "ab " * 60), TAGS_ALONE, "not a plain number"),
+    (completion("$" * 200), TAGS_ALONE, "no number"),
+    (completion("**" * 100), TAGS_ALONE, "no number"),
+    (completion("1" + ",080" * 49), TAGS_ALONE, "not a plain number"),
+    ("64+33=97\n<answer>57</answer>", NUMBER_ALONE, "correct; format: no </think>"),
+    (completion("57") + "</answer>", NUMBER_ALONE, "format: text after </answer>"),
+    (completion("57") + "<answer>58</answer>", NOTHING, "is 58, not 57; format: two answer"),
+    (completion("58") + "<answer>57</answer>", NUMBER_ALONE, "correct; format: two answer"),
+    ("<answer>57</answer></think><answer>58</answer>", FORM, "is 58"),
+    ("<answer>57</answer></think>", NOTHING, "no answer block"),
+    ("", NOTHING, "no answer block"),
+    ("57", NOTHING, "no answer block"),
+    ("</think>57", NOTHING, "no answer block"),
+    ("57</answer>", NOTHING, "no answer block"),
+    ("</think><answer>57", NOTHING, "no </answer>"),
+    ("</answer></think><answer>", NOTHING, "no </answer>"),
+]
 
 
-# What a completion earns
-
-MORE = "correct; format: something else in the answer block"
-
-
-@pytest.mark.parametrize(
-    "text, parts, why",
-    [
-        (completion("57"), (2.0, 1.0, 1.0), "correct"),
-        (completion("\n 57\t\n"), (2.0, 1.0, 1.0), "correct"),
-        (completion("57.0"), (2.0, 1.0, 1.0), "correct"),
-        (completion("57") + "<|im_end|>\n", (2.0, 1.0, 1.0), "correct"),
-        (completion("58"), (1.0, 1.0, 0.0), "is 58, not 57"),
-        (completion("7/14"), (1.0, 1.0, 0.0), "is 1/2, not 57"),
-        (completion("7/0"), (1.0, 1.0, 0.0), "divides by zero"),
-        *((completion(form), (1.5, 0.5, 1.0), MORE) for form in ("57 eggs", "$57", "57%", "`57`")),
-        *((completion(form), (1.5, 0.5, 1.0), MORE) for form in ("**57**", "$57$", r"\$57.00")),
-        *((completion(form), (1.5, 0.5, 1.0), MORE) for form in (r"\boxed{57}", r"\frac{114}{2}")),
-        (completion(""), (0.5, 0.5, 0.0), "no number: ''"),
-        (completion("fifty-seven"), (0.5, 0.5, 0.0), "no number"),
-        (completion("97-40=57"), (0.5, 0.5, 0.0), "more than one number"),
-        (completion("57 or 58"), (0.5, 0.5, 0.0), "more than one number"),
-        (completion("x = 57"), (0.5, 0.5, 0.0), "not a plain number"),
-        (completion("57 million"), (0.5, 0.5, 0.0), "'million' may change the number"),
-        (completion("5" * 201), (0.5, 0.5, 0.0), "longer than 200"),
-        ("64+33=97\n<answer>57</answer>", (1.0, 0.0, 1.0), "correct; format: no </think>"),
-        (completion("57") + "</answer>", (1.0, 0.0, 1.0), "format: text after </answer>"),
-        (completion("57") + "<answer>58</answer>", (0, 0, 0), "is 58, not 57; format: two answer"),
-        (completion("58") + "<answer>57</answer>", (1, 0, 1), "correct; format: two answer"),
-        ("<answer>57</answer></think><answer>58</answer>", (1.0, 1.0, 0.0), "is 58"),
-        *((text, (0, 0, 0), "no answer block") for text in ("", "57", "</think>57", "57</answer>")),
-        ("</think><answer>57", (0, 0, 0), "no </answer>"),
-        ("</answer></think><answer>", (0, 0, 0), "no </answer>"),
-    ],
-)
+@pytest.mark.parametrize("text, verdict, why", ROWS, ids=range(len(ROWS)))
 @pytest.mark.parametrize("style", gsm8k_rewards.PROMPTS)
-def test_what_a_completion_earns_and_why(text, parts, why, style):
+def test_what_a_completion_earns_why_and_for_which_number_it_votes(text, verdict, why, style):
     result = reward(text, PROBLEM, style)
-    assert result[:3] == parts and why in result.why
+    assert result[:3] == verdict and why in result.why
     assert (result.why == "correct") == (result.total == 2.0)
+    vote = final_answer(text, PROBLEM, style)
+    assert (vote == "57") if result.answer else (vote is None or f"is {vote}, not" in result.why)
 
 
 # How a number is read
+
+
+def read(text):
+    try:
+        return parse_number(text)
+    except ValueError:
+        return None
 
 
 @pytest.mark.parametrize(
@@ -110,49 +132,112 @@ def test_what_a_completion_earns_and_why(text, parts, why, style):
         (1080, ["1,080", "1 080", "1\u00a0080", "1\u2009080", "1\u202f080", "1{,}080", r"1\,080"]),
         (Fraction(2_900_001, 2), ["1,450,000.50", "$1,450,000.5"]),
         (10**30 - 1, ["9" * 30]),
+        # Not clearly one number
+        (None, ["", ".", "-", "$", "%", "eggs", "-eggs", "NaN", "inf", "**", "\\boxed{}", "$$"]),
+        (
+            None,
+            ["3 or 4", "3, 4", "3 4", "5 apples and 3 pears", "1 1/2", "3-4", "9*8=72", "72 cm^2"],
+        ),
+        (
+            None,
+            [
+                "5:30",
+                "1,08",
+                "12,34,56",
+                "1,0800",
+                ",080",
+                "1,080 200",
+                "0,123",
+                "1234,567",
+                "1 08",
+            ],
+        ),
+        (None, ["1\n080", "1.2.3", "1.000,5", "9" * 31, "72 of the very many eggs"]),
+        (
+            None,
+            [
+                "5 million",
+                "5 Dozen",
+                "2 and a half",
+                "3 or four",
+                "3 to five",
+                "5 squared",
+                "5 tens",
+            ],
+        ),
+        (
+            None,
+            [
+                "5 minus two",
+                "1 third",
+                "5 lakh",
+                "5 less than ten",
+                "5 times two",
+                "5 grand",
+                "5 mil",
+            ],
+        ),
+        (
+            None,
+            ["5 bn", "5 mn", "3 sevenths", "2 ninths", "3 tenths", "7 hundredths", "4 twelfths"],
+        ),
+        (
+            None,
+            [
+                r"\boxed{5} million",
+                r"\boxed{5} tens",
+                r"\boxed{5} \text{ million}",
+                "5k",
+                "5x",
+                "5 M",
+            ],
+        ),
+        (
+            None,
+            ["2i", "5π", "1e3", "0x10", "1_000", "--7", "-$-7", "- 7", "~7", "=7", "x = 72", "(7)"],
+        ),
+        (None, ["about 72", "not 72", "7!", "√4", "7/2/3", "7.5/2", "7/-2", "7/0", r"\frac{7}{0}"]),
+        (
+            None,
+            [
+                "７２",
+                "٧٢",
+                "²",
+                "½",
+                "五",
+                "7²",
+                "7\u200b2",
+                "\ud800",
+                "5 <b>eggs</b>",
+                "3 times 4",
+            ],
+        ),
+        (None, [r"\boxed{5} or \boxed{6}", r"\boxed{5} 6", r"\boxed{5}6", r"\boxed{5", "$5$ $6$"]),
+        (
+            None,
+            [
+                "**5** or **6**",
+                r"\frac{7}{14}\frac{1}{2}",
+                r"\frac{7}{x}",
+                r"\frac{7}",
+                r"3\sqrt{2}",
+            ],
+        ),
     ],
 )
-def test_a_number_is_read_with_its_sign_separators_unit_and_markup(value, texts):
-    assert {text: parse_number(text) for text in texts} == dict.fromkeys(texts, value)
+def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(value, texts):
+    assert {text: read(text) for text in texts} == dict.fromkeys(texts, value)
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ["", ".", "-", "$", "%", "eggs", "-eggs", "NaN", "inf", "**", "\\boxed{}", "$$"],
-        ["3 or 4", "3, 4", "3 4", "5 apples and 3 pears", "1 1/2", "3-4", "9*8=72", "72 cm^2"],
-        ["5:30", "1,08", "12,34,56", "1,0800", ",080", "1,080 200", "0,123", "1234,567", "1 08"],
-        ["1\n080", "1.2.3", "1.000,5", "9" * 31, "72 of the very many eggs"],
-        ["5 million", "5 Dozen", "2 and a half", "3 or four", "3 to five", "5 squared", "5 tens"],
-        ["5 minus two", "1 third", "5 lakh", "5 less than ten", "5 times two", "5 grand", "5 mil"],
-        ["5 bn", "5 mn", "3 sevenths", "2 ninths", "3 tenths", "7 hundredths", "4 twelfths"],
-        [r"\boxed{5} million", r"\boxed{5} tens", r"\boxed{5} \text{ million}", "5k", "5x", "5 M"],
-        ["2i", "5π", "1e3", "0x10", "1_000", "--7", "-$-7", "- 7", "~7", "=7", "x = 72", "(7)"],
-        ["about 72", "not 72", "7!", "√4", "7/2/3", "7.5/2", "7/-2", "7/0", r"\frac{7}{0}"],
-        ["７２", "٧٢", "²", "½", "五", "7²", "7\u200b2", "\ud800", "5 <b>eggs</b>", "3 times 4"],
-        [r"\boxed{5} or \boxed{6}", r"\boxed{5} 6", r"\boxed{5}6", r"\boxed{5", "$5$ $6$"],
-        ["**5** or **6**", r"\frac{7}{14}\frac{1}{2}", r"\frac{7}{x}", r"\frac{7}", r"3\sqrt{2}"],
-    ],
-)
-def test_what_is_not_clearly_one_number_is_refused(texts):
-    for text in texts:
-        with pytest.raises(ValueError):
-            pytest.fail(f"{text!r} is read as {parse_number(text)}")
+WRITTEN = ["{:d}", "{:,d}", "${:d}", "{:,d} eggs", "{:d}.00", r"\frac{{{:d}}}{{1}}"]
+COMMAS = st.sampled_from([",", " ", "\u00a0", "\u2009", "\u202f"])
+MINUS = st.sampled_from(["", "-", "\u2212"])
 
 
-WRITTEN = ["{:d}", "{:,d}", "${:d}", "{:,d} eggs", "**{:d}**", "{:d}.00", r"\frac{{{:d}}}{{1}}"]
-
-
-@given(st.integers(0, 10**12), st.sampled_from(WRITTEN), st.sampled_from(["", "-", "\u2212"]))
-def test_every_integer_is_read_back_in_every_form(number, form, sign):
-    text = sign + form.format(number)
-    if not text.startswith(sign + "**"):
-        assert parse_number(text) == (-number if sign else number)
-
-
-@given(st.integers(0, 10**12), st.sampled_from(" \u00a0\u2009\u202f"))
-def test_every_integer_is_read_back_with_spaces_between_thousands(number, space):
-    assert parse_number(f"{number:,}".replace(",", space)) == number
+@given(st.integers(0, 10**12), st.sampled_from(WRITTEN), COMMAS, MINUS)
+def test_every_integer_is_read_back_in_every_form(number, form, comma, minus):
+    text = minus + form.format(number).replace(",", comma)
+    assert parse_number(text) == (-number if minus else number)
 
 
 @given(st.decimals(-(10**9), 10**9, allow_nan=False, places=4), st.integers(1, 999))
@@ -170,12 +255,8 @@ def test_separators_are_accepted_only_between_groups_of_three(text):
     text = text.strip()
     whole = r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?"
     grouped = re.fullmatch(rf"{whole}(\.\d*)? *\.?", text) and re.search(r"\d", text)
-    try:
-        number = parse_number(text)
-    except ValueError:
-        number = None
     expected = Fraction(re.sub("[, ]|[.]$", "", text).rstrip(".")) if grouped else None
-    assert number == expected
+    assert read(text) == expected
 
 
 JOINTS = [" or ", " and ", ", ", "; ", " - ", "\n", " = ", " "]
@@ -183,8 +264,7 @@ JOINTS = [" or ", " and ", ", ", "; ", " - ", "\n", " = ", " "]
 
 @given(st.integers(0, 99), st.sampled_from(JOINTS), st.integers(0, 99))
 def test_two_numbers_are_never_read_as_one(first, joint, second):
-    with pytest.raises(ValueError, match="more than one number"):
-        parse_number(f"{first}{joint}{second}")
+    assert read(f"{first}{joint}{second}") is None
 
 
 def mutants(number):
@@ -193,165 +273,58 @@ def mutants(number):
     for i, character in enumerate(number):
         before = number[:i]
         after = number[i + 1 :]
-        if character.isdigit():
-            yield before + str((int(character) + 1) % 10) + after
-            yield before + character + character + after
-            yield before + character + "." + after
         yield before + after
+        if character.isdigit():
+            for new in (str((int(character) + 1) % 10), character * 2, character + "."):
+                yield before + new + after
 
 
 @needs_data
 def test_no_real_gold_answer_is_paid_after_one_sign_digit_or_separator_is_changed():
-    paid = set()
-    for row in real("gsm8k_test.jsonl"):
+    value = lambda number: float(number.replace(",", ""))
+    for row in real("gsm8k_test"):
         number = row["answer"].rpartition("####")[2].strip()
         for text in mutants(number):
-            if reward(completion(text), row).answer:
-                paid.add((number, text))
-    # A zero more or less in front, a full stop behind, no comma: these are equal.
-    equal = [(n, t) for n, t in paid if t.replace(",", "").rstrip(".") == n.replace(",", "")]
-    equal += [(n, t) for n, t in paid if float(t.replace(",", "")) == float(n.replace(",", ""))]
-    assert paid == set(equal)
+            # Equal are a zero more or less in front, a full stop behind, no comma.
+            assert not reward(completion(text), row).answer or value(text) == value(number), text
 
 
 @pytest.mark.parametrize(
-    "text, vote",
+    "number, found, texts",
     [
-        (completion("$57.00"), "57"),
-        (completion("14/4"), "7/2"),
-        (completion("-3.5"), "-7/2"),
-        (completion("57 or 58"), None),
-        (completion(""), None),
-        ("57", None),
-        ("<answer>57</answer></think>", None),
+        (57, 1, [completion("57"), completion("the answer is 57"), "<answer>57", "\\boxed{57}"]),
+        (57, 1, ["<answer> so \\boxed{57 \\text{ eggs}} remain </answer>", "so 57 remain"]),
+        (57, 1, ["64+33=97 \\[ \\boxed{57} \\] and 97 before", "97-40=57\n#### 57\nnext: 12"]),
+        (57, 1, ["The answer is 57 because 97-40 is that, see 40", "A: 57\nQ: 40", "\\boxed{57"]),
+        (57, 1, ["The answer is: **$57**, see 40", "Answer: \\(57\\) of 97", "97-40=57<|im_end|>"]),
+        (57, 1, ["A: Iris had 97 and gave away 40, so 57.", "57" + " " * 19_900 + "eggs"]),
+        (Fraction(7, 2), 1, ["so \\frac{7}{2} remain", "\\boxed{\\frac{7}{2}} of 3", "#### 3.5"]),
+        (-7, 1, ["it is -7.", "A: −$7"]),
+        (3, 1, ["10-3", "(10)-3"]),  # a minus behind a number is an operator
+        (57, 0, ["", "no number", "57 or 58", "#### 57\n#### 58\n57"]),
+        (57, 0, ["<answer>58</answer> \\boxed{57}", "\\boxed{57} \\boxed{58} 57"]),
+        (57, 0, ["<answer>57</answer> <answer>58</answer>", "A: 58\n57"]),
+        (57, 0, ["the answer is 58, not 57", "-57", "is −57", "57,5", "1,057", "57.5"]),
+        (57, 0, ["57/2", "157", "x57", "57" + " " * 20_000 + "eggs"]),
+        (7, 0, ["it is -7."]),
+        (16, 0, ["\\boxed{\\frac{1}{16}}", "\\boxed{\\sqrt{16}}", "the answer is \\frac{3}{16}"]),
     ],
+    ids=str,
 )
-def test_equal_numbers_vote_for_the_same_text_and_illegible_ones_do_not_vote(text, vote):
-    assert final_answer(text, PROBLEM) == vote
-
-
-@pytest.mark.parametrize(
-    "number, texts",
-    [
-        (57, [completion("57"), completion("the answer is 57"), "<answer>57", "\\boxed{57}"]),
-        (57, ["<answer> so \\boxed{57 \\text{ eggs}} remain </answer>", "so 57 remain"]),
-        (57, ["64+33=97 \\[ \\boxed{57} \\] and 97 before", "97-40=57\n#### 57\nnext: 12"]),
-        (57, ["The answer is 57 because 97-40 is that, see 40", "A: 57\nQ: 40", "\\boxed{57"]),
-        (57, ["The answer is: **$57**, see 40", "Answer: \\(57\\) of 97", "97-40=57<|im_end|>"]),
-        (57, ["A: Iris had 97 and gave away 40, so 57.", "57" + " " * 19_900 + "eggs"]),
-        (Fraction(7, 2), ["so \\frac{7}{2} remain", "\\boxed{\\frac{7}{2}} of 3", "#### 3.5"]),
-        (-7, ["it is -7.", "A: −$7"]),
-        (3, ["10-3", "(10)-3"]),  # a minus behind a number is an operator
-    ],
-)
-def test_the_lenient_reading_finds_the_right_number(number, texts):
-    assert [lenient(text, with_gold(number)) for text in texts] == [1.0] * len(texts)
-
-
-@pytest.mark.parametrize(
-    "number, texts",
-    [
-        (
-            57,
-            [
-                "",
-                "no number",
-                "57 or 58",
-                "<answer>58</answer> \\boxed{57}",
-                "#### 57\n#### 58\n57",
-            ],
-        ),
-        (57, ["<answer>57</answer> <answer>58</answer>", "\\boxed{57} \\boxed{58} 57"]),
-        (57, ["A: 58\n57", "the answer is 58, not 57", "-57", "is −57", "57,5", "1,057", "57.5"]),
-        (57, ["57/2", "157", "x57", "57" + " " * 20_000 + "eggs"]),
-        (7, ["it is -7."]),
-        (16, ["\\boxed{\\frac{1}{16}}", "\\boxed{\\sqrt{16}}", "the answer is \\frac{3}{16}"]),
-    ],
-)
-def test_the_lenient_reading_takes_no_other_number_for_the_right_one(number, texts):
-    assert [lenient(text, with_gold(number)) for text in texts] == [0.0] * len(texts)
-
-
-# Hostile text
-
-FRAGMENTS = [
-    "<think>", "</think>", "<answer>", "</answer>", "<answer>57", "</think><answer>57</answer>",
-    "<", "</", "5", "57", "057", "1,080", "1,08", "1,", "1 080", "1.", ".5", "1e999", "9**9**9",
-    "9" * 400, "7/0", "7/", "/14", "-", "+", "\u2212", "\u2013", "$", "\\$", "€", "%", "\\%", "°",
-    "**", "`", "\\(", "\\)", "=", ",", ".", ":", "#", "\\boxed{", "\\boxed{57}", "\\boxed{57} eggs",
-    "\\[", "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "####",
-    "#### 57",
-    "\\frac", "\\frac{57}{1}", "A:", "A: ", "answer is", "Answer:", " eggs", "ab", "or", " and ",
-    "５７", "٧", "²", "½", "\u00a0", "\u2009", "\u200b", "\x00", "\ud800", " ", "\n", "\t", "</s>",
-    "<|endoftext|>", "<|im_end|>\n", "__import__('os')", "{question}", "%s",
-]  # fmt: skip
-hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
-
-
-def check_bounded(text):
-    start = time.process_time()
-    result = reward(text, PROBLEM)
-    vote = final_answer(text, PROBLEM)
-    anywhere = lenient(text, PROBLEM)
-    seconds = time.process_time() - start
-    assert type(result) is Reward and result.total == result.format + result.answer
-    assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
-    assert anywhere in (0.0, 1.0) and (vote == "57") == (result.answer == 1.0)
-    assert 0 < len(result.why) <= 160 and result.why.isprintable()
-    assert seconds < 1
-
-
-@settings(max_examples=2000)
-@given(
-    st.text(max_size=210) | hostile | st.text("0123456789,. -$/%a{}*`", max_size=60), st.booleans()
-)
-@example("a " * 100, True)
-@example("5" + " " * 190 + "!", True)
-@example("5 " + "ab " * 60, True)
-@example("$" * 200, True)
-@example("**" * 100, True)
-@example("1" + ",080" * 49, True)
-def test_hostile_text_is_judged_within_a_second(text, as_answer):
-    check_bounded(completion(text) if as_answer else text)
-
-
-@pytest.mark.parametrize("fragment", FRAGMENTS)
-def test_a_megabyte_of_one_fragment_is_judged_within_a_second(fragment):
-    check_bounded(fragment * (1_000_000 // len(fragment)))
-    check_bounded(completion(fragment * (1_000_000 // len(fragment))))
-
-
-@settings(max_examples=30, phases=[Phase.generate], report_multiple_bugs=False)
-@given(hostile, hostile.filter(len), hostile)
-def test_a_megabyte_of_mixed_fragments_is_judged_within_a_second(head, body, tail):
-    check_bounded(head + body * (1_000_000 // len(body)) + tail)
+def test_the_lenient_reading_takes_the_number_that_a_reader_would_take(number, found, texts):
+    assert [lenient(text, with_gold(number)) for text in texts] == [found] * len(texts)
 
 
 def test_five_thousand_typical_completions_are_scored_a_second():
     thinking = "".join(f"{a}+{a + 7}={2 * a + 7}\n" for a in range(30))
-    forms = (
-        "{}",
-        "{}.00",
-        "${}",
-        "{} eggs",
-        r"\boxed{{{}}}",
-        "{} or 3",
-        "x",
-        "10-3={}",
-        "{}5",
-        "-{}",
-    )
+    forms = ["{}", "{}.00", "${}", "{} eggs", r"\boxed{{{}}}", "{} or 3", "x", "10-3={}", "-{}"]
     cases = []
     for problem in generate_problems("train", 100, seed=1):
         cases += [(completion(form.format(gold(problem)), thinking), problem) for form in forms]
-    seconds = []
-    for _ in range(5):
-        start = time.process_time()
-        for text, problem in cases:
-            reward(text, problem)
-            lenient(text, problem)
-        seconds.append(time.process_time() - start)
-    assert len(cases) / min(seconds) >= 5_000
+    score = lambda: [(reward(*case), lenient(*case)) for case in cases]
+    # The fastest of five: a virtual core's speed comes and goes.
+    seconds = min(timeit.repeat(score, timer=time.process_time, repeat=5, number=1))
+    assert len(cases) / seconds >= 5_000
 
 
 # The generator
@@ -376,24 +349,25 @@ def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result(genera
         assert gold(problem) == int(result)
 
 
-def test_ten_stories_are_in_the_test_split_alone(generated):
-    pattern = lambda story: re.compile(r"\w+".join(map(re.escape, re.split(r"\{\w\}", story))))
-    new = [pattern(story) for story, _ in NEW_STORIES]
-    told = lambda problem: any(p.fullmatch(problem["question"]) for p in new)
-    assert len(new) == 10 and not any(map(told, generated))
-    rows = load_problems("test")
-    assert all(("new_story" in subgroups(row)) == told(row) for row in rows)
-    assert 120 < sum(map(told, rows)) < 220
+def tellings(stories, problems):
+    """The questions that each story is told in."""
+    blanks = [r"\w+".join(map(re.escape, re.split(r"\{\w\}", story))) for story, _ in stories]
+    return [[p for p in problems if re.fullmatch(blank, p["question"])] for blank in blanks]
 
 
-def test_every_story_is_told_and_every_placeholder_filled(generated):
-    questions = [problem["question"] for problem in generated]
-    for story, _ in STORIES:
-        pattern = re.compile(r"\w+".join(map(re.escape, re.split(r"\{\w\}", story))))
-        assert any(map(pattern.fullmatch, questions)), story
-    assert "{" not in "".join(questions)
-    pairs = re.findall(r"(\w+) has \d+ \w+\. (\w+) has \d+ more than \1", "\n".join(questions))
+def test_every_story_is_told_and_ten_in_the_test_split_alone(generated, held_out):
+    assert all(tellings(STORIES, generated))
+    assert tellings(NEW_STORIES, generated) == [[]] * 10
+    new = [row for row in held_out if "new_story" in subgroups(row)]
+    assert sum(map(len, tellings(NEW_STORIES, held_out))) == len(new)
+    assert 120 < len(new) < 220
+
+
+def test_every_placeholder_is_filled_and_two_people_have_two_names(generated):
+    questions = "\n".join(problem["question"] for problem in generated)
+    pairs = re.findall(r"(\w+) has \d+ \w+\. (\w+) has \d+ more than \1", questions)
     assert len(pairs) > 20 and all(first != second for first, second in pairs)
+    assert "{" not in questions
 
 
 @pytest.mark.parametrize(
@@ -411,17 +385,17 @@ def test_solve_gives_the_steps_of_a_story_with_results_from_1_to_999(steps, solu
 
 
 def test_no_question_occurs_twice_nor_in_both_splits(generated, held_out):
-    questions = [problem["question"] for problem in generated]
-    other = [problem["question"] for problem in generate_problems("train", 1000, seed=1)]
-    assert len(held_out) == 512 and len(set(questions)) == len(questions)
-    assert {*questions, *other}.isdisjoint(problem["question"] for problem in held_out)
+    questions = {problem["question"] for problem in generated}
+    other = {problem["question"] for problem in generate_problems("train", 1000, seed=1)}
+    assert len(held_out) == 512 and len(questions) == len(generated)
+    assert (questions | other).isdisjoint(problem["question"] for problem in held_out)
 
 
-def test_the_seed_decides_the_training_problems_and_never_the_test_problems(held_out):
-    first, again, other = (generate_problems("train", 50, seed) for seed in (7, 7, 8))
-    assert first == again != other
+def test_the_seed_decides_the_training_problems_and_never_the_test_problems(generated, held_out):
+    assert generate_problems("train", 50, seed=0) == generated[:50]
+    assert generate_problems("train", 50, seed=8) != generated[:50]
     assert load_problems("test", seed=123) == held_out
-    assert PROBLEM in generate_problems("train", 6, seed=0)  # the module's worked example
+    assert PROBLEM in generated[:6]  # the module's worked example
 
 
 # Gold answers and real cases
@@ -450,7 +424,7 @@ DISAGREEMENTS = [192, 373]
 
 @needs_data
 def test_the_verdicts_agree_with_the_labels_of_real_completions():
-    rows = real("gsm8k_completions.jsonl")
+    rows = real("gsm8k_completions")
     found = [lenient(r["completion"], with_gold(r["gold"])) for r in rows]
     differ = [i for i, (r, value) in enumerate(zip(rows, found)) if value != r["label_correct"]]
     assert (len(rows), differ) == (500, DISAGREEMENTS)

@@ -27,14 +27,12 @@ def paid(monkeypatch):
     """A function: name of a reward, times -> what it pays for the four completions, repeated."""
     config = r1.Config(task="countdown", group_size=4)
     task = load_task("countdown", config.prompt, load_tokenizer(config.model))
+    done = Completion([5], [0.0], "stop")
 
     def rewarded(sampler, problems, task, config, step):
-        texts = [
-            f"\n1+1=2 no\n</think>\n<answer>{answer}</answer>" for answer in ANSWERS
-        ] * problems
+        texts = [f"\n1+1=2 no\n</think>\n<answer>{answer}</answer>" for answer in ANSWERS]
         rewards = [countdown_rewards.reward(text, PROBLEM) for text in texts]
-        rows = zip(texts, rewards)
-        done = Completion([5], [0.0], "stop")
+        rows = list(zip(texts, rewards)) * problems
         return [r1.Episode(PROBLEM, [1], done, text, reward) for text, reward in rows]
 
     def of(name, times=1):
@@ -48,27 +46,23 @@ def paid(monkeypatch):
     return of
 
 
-def test_form_is_paid_without_the_verdict(paid):
-    assert paid("form only") == FORMATS
-
-
-def test_each_line_that_holds_a_sum_is_paid(paid):
-    assert paid("lines") == [2 + 1, 1 + 1, 1 + 1, 0.5 + 2]
-
-
-def test_repaired_the_bonus_is_paid_for_a_right_answer_alone(paid):
-    assert paid("lines of right ones") == [2 + 1, 1, 1, 0.5]
-
-
-def test_the_value_that_most_of_the_group_give_is_paid(paid):
-    assert paid("majority") == [1, 2, 2, 0.5]
+@pytest.mark.parametrize(
+    "name, totals",
+    [
+        ("form only", FORMATS),
+        ("lines", [2 + 1, 1 + 1, 1 + 1, 0.5 + 2]),  # 1 for each line that holds a sum
+        ("lines of right ones", [2 + 1, 1, 1, 0.5]),
+        ("majority", [1, 2, 2, 0.5]),  # the value that most of the group give
+    ],
+)
+def test_a_wrong_reward_pays_what_the_chapter_says(paid, name, totals):
+    assert paid(name) == totals
 
 
 def test_a_fifth_of_the_verdicts_is_turned_round(paid):
-    times = 500
-    verdicts = [total - form for total, form in zip(paid("noisy verifier", times), FORMATS * times)]
-    flipped = [verdict != true for verdict, true in zip(verdicts, VERDICTS * times)]
-    assert 0.17 < sum(flipped) / len(flipped) < 0.23
+    right = [form + verdict for form, verdict in zip(FORMATS, VERDICTS)] * 500
+    flipped = [total != true for total, true in zip(paid("noisy verifier", 500), right)]
+    assert 0.17 < sum(flipped) / 2000 < 0.23
 
 
 def test_a_coin_pays_nothing_or_one(paid):
