@@ -579,6 +579,8 @@ def test_coins_holds_problems_out_and_reads_a_file(write):
     path = write("rows.jsonl", [{"ava": 1, "ben": "2"}, {"ava": 3, "ben": 4.0, "cleo": 9}])
     rows = [{"ava": 1, "ben": 2}, {"ava": 3, "ben": 4, "cleo": 9}]
     assert coins.load_problems("all", path, 0) == rows
+    parts = [coins.load_problems(split, path, 0) for split in ("train", "test")]
+    assert sorted(sum(parts, []), key=len) == rows
 
 
 @pytest.mark.parametrize(
