@@ -50,6 +50,7 @@ REWARD = f"{TASK} --prompts_per_step 8 --group_size 8 --learning_rate 1e-5 --kl_
 REWARD += " --warmup_steps 3 --lr_scheduler_type constant --eval_problems 64 --eval_every 20"
 TEMPERATURES = (0.0, 0.3, 0.6, 1.0)
 RULE_TEMPERATURES = (0.0, 0.6)  # the better of the two is shown
+DRAWS = 4  # completions of each question, to see which number is subtracted from which
 SHOWN = 4  # questions with their completions
 KINDS = ("ava_has_more", "ben_has_more")
 # What is written for the model, which knows nothing of the answer: (how its thinking begins, how
@@ -142,6 +143,23 @@ def pass_at_1_under(rule, model, problems, temperature):
     return model.cached(["rule", rule, temperature], problems, compute)
 
 
+def larger_first(model, problems):
+    """{kind: share of completions at temperature 1 that subtract from the larger number}."""
+    import nano_r1
+
+    def compute():
+        settings = (model.task, model.config, DRAWS, 1.0)
+        written = {kind: [] for kind in KINDS}
+        for e in nano_r1.evaluate(model.ready, problems, *settings)[1]:
+            terms = re.search(r"(\d+)\s*-\s*(\d+)", e.text)
+            larger, smaller = sorted(e.problem.values(), reverse=True)
+            right = terms is not None and terms.groups() == (str(larger), str(smaller))
+            written[KINDS[e.problem["ben"] > e.problem["ava"]]].append(right)
+        return {kind: statistics.mean(found) for kind, found in written.items()}
+
+    return model.cached(["larger first", DRAWS], problems, compute)
+
+
 def perplexity(model):
     """Of a fixed text, the one of models/smollm2.py."""
     import torch
@@ -160,6 +178,8 @@ def on_coins(model, problems):
     found = {t: metrics(model, problems, t) for t in TEMPERATURES}
     values = {f"pass@1, {name_of(t)}": found[t]["eval/pass@1"] for t in TEMPERATURES}
     values |= {f"{kind}, T 1.0": found[1.0][f"eval/{kind}/pass@1"] for kind in KINDS}
+    order = larger_first(model, problems)
+    values |= {f"larger number first, {kind}, T 1.0": order[kind] for kind in KINDS}
     values["in form, T 1.0"] = found[1.0]["eval/format"]
     for rule in RULES:
         best = max(pass_at_1_under(rule, model, problems, t) for t in RULE_TEMPERATURES)
