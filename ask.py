@@ -294,7 +294,9 @@ def converse(
         seed: of the attempts, and of the problems that Enter draws
     """
     if not 1 <= len(models) <= 2 or attempts < 1:
-        raise UserError("Name one model or two, and --attempts of 1 or more.")
+        raise UserError(
+            "Name one model or two, e.g. ask.py models/nano-base, and --attempts of 1 or more."
+        )
     chosen = {"task": task, "prompt": prompt, "max_tokens": max_tokens, "temperature": temperature}
     speakers = make_speakers(models, chosen)
     random.seed(seed)
