@@ -204,6 +204,7 @@ def test_a_control_is_paid_for_something_else(tmp_path):
     path = controls.train("form", *where, flags, None, "")
     _, last = runs.records(path)
     assert last["reward"] == last["reward/format"] and last["step"] == 1
+    assert controls.train("form", *where, flags, None, "") == path
     with pytest.raises(SystemExit, match="learning_rate"):
         controls.train("form", *where, f"{flags} --learning_rate 1e-3", None, "")
     (tmp_path / "rft-seed0.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 2)
