@@ -57,12 +57,19 @@ def test_an_effect_is_called_one_only_where_its_interval_leaves_0_out(values, ot
     assert ablations.difference(values, others).endswith(verdict)
 
 
+def test_the_interval_over_seeds_is_student_s():
+    half = 4.303 / 3**0.5  # three pairs, whose differences have the standard deviation 1
+    found = runs.paired_difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    assert found == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+
+
 def test_a_variant_is_compared_at_the_rate_at_which_it_learned_fastest():
     """Which is not the one that is best on the held-out problems."""
     result = lambda during, after: ablations.Result([0.1] * 2, after, [during] * 2, [], [])
     first = {"5e-5": result(0.2, [0.9, 0.9]), "1.5e-4": result(0.4, [0.6, 0.5])}
     first["4.5e-4"] = result(0.3, [0.7, 0.7])
-    better = {rate: result(r.during[0], [v + 0.1 for v in r.after]) for rate, r in first.items()}
+    better = {rate: result(r.during[0], [v - 0.1 for v in r.after]) for rate, r in first.items()}
+    better["1.5e-4"] = result(0.4, [0.7, 0.6])
     question = ablations.Question("?", {"a": "", "b": "--x", "c": "--y"}, {"both": ["b", "c"]})
     lines = ablations.table(question, {"a": first, "b": better, "c": better}).splitlines()[3:]
     assert ["+0.100 [+0.100, +0.100], higher" in line for line in lines] == [True] * 3
@@ -204,6 +211,7 @@ def test_a_control_is_paid_for_something_else(tmp_path):
     path = controls.train("form", *where, flags, None, "")
     _, last = runs.records(path)
     assert last["reward"] == last["reward/format"] and last["step"] == 1
+    assert controls.train("form", *where, flags, None, "") == path
     with pytest.raises(SystemExit, match="learning_rate"):
         controls.train("form", *where, f"{flags} --learning_rate 1e-3", None, "")
     (tmp_path / "rft-seed0.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 2)

@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,6 @@ def make_run(path, texts, steps=(1,), tokens=(), vocabulary=VOCABULARY, group_si
             {"step": step, "reward": 0.5, "loss": 0.0, **dict(metrics)} for step in steps
         ],
         "vocabulary.json": [{"tokens": vocabulary, "special": [0]}],
-        "held_out/step_000000.jsonl": rows,
         **{f"episodes/step_{step:06d}.jsonl": rows for step in steps},
     }
     for name, objects in files.items():
@@ -209,6 +209,17 @@ def test_slider_keys_and_links_go_to_the_same_places(run, opened):
     assert page.get_attribute('[data-colour="entropy"]', "aria-pressed") == "true"
     page.keyboard.press("?")
     assert page.is_visible("#help")
+
+
+@browser_needed
+def test_a_page_is_drawn_in_two_seconds_of_the_processor(run, opened):
+    page = opened(run / "report.html", "#step=1&group=2&completion=4&colour=entropy")
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.reload()
+    page.wait_for_selector("html[data-drawn]")
+    metrics = {m["name"]: m["value"] for m in devtools.send("Performance.getMetrics")["metrics"]}
+    assert 0 < metrics["TaskDuration"] < 2.0
 
 
 @browser_needed
@@ -384,6 +395,7 @@ HOSTILE = [
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_what_a_model_wrote_is_text_and_nothing_else(theme, tmp_path, opened):
     run = make_run(tmp_path / "<i>a&b", HOSTILE, group_size=4)
+    shutil.copytree(run / "episodes", run / "held_out")
     page = opened(report.write([run]), "#step=1&group=1", color_scheme=theme)
     assert texts(page, ".tokens") == [text.replace("\ud83d", "?") for text in HOSTILE]
     assert texts(page, ".completion [data-wrong]") == ["1+1=3", "2*3=7"]
