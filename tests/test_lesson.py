@@ -142,13 +142,12 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(file, theme, opened
 def test_every_line_has_an_address_and_keys_go_from_line_to_line(opened):
     page = opened(make.PAGES["nano_r1.py"], "#L200")
     count = len((make.ROOT / "nano_r1.py").read_text().splitlines())
-    known = page.evaluate(
-        "n => Array.from({length: n}, (_, i) => (location.hash = `L${i + 1}`, place()))", count
-    )
-    assert all(0 <= at <= n for n, at in enumerate(known, 1)) and known[199] == 200
-    page.evaluate("location.hash = 'L200'")
+    # Not each one: a browser ignores more than 200 changes of the address within 10 seconds.
+    lines = [*range(1, count + 1, 9), 200]
+    known = page.evaluate("lines => lines.map(n => (location.hash = `L${n}`, place()))", lines)
+    assert all(0 <= at <= n for n, at in zip(lines, known)) and known[-1] == 200
     page.keyboard.press("j")
-    assert int(page.url.partition("#L")[2]) > 200
+    page.wait_for_function("Number(location.hash.slice(2)) > 200")
 
 
 @browser_needed
