@@ -12,7 +12,6 @@ below it stands the verifier's sentence. In a notebook: ask.show("19 36 55 7 = 6
 import collections
 import contextlib
 import itertools
-import json
 import os
 import random
 import re
@@ -24,6 +23,7 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
+from plumbing.files import read_json
 from plumbing.notebook import Attempt, attempts_table
 from plumbing.settings import UserError
 from plumbing.start import check_model, say
@@ -102,10 +102,8 @@ def find_models(paths):
 
 def read_settings(directory):
     """The settings of the run in a directory; None if it is none."""
-    file = os.path.join(directory, "config.json")
-    with contextlib.suppress(OSError, ValueError), open(file, encoding="utf-8") as opened:
-        saved = json.load(opened)
-        return saved if {"task", "model"} <= set(saved) else None
+    saved = read_json(os.path.join(directory, "config.json"))
+    return saved if isinstance(saved, dict) and {"task", "model"} <= set(saved) else None
 
 
 class Speaker:

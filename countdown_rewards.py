@@ -216,21 +216,25 @@ def reward(completion, problem, style="short"):
     prompt = PROMPTS[style]
     text = strip_end(completion)
     form = format_reward(text, prompt, is_steps_or_equation if prompt.steps else is_expression)
-    value_of_answer = evaluate_steps_or_equation if prompt.steps else evaluate
     try:
-        value = value_of_answer(last_answer(text, prompt), problem["nums"])
+        value = answer_value(text, problem, prompt)
     except ValueError as error:
         return make_reward(prompt, form, False, str(error))
     why = f"equals {value!s:.40}, not {problem['target']}"
     return make_reward(prompt, form, value == problem["target"], why)
 
 
+def answer_value(text, problem, prompt):
+    """The exact value of the last answer block; ValueError with the reason why there is none."""
+    value_of_answer = evaluate_steps_or_equation if prompt.steps else evaluate
+    return value_of_answer(last_answer(text, prompt), problem["nums"])
+
+
 def final_answer(completion, problem, style="short"):
     """What this completion votes for in maj@k: the value of its answer as text, or None."""
     prompt = PROMPTS[style]
-    value_of_answer = evaluate_steps_or_equation if prompt.steps else evaluate
     try:
-        return str(value_of_answer(last_answer(strip_end(completion), prompt), problem["nums"]))
+        return str(answer_value(strip_end(completion), problem, prompt))
     except ValueError:
         return None
 

@@ -37,7 +37,6 @@ sys.path.append(os.path.join(runs.ROOT, "models"))
 from smollm2 import TEXT
 
 from plumbing.files import write_text
-from plumbing.settings import UserError
 
 ROWS = 64  # of the cold start
 HELD_OUT = 64  # questions
@@ -154,7 +153,8 @@ def larger_first(model, problems):
             terms = re.search(r"(\d+)\s*-\s*(\d+)", e.text)
             larger, smaller = sorted(e.problem.values(), reverse=True)
             right = terms is not None and terms.groups() == (str(larger), str(smaller))
-            written[KINDS[e.problem["ben"] > e.problem["ava"]]].append(right)
+            (kind,) = model.task.subgroups(e.problem)
+            written[kind].append(right)
         return {kind: statistics.mean(found) for kind, found in written.items()}
 
     return model.cached(["larger first", DRAWS], problems, compute)
@@ -295,7 +295,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"pretrained.py: {error}")
+    runs.as_program(main)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from plumbing.files import atomic_write, numbered, remove, write_text, writing
+from plumbing.files import atomic_write, numbered, read_json, remove, write_text, writing
 from plumbing.models import gathered, merged_weights
 from plumbing.processes import broadcast
 from plumbing.settings import RESUMABLE, UserError
@@ -116,10 +116,8 @@ def crc_of_version(path, *_):
 
 def changed_files(directory, listing, patterns=("**",)):
     """The files that are not what they were when the list was written; it, if it is damaged."""
-    try:
-        with open(listing) as file:
-            written = dict(json.load(file))
-    except (OSError, ValueError, TypeError):
+    written = read_json(listing)
+    if not isinstance(written, dict):
         return [os.path.basename(listing)]
     found = checksums(directory, patterns)
     return [name for name, crc in written.items() if found.get(name) != crc]

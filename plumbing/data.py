@@ -60,12 +60,16 @@ def hub_rows(hub, split):
 
 
 def file_rows(path):
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is a directory: name one of its files.")
     if not os.path.isfile(path):
         raise ValueError(f"No such data file: {path}.")
     ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
     if ending not in (*JSON_FILES, *OTHER_FILES):
         known = ", ".join([*JSON_FILES, *OTHER_FILES])
         raise ValueError(f"{path}: the name must end in one of {known}, or in that and .gz.")
+    if os.path.getsize(path) == 0:
+        raise ValueError(f"{path} is empty.")
     try:
         if ending in JSON_FILES:
             return json_rows(path)
@@ -94,7 +98,7 @@ def json_rows(path):
     with opened(path, "rt", encoding="utf-8-sig") as file:
         text = file.read()
     try:
-        value = json.loads(text)
+        value = parse_json(text) if text.strip() else []
         rows = value if isinstance(value, list) else [value]
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":  # behind the first value: there is one a line
@@ -109,11 +113,19 @@ def json_rows(path):
     return [names | row for row in rows]
 
 
+def parse_json(text):
+    """The value of a text; whatever is wrong with it is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("too many brackets within brackets") from None
+
+
 def json_line(line, number):
     """The value of one line; an error counts lines as an editor does."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
+        return parse_json(line)
+    except ValueError as error:
         raise ValueError(f"line {number}: {getattr(error, 'msg', error)}") from None
 
 

@@ -61,6 +61,12 @@ def write_text(path, text, flush=False):
         file.write(text)
 
 
+def read_json(path):
+    """What a file holds; None if it is missing or cannot be read."""
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
 def read_rows(path):
     """The objects of a jsonl file, [] if there is none; a line that a kill cut off is left out."""
     rows = []

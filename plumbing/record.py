@@ -197,8 +197,7 @@ class RunLog:
             rows.append(json.dumps({**row, **(more if token_ids else {})}) + "\n")
         parts = all_gather_object("".join(rows))
         if self.first:
-            with atomic_write(os.path.join(self.path, f"{name}.jsonl")) as hidden:
-                Path(hidden).write_text("".join(parts), encoding="utf-8")
+            write_text(os.path.join(self.path, f"{name}.jsonl"), "".join(parts))
 
     def save_tokens(self, name, episodes):
         """Every process's tokens, in one file; plumbing/token_record.py says what is in it."""

@@ -182,19 +182,17 @@ def check_together(config):
         raise UserError(f"--name {name!r}: a name, not a path; --out says where runs go.")
 
 
-def read_settings(path):
-    """The dict in config.json of the run in directory `path`."""
+def read_config(path, config_class):
+    """The config of the run in directory `path`, with `resume` set to it.
+
+    Its attribute `functions`, which is no setting, names the functions that `main` was given.
+    """
     try:
         with open(os.path.join(path, "config.json")) as file:
-            return dict(json.load(file))
+            saved = {**json.load(file), "resume": path}
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"--resume {path}: no readable config.json there ({error}).") from None
-
-
-def read_config(path, config_class):
-    """The config of the run in directory `path`, with `resume` set to it."""
-    saved = {**read_settings(path), "resume": path}
-    saved.pop("functions", None)  # no setting: see check_resumable
+    functions = saved.pop("functions", "")
     known = {field.name for field in dataclasses.fields(config_class)}
     made = "its config.json was made by another script (variants.py, nano_sft.py) or version"
     for name in saved:
@@ -205,9 +203,11 @@ def read_config(path, config_class):
     if parent.__name__ == config_class.__name__ and added.isdisjoint(saved):
         raise UserError(f"--resume {path}: {made}: it has no setting {min(added)!r}.")
     try:
-        return config_class(**saved)
+        config = config_class(**saved)
     except UserError as error:
         raise UserError(f"{path}/config.json: {error}") from None
+    config.functions = functions
+    return config
 
 
 def check_resumable(config, functions=None):
@@ -221,9 +221,8 @@ def check_resumable(config, functions=None):
         raise UserError(
             f"--resume keeps the settings of {config.resume}: drop --{' --'.join(changed)}."
         )
-    before = read_settings(config.resume).get("functions", "")
-    if functions not in (None, before):
-        asked = f"was run by main with {before or 'the functions of its script'}"
+    if functions not in (None, saved.functions):
+        asked = f"was run by main with {saved.functions or 'the functions of its script'}"
         hint = "call main with the same (docs/own_loss.md)"
         raise UserError(f"{config.resume} {asked}, not {functions or 'with those'}: {hint}.")
 
@@ -233,14 +232,16 @@ NICKNAMES = {"lr": "learning_rate", "beta": "kl_coef", "batch_size": "prompts_pe
 
 def refuse_slips(argv, known, prog):
     """Raise UserError for a flag of variants.py, another name of one, a switch with a value."""
-    with open(os.path.join(ROOT, "variants.py"), encoding="utf-8") as file:
-        of_variants = set(re.findall(r"^    (\w+): ", file.read(), re.MULTILINE)) - set(known)
+    of_variants = set()
+    if prog == "nano_r1.py":
+        with open(os.path.join(ROOT, "variants.py"), encoding="utf-8") as file:
+            of_variants = set(re.findall(r"^    (\w+): ", file.read(), re.MULTILINE)) - set(known)
     for arg, after in zip(argv, [*argv[1:], "-"]):
         name, equals, _ = arg.removeprefix("--").partition("=")
         name = name.replace("-", "_")
         if not arg.startswith("--"):
             continue
-        if name in of_variants and prog == "nano_r1.py":
+        if name in of_variants:
             raise UserError(f"--{name} is a setting of variants.py.")
         if name not in known and NICKNAMES.get(name) in known:
             raise UserError(f"There is no --{name}; it is --{NICKNAMES[name]} here.")

@@ -116,11 +116,12 @@ def check_model(model):
         notice_no_network()
 
 
-def functions_of_ones_own(main, given):
+def functions_of_ones_own(main, *args, **kwargs):
     """`loss=my_loss, ...`: which of main's functions were given others in their place."""
+    signature = inspect.signature(main)
     own = []
-    for name, value in given.items():
-        if callable(value) and value is not inspect.signature(main).parameters[name].default:
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        if callable(value) and value is not signature.parameters[name].default:
             own.append(f"{name}={getattr(value, '__qualname__', type(value).__name__)}")
     return ", ".join(own)
 
@@ -137,8 +138,7 @@ def run_safely(main):
 
         if isinstance(config, type) or not dataclasses.is_dataclass(config):
             raise UserError(f"main takes a Config, e.g. Config(steps=20), not {config!r:.80}.")
-        given = inspect.signature(main).bind(config, *args, **kwargs).arguments
-        config.functions = functions_of_ones_own(main, given)
+        config.functions = functions_of_ones_own(main, config, *args, **kwargs)
         check_start(config, config.functions)
         with processes.cleaned_up():
             try:

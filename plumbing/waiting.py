@@ -5,8 +5,9 @@ import os
 
 
 def tell(text):
+    """Print it, whatever has become of the terminal."""
     if os.environ.get("RANK", "0") == "0":
-        with contextlib.suppress(OSError):  # the terminal is gone: the run goes on
+        with contextlib.suppress(OSError):
             print(text, flush=True)
 
 

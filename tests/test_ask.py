@@ -81,3 +81,9 @@ def test_what_a_model_wrote_is_text_on_a_terminal_and_in_a_notebook():
     assert "\x1b" not in "".join(ask.side_by_side([ask.cell("m", 0, harm)] * 2, 80))
     shown = attempts_table({"m": [harm]}, "<b>")._repr_html_()
     assert "&lt;script&gt;b" in shown and "<i>" not in shown and "&lt;b&gt;" in shown
+
+
+@pytest.mark.parametrize("text", ["", "1", "null", "[1, [2]]", '{"task": "countdown"}'])
+def test_a_config_of_something_else_is_not_that_of_a_run(text, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    assert ask.read_settings(tmp_path) is None

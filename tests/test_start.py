@@ -37,7 +37,7 @@ MISTAKES = {
     "another name of a flag": ("--lr 1e-4", "--learning_rate"),
     "switch with a value": ("--report no", "--no-report"),
     "a bad row": ("--data {tmp}/rows.jsonl", "rows.jsonl, row 2"),
-    "brackets": ("--eval_data {tmp}/deep.jsonl", "deep.jsonl could not be read"),
+    "brackets": ("--eval_data {tmp}/deep.jsonl", "brackets within brackets"),
     "existing name": ("--out {tmp} --name run", "--resume {tmp}/run"),
     "resume": ("--resume {tmp}", "--resume {tmp}"),
 }

@@ -53,8 +53,22 @@ def test_no_function_of_the_lesson_is_longer_than_a_screen():
     assert {name: n for name, n in lengths.items() if n > limits.get(name, 45)} == {}
 
 
-@pytest.mark.parametrize("lesson", ["nano_r1.py", "variants.py", "nano_sft.py"])
-def test_an_assignment_of_a_lesson_stands_on_a_line_of_its_own(lesson):
+def packed(node):
     """a, b = c, d: a function's result may be unpacked, values that are written down may not."""
-    assignments = nodes(ROOT / lesson, ast.Assign)
-    assert [a.lineno for a in assignments if isinstance(a.value, ast.Tuple)] == []
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+
+
+def positional_flag(node):
+    values = node.args if isinstance(node, ast.Call) else []
+    return any(isinstance(v, ast.Constant) and isinstance(v.value, bool) for v in values)
+
+
+def double_comprehension(node):
+    return len(getattr(node, "generators", ())) > 1
+
+
+@pytest.mark.parametrize("lesson", ["nano_r1.py", "variants.py", "nano_sft.py"])
+@pytest.mark.parametrize("form", [packed, positional_flag, double_comprehension])
+def test_a_lesson_is_written_plainly(lesson, form):
+    found = [node.lineno for node in nodes(ROOT / lesson, ast.AST) if form(node)]
+    assert found == []

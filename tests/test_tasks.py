@@ -522,19 +522,20 @@ DEEP = b'{"nums": ' + b"[" * 100_000 + b"]" * 100_000 + b', "target": 1}\n'
     "file, content, says",
     [
         ("rows.txt", b"1", ".jsonl, .json, .csv, .parquet"),
-        *((f"rows.{kind}", b"", "could not be read") for kind in ("jsonl", "csv", "parquet")),
+        *((f"rows.{kind}", b"", "is empty") for kind in ("jsonl", "json", "csv", "parquet")),
         *(
             (f"rows.{kind}", b'{"nums": [1, 2', "could not be read")
             for kind in ("jsonl", "json", "parquet")
         ),
         ("rows.csv", b"nums,target\n", "has no rows"),
         ("rows.json", b"[]", "has no rows"),
-        ("rows.jsonl.gz", gzip.compress(b"", mtime=0), "could not be read"),
+        ("rows.jsonl.gz", gzip.compress(b"", mtime=0), "has no rows"),
         ("rows.jsonl.gz", b"no gzip", "could not be read"),
         ("rows.jsonl", b"[1, 2]\n", "could not be read"),
         ("rows.jsonl", b'{"nums": [1], "target": 1}\n\n{"nums": [1\n', "line 3"),
-        ("rows.jsonl", b"{}\n" + DEEP, "line 2: "),
-        ("rows.json", DEEP, "could not be read"),
+        ("rows.jsonl", b"{}\n" + DEEP, "line 2: too many brackets within brackets"),
+        ("rows.jsonl", DEEP, "brackets within brackets"),
+        ("rows.json", DEEP, "brackets within brackets"),
         ("rows.jsonl", b'{"nums": [1], "target": ' + b"9" * 5000 + b"}", "could not be read"),
         ("rows.jsonl", b'{"nums": "caf\xe9", "target": 1}\n', "could not be read"),
         ("rows.csv", b"nums,target\ncaf\xe9,2\n", "could not be read"),
@@ -553,7 +554,8 @@ def test_a_source_that_is_not_there_is_a_sentence(tmp_path, guess):
     for source in (str(tmp_path / "none.jsonl"), str(tmp_path)):
         assert source in sentence(load("countdown").load_problems, "train", source, 0)
     assert "--data hub" in sentence(load("math").load_problems, "train", None, 0)
-    assert "nowhere" in sentence(load_problems, guess(), "nowhere", None, 3, 0)
+    assert "is a directory" in sentence(load("countdown").load_problems, "train", str(tmp_path), 0)
+    assert sentence(load_problems, guess(), "nowhere", None, 3, 0) == "No such data file: nowhere."
 
 
 def test_evaluation_takes_the_first_problems_or_a_file_of_its_own_and_needs_no_training(

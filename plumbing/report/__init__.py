@@ -23,9 +23,20 @@ from plumbing.settings import UserError
 
 HERE = Path(__file__).parent
 SCRIPTS = (
-    *("page/dom.js", "vendor/uPlot.iife.min.js", "page/data.js", "page/lab.js", "page/curves.js"),
-    *("page/run.js", "page/loss.js", "page/pushed.js", "page/step.js", "page/tokens.js"),
-    *("page/group.js", "page/problems.js", "page/keys.js", "page/main.js"),
+    "page/dom.js",
+    "vendor/uPlot.iife.min.js",
+    "page/data.js",
+    "page/lab.js",
+    "page/curves.js",
+    "page/run.js",
+    "page/loss.js",
+    "page/pushed.js",
+    "page/step.js",
+    "page/tokens.js",
+    "page/group.js",
+    "page/problems.js",
+    "page/keys.js",
+    "page/main.js",
 )
 STYLES = ("vendor/uPlot.min.css", "page/page.css")
 MEGABYTES = 10  # a file of more steps than fit has some of them, evenly chosen

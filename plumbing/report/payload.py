@@ -19,10 +19,22 @@ from plumbing.report.read import SAME, explanations
 from plumbing.settings import UserError
 
 NONE = -(2**15)  # stands for a number that was not computed
-SHOWN = "step completion reward format_reward answer_reward why length finish_reason".split()
+SHOWN = (
+    "step",
+    "completion",
+    "reward",
+    "format_reward",
+    "answer_reward",
+    "why",
+    "length",
+    "finish_reason",
+)
 ARRAYS = {  # of the page -> of the record, where it has them
-    **{"logProb": "log_probs", "entropy": "entropy", "change": "change"},
-    **{"advantages": "advantages", "reference": "reference"},
+    "logProb": "log_probs",
+    "entropy": "entropy",
+    "change": "change",
+    "advantages": "advantages",
+    "reference": "reference",
 }
 
 

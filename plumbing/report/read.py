@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from types import SimpleNamespace
 
-from plumbing.files import numbered, read_rows
+from plumbing.files import numbered, read_json, read_rows
 from plumbing.health import health_warnings
 from plumbing.settings import ROOT, UserError
 from plumbing.tasks import import_task, problem_title
@@ -114,12 +114,6 @@ class Run:
             if results and config.get("eval_only") and same:
                 found |= {0.0: results["greedy"], config["temperature"]: results["sampled"]}
         return sorted(found.items())
-
-
-def read_json(path):
-    """What a file holds; None if it is missing or cannot be read."""
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-        return json.load(file)
 
 
 def read_run(path):
