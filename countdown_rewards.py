@@ -1,6 +1,6 @@
 """Countdown: reach a target with a few given numbers, + - * / and parentheses, each number once.
 
-One problem, and one completion that earns the full reward of 2 (the prompt has opened `<think>`):
+One problem, and one completion with the full reward of 2 (the prompt has opened `<think>`):
 
     {"nums": [19, 36, 55, 7], "target": 65}
 
@@ -8,307 +8,315 @@ One problem, and one completion that earns the full reward of 2 (the prompt has 
     </think>
     <answer>((36-19)-7)+55</answer>
 
-The reward (0 to 2) is a sum of two parts, as in nano-aha-moment; a prompt may weigh them:
+The reward (0 to 2) is the sum of two parts, as in nano-aha-moment. A prompt may weigh the parts.
     format 1.0  thinking, `</think>`, then one answer block that holds an arithmetic expression
            0.5  the same tags, but the answer block holds something else
            0.0  anything else
-    answer 1.0  the last answer block after the thinking is an exact, legal solution, else 0.0
-An expression is what plumbing/arithmetic.py can read: whole numbers, operators, parentheses, and
-one minus sign before a number or a parenthesis. Its value is exact. Text from a model is data: it
-is never executed, and no text, however long or hostile, takes more than time linear in its length.
+    answer 1.0  the last answer block after the thinking is an exact, legal solution; else 0.0
+An expression has whole numbers, + - * / and parentheses; one minus sign may stand before a number
+or a parenthesis. Python's own parser reads it. Nothing is executed: the value is computed here from
+the syntax tree, in exact fractions. The time is linear in the length of the completion.
 """
 
+import ast
 import functools
 import itertools
 import random
 import re
 import zlib
+from collections import namedtuple
+from fractions import Fraction
 
-from plumbing.arithmetic import is_expression, tokenize, value_of
-from plumbing.data import read_problems, whole_number, whole_numbers
-from plumbing.tasks import (
-    MAX_ANSWER,
-    Prompt,
-    format_reward,
-    last_answer,
-    make_reward,
-    render,
-    strip_end,
+Reward = namedtuple("Reward", "total format answer why")  # why: "correct", or what is wrong
+Prompt = namedtuple(  # a way to ask, and the format of the answer that goes with it
+    "Prompt",
+    [
+        "text",  # the question; the problem's columns stand in {braces}
+        "chat",  # True: the user's turn in the chat template; False: the text alone
+        "opening",  # the assistant's turn begins with it
+        "stop",  # texts that end a completion; the completion keeps them
+        "thinking",  # the tag around the thinking; "": free text before the answer
+        "weights",  # of format and answer in the total reward
+        "steps",  # True: an answer may also be a list of steps, or end in `= number`
+    ],
+    defaults=(True, "<think>", (), "think", (1.0, 1.0), False),
 )
-from plumbing.written_steps import are_steps, evaluate_steps, is_equation, right_side, step_lines
 
 # ---- The problems
 
 HUB_DATASET = "Jiayi-Pan/Countdown-Tasks-3to4"  # 490,364 problems; TinyZero trains on them
-BUILT_IN = {"train": 16_384, "test": 512}  # sizes of the generated splits
-
-
-def reachable(nums, operators="+-*/"):
-    """The set of integers that expressions over `nums` (all of them, each once) can reach.
-
-    An expression's last operation joins two parts that share the numbers between them. Only
-    intermediate values that are whole and not negative are followed: all 1,024 real problems we
-    looked at are solvable that way.
-    """
-    return set(_reached(tuple(sorted(nums)), operators))
 
 
 @functools.lru_cache(maxsize=10_000)
-def _reached(nums, operators):
-    if len(nums) == 1:
-        return frozenset(nums)
-    reached = set()
-    positions = range(len(nums))
-    for size in range(1, len(nums) // 2 + 1):
-        for chosen in itertools.combinations(positions, size):
-            if 2 * size == len(nums) and 0 not in chosen:
-                continue  # the two halves of another choice
-            part = tuple(nums[i] for i in chosen)
-            rest = tuple(nums[i] for i in positions if i not in chosen)
-            for a in _reached(part, operators):
-                for b in _reached(rest, operators):
-                    reached |= _results(a, b, operators)
+def reachable(nums):
+    """The set of integers that expressions over `nums` (a tuple; all of them, each once) can reach.
+
+    The last operation of an expression joins two parts that share the numbers between them. Only
+    intermediate values that are whole and not negative are followed: all 1,024 public problems
+    that we looked at are solvable that way.
+    """
+    reached = set(nums) if len(nums) == 1 else set()
+    for chosen in range(1, 2 ** (len(nums) - 1)):  # its bits choose one part; no split comes twice
+        part = tuple(number for i, number in enumerate(nums) if chosen >> i & 1)
+        rest = tuple(number for i, number in enumerate(nums) if not chosen >> i & 1)
+        for small, large in map(sorted, itertools.product(reachable(part), reachable(rest))):
+            reached |= {large + small, large - small, large * small}
+            if small and large % small == 0:
+                reached.add(large // small)
     return frozenset(reached)
 
 
-def _results(a, b, operators):
-    """The whole numbers that one operation makes of a and b, neither of them negative."""
-    values = {a + b, abs(a - b)}
-    if "*" in operators:
-        values.add(a * b)
-    if "/" in operators and b and a % b == 0:
-        values.add(a // b)
-    if "/" in operators and a and b % a == 0:
-        values.add(b // a)
-    return values
+def signed_sums(nums):
+    """The set of integers that + and - alone can reach: each number has either sign."""
+    sums = signed_sums(nums[1:]) if len(nums) > 1 else {0}
+    return {total + nums[0] for total in sums} | {total - nums[0] for total in sums}
 
 
 def problem_key(problem):
-    """What makes two problems the same: the numbers in any order, and the target."""
-    return (*sorted(problem["nums"]), problem["target"])
-
-
-def is_test_problem(nums, target):
-    """Whether a problem is of the eighth that is the test split, in any order of its numbers."""
-    return zlib.crc32(f"{sorted(nums)}={target}".encode()) % 8 == 0
+    """Two problems with the same key are the same: the numbers in any order, and the target."""
+    return f"{sorted(problem['nums'])}={problem['target']}"
 
 
 def generate_problems(split, size, seed):
-    """`size` distinct solvable problems like the real ones; train and test never share one.
+    """`size` distinct solvable problems like the public ones; train and test never share one.
 
-    As in Countdown-Tasks-3to4: 52% have 3 numbers, the others 4; numbers from 1 to 99, repeats
-    allowed; targets from 10 to 100; + and - alone suffice for 63% of those with 3 numbers and for
+    As in Countdown-Tasks-3to4, 52% have 3 numbers, the others 4. Numbers are from 1 to 99, repeats
+    allowed; targets from 10 to 100. + and - suffice for 63% of the problems with 3 numbers and for
     39% of those with 4.
     """
     rng = random.Random(f"countdown {split} {seed}")
-    problems = []
-    seen = set()
+    problems = {}
     while len(problems) < size:
         count = 3 if rng.random() < 0.52 else 4
         plus_minus = rng.random() < {3: 0.63, 4: 0.39}[count]
         targets = []
         while not targets:  # draw numbers until some target is of the wanted kind
             nums = [rng.randint(1, 99) for _ in range(count)]
-            easy = reachable(nums, "+-")
-            wanted = easy if plus_minus else reachable(nums) - easy
+            easy = signed_sums(nums)
+            wanted = easy if plus_minus else reachable(tuple(nums)) - easy
             targets = sorted(value for value in wanted if 10 <= value <= 100)
         problem = {"nums": nums, "target": rng.choice(targets)}
-        key = problem_key(problem)
-        if key not in seen and is_test_problem(nums, problem["target"]) == (split == "test"):
-            seen.add(key)
-            problems.append(problem)
-    return problems
+        # An eighth of all problems, whatever the order of their numbers, belongs to the test split.
+        if (zlib.crc32(problem_key(problem).encode()) % 8 == 0) == (split == "test"):
+            problems.setdefault(problem_key(problem), problem)
+    return list(problems.values())
 
 
 def load_problems(split, source=None, seed=0):
-    """Problems as dicts with `nums` (list of int) and `target` (int).
+    """A list of problems: dicts with `nums` (list of int) and `target` (int).
 
-    source: None for the built-in generator, "hub" for HUB_DATASET, else a file's path. What is
-    wrong with a source is a ValueError, one sentence; docs/own_task.md says what `split` and `seed`
-    are.
+    Args:
+        split: "train", "test", or "all" (every row, in order).
+        source: None for the generator, "hub" for HUB_DATASET, else a .jsonl, .json, .csv or
+            .parquet file, also with .gz. A tenth of its problems, at most 500, is the test split.
+        seed: of the generated training problems, and of the choice of the test problems.
+    Raises:
+        What `datasets` raises, or KeyError or ValueError for rows without these columns.
     """
-    if source is None:  # the same 512 test problems for every seed: runs can be compared
-        return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
-    columns = ("nums|numbers", "target")
-    hub = {"path": HUB_DATASET}
-    return read_problems(
-        split, source, seed, columns, _problem, hub, hub_has_test=False, key=problem_key
+    if source is None:  # the same test problems for every seed, so that runs can be compared
+        return generate_problems(
+            split, size=16_384 if split == "train" else 512, seed=seed if split == "train" else 0
+        )
+    import datasets  # slow to import; only files and the hub need it
+
+    rows = datasets.load_dataset(
+        HUB_DATASET
+        if source == "hub"
+        else source.removesuffix(".gz").rpartition(".")[2].replace("jsonl", "json"),
+        data_files=None if source == "hub" else source,
+        split="train",
+        streaming=source != "hub",  # no copy in a cache: a file that has changed is read anew
     )
+    problems = [to_problem(row) for row in rows]
+    if split == "all":
+        return problems
+    # Each once, so that none is in both splits.
+    problems = list({problem_key(problem): problem for problem in problems}.values())
+    random.Random(f"held out {seed}").shuffle(problems)
+    size = min(500, max(1, len(problems) // 10))
+    return problems[:size] if split == "test" else problems[size:]
 
 
-def _problem(row):
-    """The two columns as plain integers; ValueError if they are not, or no answer could be paid."""
-    nums = whole_numbers(row, "numbers" if row.get("nums") is None and "numbers" in row else "nums")
-    if min(nums) < 0 or len("+".join(map(str, nums))) > MAX_ANSWER:
-        expected = f"expected numbers of 0 or more that fit into {MAX_ANSWER} characters"
-        raise ValueError(f"{expected}, got {nums!r:.80}")
-    return {"nums": nums, "target": whole_number(row, "target")}
+def to_problem(row):
+    """A row's columns: nums [19, 36.0] or a text such as "[19 36]"; target."""
+    numbers = re.split(r"[\s,\"']+", str(row.get("nums") or row["numbers"]).strip("[]()\"' "))
+    nums = [int(number.removesuffix(".0")) for number in numbers]
+    return {"nums": nums, "target": int(str(row["target"]).removesuffix(".0"))}
 
 
-# ---- The prompt
+# ---- The prompts
 
 INSTRUCTIONS = (
     "Using the numbers {nums}, create an equation that equals {target}. You may use the operations "
     "+ - * / and parentheses, and you must use each number exactly once. "
 )
 TAGS = (
-    "Think step by step inside <{0}> </{0}> tags, then give only the equation inside <answer> "
+    "Think step by step inside <think> </think> tags, then give only the equation inside <answer> "
     "</answer> tags, for example <answer>(1 + 2) / 3</answer>."
 )
-STEPS = (
-    "Explain your reasoning step by step. Then give your answer inside <answer> </answer> tags, "
-    "either as steps, one operation on each line, the last of which gives {target}, or as a single "
-    "equation. For example, for the numbers [1, 2, 3] and the target 1:\n"
-    "<answer>\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n</answer>\n"
-    "or\n<answer>\n(1 + 2) / 3\n</answer>\nLet us think step by step.\n"
-)
 PROMPTS = {
-    # One short line: what the embedded nano-base was trained on.
+    # One short line: the embedded nano-base was trained on it.
     "short": Prompt("Using the numbers {nums}, create an equation that equals {target}."),
-    # With instructions, nano-aha-moment's in our words: for a model that has never seen the task.
-    "chat": Prompt(INSTRUCTIONS + TAGS.format("think")),
-    # The same for a base model that knows no chat template.
-    "plain": Prompt(INSTRUCTIONS + TAGS.format("think") + "\n", chat=False),
-    # Other tags, written by the model itself; a right answer is worth twice the form
+    # With instructions (nano-aha-moment's, in our words), for a model that never saw the task.
+    "chat": Prompt(INSTRUCTIONS + TAGS),
+    # The same for a base model without a chat template.
+    "plain": Prompt(INSTRUCTIONS + TAGS + "\n", chat=False),
+    # Other tags, written by the model itself; a correct answer counts twice as much as the format
     # (Mystic-Slice/rl-grpo-countdown).
     "reasoning": Prompt(
-        INSTRUCTIONS + TAGS.format("reasoning"), opening="", thinking="reasoning", weights=(1, 2)
+        INSTRUCTIONS + TAGS.replace("think>", "reasoning>"),
+        opening="",
+        thinking="reasoning",
+        weights=(1, 2),
     ),
-    # The form of the course's assignment: free reasoning, then steps or one equation.
+    # The course's assignment: free reasoning, then steps or one equation.
     "steps": Prompt(
-        INSTRUCTIONS + STEPS, chat=False, opening="", thinking="", stop=("</answer>",), steps=True
+        INSTRUCTIONS
+        + (
+            "Explain your reasoning step by step. Then give your answer inside <answer> </answer> "
+            "tags, either as steps, one operation on each line, the last of which gives {target}, "
+            "or as a single equation. For example, for the numbers [1, 2, 3] and the target 1:\n"
+            "<answer>\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n</answer>\n"
+            "or\n<answer>\n(1 + 2) / 3\n</answer>\nLet us think step by step.\n"
+        ),
+        chat=False,
+        opening="",
+        stop=("</answer>",),
+        thinking="",
+        steps=True,
     ),
 }
 
 
-def format_prompt(problem, tokenizer, style="short"):
-    """The prompt as text: the user's turn in the chat template, the assistant's turn begun."""
-    return render(PROMPTS[style], problem, tokenizer)
-
-
-def title(problem):
-    """The problem in one line, for people."""
-    return f"Make {problem['target']} from {', '.join(map(str, problem['nums']))}"
-
-
 def subgroups(problem):
-    """The evaluation subgroups a problem belongs to: evaluation reports each on its own.
+    """The evaluation subgroups of a problem; each is reported on its own.
 
     `needs_muldiv` is worth watching: a published run of this recipe learned never to multiply.
     """
-    nums = problem["nums"]
-    names = [f"{len(nums)}_numbers"]
-    if len(nums) <= 12:
-        sums = {0}  # what + and - alone can reach: each number with either sign
-        for number in nums:
-            sums = {total + number for total in sums} | {total - number for total in sums}
-        names.append("plus_minus" if problem["target"] in sums else "needs_muldiv")
-    return names
+    kind = "plus_minus" if problem["target"] in signed_sums(problem["nums"]) else "needs_muldiv"
+    return [f"{len(problem['nums'])}_numbers", kind]
 
 
 # ---- The reward
 
-BOUNDED = True  # linear in the text: no completion needs a limit of time
+
+def reward(completion, problem, prompt=PROMPTS["short"]):
+    """The `Reward` of a completion. Never raises."""
+    answer, fault = read_answer(completion, prompt)
+    value, why, legal = judge(answer, problem, prompt.steps)
+    form = 0.0 if fault else 1.0 if legal else 0.5
+    correct = float(value == problem["target"])
+    why = ("correct" if correct else why) + (f"; format: {fault}" if fault else "")
+    return Reward(prompt.weights[0] * form + prompt.weights[1] * correct, form, correct, why)
 
 
-def reward(completion, problem, style="short"):
-    """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
-    prompt = PROMPTS[style]
-    text = strip_end(completion)
-    form = format_reward(text, prompt, is_steps_or_equation if prompt.steps else is_expression)
-    try:
-        value = answer_value(text, problem, prompt)
-    except ValueError as error:
-        return make_reward(prompt, form, False, str(error))
-    why = f"equals {value!s:.40}, not {problem['target']}"
-    return make_reward(prompt, form, value == problem["target"], why)
+def read_answer(text, prompt):
+    """(the content of the last answer block after the thinking, the first fault of the format).
 
-
-def answer_value(text, problem, prompt):
-    """The exact value of the last answer block; ValueError with the reason why there is none."""
-    value_of_answer = evaluate_steps_or_equation if prompt.steps else evaluate
-    return value_of_answer(last_answer(text, prompt), problem["nums"])
-
-
-def final_answer(completion, problem, style="short"):
-    """What this completion votes for in maj@k: the value of its answer as text, or None."""
-    prompt = PROMPTS[style]
-    try:
-        return str(answer_value(strip_end(completion), problem, prompt))
-    except ValueError:
-        return None
-
-
-LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks
-BETWEEN = re.compile(r"[^A-Za-z\n=:}]+")  # what stands between words, line ends, = : and }
-SPELLINGS = {
-    "\\times": "*", "\\div": "/", "\\cdot": "*", "×": "*", "·": "*", "÷": "/", "−": "-", "–": "-",
-    "\\[": "\n", "\\]": "\n", "\\(": "\n", "\\)": "\n", "[": "(", "]": ")",
-}  # fmt: skip
-NOT_ASCII = re.compile(r"[^\x00-\x7f]")
-
-
-def lenient(completion, problem):
-    """1.0 if a right solution stands anywhere in the text, whatever the tags, else 0.0.
-
-    Beside the strict reward it tells how much of a gain is format alone. Unicode operators and
-    `= target` are accepted; an answer in steps is not looked for.
+    Either is "" if there is none.
     """
-    text = completion[-LENIENT_TEXT:]
-    for written, plain in SPELLINGS.items():
-        text = text.replace(written, plain)
-    # A letter ends an expression; other signs do not belong into one.
-    text = NOT_ASCII.sub(lambda other: "a" if other[0].isalpha() else "~", text)
-    block = text.rpartition("<answer>")[2].partition("</answer>")[0]  # may hold line breaks
-    needed = sorted(map(str, problem["nums"]))
-    shortest = sum(map(len, needed)) + len(needed) - 1
-    for part in {block, *BETWEEN.findall(text)}:
-        if len(part) >= shortest and sorted(re.findall("[0-9]+", part)) == needed:
-            expression = part.strip(" \t.,;$`*\\<>{|/+-")
-            minus = "-" if "-" in part[: part.find(expression)] else ""  # or a list's bullet
-            if solves(expression, problem) or solves(minus + expression, problem):
-                return 1.0
-    return 0.0
+    tag = prompt.thinking
+    thinking, closed, conclusion = text.rpartition(f"</{tag}>") if tag else ("", "", text)
+    before, opened, block = conclusion.partition("<answer>")
+    _, ended, rest = block.partition("</answer>")
+    faults = {
+        f"no <{tag}> at the start": tag
+        and f"<{tag}>" not in prompt.opening
+        and not text.lstrip().startswith(f"<{tag}>"),
+        f"no </{tag}>": tag and not closed,
+        f"a second </{tag}>": f"</{tag}>" in thinking,
+        # Some models repeat the tag that the prompt has already opened.
+        f"a second <{tag}>": f"<{tag}>" in thinking.lstrip().removeprefix(f"<{tag}>"),
+        "no <answer>": not opened,
+        "text before the answer block": tag and before.strip(),
+        "no </answer>": not ended,
+        "two answer blocks": "<answer>" in block,
+        f"<{tag}> after </{tag}>": tag and f"<{tag}>" in block,
+        "text after </answer>": not re.fullmatch(
+            r"(?:\s|<\|(?:endoftext|im_end|eot_id|end_of_text)\|>|</s>)*+", rest
+        ),
+    }
+    _, found, last = conclusion.rpartition("</answer>")[0].rpartition("<answer>")
+    answer = last.partition("</answer>")[0] if found else ""
+    return answer, next((fault for fault, present in faults.items() if present), "")
 
 
-def solves(expression, problem):
+def judge(answer, problem, steps):
+    """(the exact value or None, why it is not the target, whether the answer is an expression)."""
     try:
-        return evaluate(expression, problem["nums"]) == problem["target"]
-    except ValueError:
-        return False
+        if len(answer) > 1_000:  # that bounds the work
+            raise SyntaxError("more than 1000 characters")
+        expression = join_steps(answer) if steps else answer
+        tree = parse(expression)
+        used = re.findall("[0-9]+", expression)
+        if sorted(used) != sorted(map(str, problem["nums"])):
+            used = ", ".join(used) or "no number"
+            raise ValueError(f"uses {used:.60} instead of each of {problem['nums']!s:.60} once")
+        value = value_of(tree)
+        return value, f"equals {value!s:.40}, not {problem['target']}", True
+    except (SyntaxError, MemoryError, RecursionError) as error:  # the last two: nested too deep
+        return None, f"not an expression: {str(error).partition(' (<')[0]}", False
+    except (ValueError, ZeroDivisionError) as error:
+        return None, str(error) if isinstance(error, ValueError) else "divides by zero", True
 
 
-def evaluate(expression, nums):
-    """The exact value of an arithmetic expression that uses each of `nums` once, as a Fraction.
+# ---- Expressions
 
-    ValueError, with the reason as a short sentence, for everything else. The numbers are compared
-    before anything is computed: that bounds the work to len(nums) operations on those numbers.
+OPERATIONS = {
+    ast.Add: Fraction.__add__,
+    ast.Sub: Fraction.__sub__,
+    ast.Mult: Fraction.__mul__,
+    ast.Div: Fraction.__truediv__,
+}
+
+
+def parse(text):
+    """The syntax tree of an expression; SyntaxError for any other text. Nothing is executed."""
+    # In turn: another character, **, //, (), 5(2), a plus sign, a second minus sign.
+    illegal = r"[^0-9+\-*/()\s]|\*\s*\*|/\s*/|\(\s*\)|[0-9)]\s*\(|(?:^|[-+*/(])\s*(?:\+|-\s*-)"
+    if illegal := re.search(illegal, text):
+        raise SyntaxError(f"it has {illegal[0]!r:.20}")
+    text = " ".join(re.sub(r"\b0+\B", "", text).split())  # 07 is a number, but not for Python
+    return ast.parse(text, mode="eval").body
+
+
+def value_of(node):
+    """The exact value of a tree from `parse`, as a Fraction."""
+    match node:
+        case ast.Constant(number):
+            return Fraction(number)
+        case ast.UnaryOp(_, operand):  # a minus sign
+            return -value_of(operand)
+        case ast.BinOp(left, operation, right):
+            return OPERATIONS[type(operation)](value_of(left), value_of(right))
+
+
+def join_steps(answer):
+    """The steps of an answer as one expression: 1 + 2 = 3, 3 / 3 = 1 becomes (1 + 2) / 3.
+
+    Each result is replaced in a later step by the expression it comes from. So the numbers are
+    counted, and the value is computed, as for any other answer. Other texts stay as they are.
     """
-    if len(expression) > MAX_ANSWER:
-        raise ValueError(f"answer longer than {MAX_ANSWER} characters")
-    tokens = tokenize(expression)
-    used = sorted(token for token in tokens if token.isdigit())
-    if used != sorted(map(str, nums)):  # as text: `07` is not 7, and no huge number is built
-        found = ", ".join(number[:12] for number in used[:8]) or "no number"
-        raise ValueError(f"uses {found} instead of each of {nums} once")
-    return value_of(tokens)
-
-
-# The prompt "steps"
-
-
-def is_steps_or_equation(answer):
-    return are_steps(answer) or is_equation(answer)
-
-
-def evaluate_steps_or_equation(answer, nums):
-    """`evaluate`, of an answer that may be in steps or end in `= number`."""
-    if len(answer) > MAX_ANSWER:
-        return evaluate(answer, nums)  # which refuses it
-    if are_steps(answer) or len(step_lines(answer)) > 1:
-        return evaluate_steps(answer, nums)
-    left, equals, right = answer.partition("=")
-    value = evaluate(left, nums)
-    if equals and right_side(right) != value:
-        raise ValueError(f"{right.strip()[:20]!r} is not what the left side equals: {value}")
-    return value
+    # A left side and its result, without zeros at the end: `Step 1: 1 + 2 = 3`, `3 / 3 = 1.0`.
+    pattern = (
+        r"\s*(?:Step\s*[0-9]+\s*:)?(?P<left>[-+*/()0-9.\s]+)=\s*\(?(?P<result>-?[0-9]{1,12}"
+        r"(?:/[1-9][0-9]{0,11}|\.[0-9]{0,11}[1-9])?)(?:\.?0{1,12})?\)?\.?\s*"
+    )
+    steps = [
+        re.fullmatch(pattern, line) for line in re.split(r"\n|(?=Step\b)", answer) if line.strip()
+    ]
+    if (
+        not steps
+        or not all(steps)
+        or len(steps) > 1
+        and any("/" in step["result"] for step in steps)
+    ):
+        return answer
+    rest = "=".join(step["left"] for step in steps)
+    for step in steps:
+        expression, later, rest = rest.partition("=")
+        number = rf"(?<![0-9.])(?<![(=]-)(?<!^-){re.escape(step['result'])}(?:\.0+)?(?![0-9.])"
+        rest, found = re.subn(number, f"({expression})", rest, count=1)
+        if value_of(parse(expression)) != Fraction(step["result"]) or (later and not found):
+            raise ValueError(f"{step[0].strip()!r:.60} is not true, or its result is not used")
+    return expression

@@ -1,6 +1,6 @@
 r"""GSM8K: word problems of primary school; the answer is one number.
 
-A problem of the generator, and a completion that earns the full reward of 2 (the prompt has opened
+A problem of the generator, and a completion with the full reward of 2 (the prompt has opened
 `<think>`):
 
     question: Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs
@@ -12,42 +12,62 @@ A problem of the generator, and a completion that earns the full reward of 2 (th
     </think>
     <answer>57</answer>
 
-The reward (0 to 2) is a sum of two parts:
+The reward (0 to 2) is the sum of two parts:
     format 1.0  thinking, `</think>`, then one answer block with a bare number: -7, 43,500, 7/14
            0.5  the same tags, but something else, or more than the number: $8,400, 72 degrees
            0.0  anything else
     answer 1.0  the number in the last answer block after the thinking is the one after `####`
 
-How a number is read (plumbing/stated_number.py), as an exact fraction: 7, 7.0 and 14/2 are the
-same, 33.3 and 100/3 are not.
+A number is read as an exact fraction: 7, 7.0 and 14/2 are the same, 33.3 and 100/3 are not.
     read      thousands in groups of three, by commas or spaces; a sign (- + − –) and $ £ € before
-              it; % ° ¢ and up to three words, the unit, after it; \frac{7}{2}; ** **, \boxed{ },
-              \( \), \[ \], $ $ and ` ` around it; a final full stop
+              it; % ° ¢ and up to three words, the unit, after it; \frac{7}{2}; markup around it:
+              **, \boxed{ }, \text{ }, \( \), \[ \], $ and `; a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
     refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08),
               words that change the number (5 million, 3 sevenths), a unit of one letter (5k, 5x),
               digits other than 0-9, x = 72
-A refused answer pays nothing, and `why` says what was wrong. No text is executed, and none takes
-more than linear time. Measured against other people's verdicts: docs/agreement.md.
+A refused answer gets no reward, and `why` says what is wrong. Nothing is executed. The time is
+linear in the length of the completion.
 """
 
 import random
 import re
 import zlib
+from collections import namedtuple
+from fractions import Fraction
 
-from plumbing.data import read_problems, text_column
-from plumbing.stated_number import NUMBER, PREFIX, is_bare, parse_number
-from plumbing.tasks import Prompt, format_reward, last_answer, make_reward, render, strip_end
+Reward = namedtuple("Reward", "total format answer why")  # why: "correct", or what is wrong
+Prompt = namedtuple(  # a way to ask
+    "Prompt",
+    [
+        "text",  # the question; the problem's columns stand in {braces}
+        "chat",  # True: the user's turn in the chat template; False: the text alone
+        "opening",  # the assistant's turn begins with it
+        "stop",  # texts that end a completion; the completion keeps them
+    ],
+    defaults=(True, "<think>", ()),
+)
 
 # ---- The problems
 
-BUILT_IN = {"train": 16_384, "test": 512}  # sizes of the generated splits
+HUB_DATASET = "openai/gsm8k"  # 7,473 problems to train on, 1,319 to test
+READERS = {"hub": HUB_DATASET, "jsonl": "json", "json": "json", "csv": "csv", "parquet": "parquet"}
 NAMES = "Ava Ben Carla Dan Ella Finn Grace Hugo Iris Jack Kira Leo Mia Noah Olga Paul".split()
 THINGS = "apples books cards coins eggs flowers marbles pencils shells stamps stickers toys".split()
+
+
+def read_stories(text):
+    """[(story, steps)]"""
+    return [
+        (" ".join(story.split()), steps)
+        for story, steps in re.findall(r"((?:\S.*\n)+)    (.*)\n", text)
+    ]
+
+
 # A story, and below it the steps that solve it: a is the number put in for {a}, r1 the result of
 # step 1. a, b, c are drawn from 2 to 99, the others from 2 to 12, until every result is a whole
 # number from 1 to 999.
-STORIES = """
+STORIES = read_stories("""
 {A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x}
 does {A} have left?
     a+b r1-c
@@ -105,9 +125,9 @@ animals are sold. How many are left?
 {A} needs {a} {x} and has {b}. They are sold in packs of {k}. How many packs must
 {A} buy?
     a-b r1/k
-"""
-# Of the test split alone. The embedded base has not met them either.
-NEW_STORIES = """
+""")
+# Only in the test split. The embedded base has not met them either.
+NEW_STORIES = read_stories("""
 {A} is {a} years old and {B} is {k} years younger. How old are the two together?
     a-k a+r1
 {A} walks {k} miles in the morning and {m} miles in the evening, on each of {h}
@@ -136,53 +156,34 @@ trees are there now?
 A shop has {a} {x}. {A} buys {k} of them and {B} twice as many. How many {x} are
 left?
     k*2 k+r1 a-r2
-"""
-
-
-def read_stories(text):
-    """[(story, steps)]"""
-    pairs = re.findall(r"((?:\S.*\n)+)    (.*)\n", text)
-    return [(" ".join(story.split()), steps) for story, steps in pairs]
-
-
-STORIES = read_stories(STORIES)
-NEW_STORIES = read_stories(NEW_STORIES)
+""")
 
 
 def solve(steps, numbers):
-    """The solved steps of a story: (left, operator, right, result); or None."""
+    """The solved steps of a story: (left, operator, right, result); None if one is not allowed."""
     values = dict(numbers)
     solution = []
-    for index, step in enumerate(steps.split(), start=1):
-        left, operator, right = re.fullmatch(r"(\w+)([-+*/])(\w+)", step).groups()
-        a = values[left] if left in values else int(left)
-        b = values[right] if right in values else int(right)
-        if operator == "/" and a % b:
-            return None
-        result = {"+": a + b, "-": a - b, "*": a * b, "/": a // b}[operator]  # b is not 0
+    for step in steps.split():
+        left, operator, right = re.split("([-+*/])", step)
+        a, b = [values.get(name) or int(name) for name in (left, right)]
+        result = {"+": a + b, "-": a - b, "*": a * b, "/": 0 if a % b else a // b}[operator]
         if not 1 <= result <= 999:
             return None
-        values[f"r{index}"] = result
         solution.append((a, operator, b, result))
+        values[f"r{len(solution)}"] = result
     return solution
-
-
-def is_test_problem(question):
-    """True for the eighth of all problems that belongs to the test split."""
-    return zlib.crc32(question.encode()) % 8 == 0
 
 
 def generate_problems(split, size, seed):
     """`size` distinct word problems with GSM8K's columns: `question` and the worked `answer`.
 
-    Twenty stories of 2 to 4 steps, far narrower than GSM8K, in both splits, which share no problem;
-    ten more in the test split alone (`new_story` is 1).
+    Both splits have twenty stories of 2 to 4 steps, far fewer kinds than GSM8K, and share no
+    problem. The test split has ten more stories (`new_story` is 1).
     """
     rng = random.Random(f"gsm8k {split} {seed}")
-    stories = STORIES + NEW_STORIES if split == "test" else STORIES
     problems = {}
     while len(problems) < size:
-        story, steps = rng.choice(stories)
+        story, steps = rng.choice(STORIES + NEW_STORIES if split == "test" else STORIES)
         solution = None
         while not solution:
             numbers = {name: rng.randint(2, 99 if name in "abc" else 12) for name in "abckmhj"}
@@ -190,160 +191,193 @@ def generate_problems(split, size, seed):
         first, second = rng.sample(NAMES, 2)
         x, y = rng.sample(THINGS, 2)
         question = story.format(A=first, B=second, x=x, y=y, **numbers)
-        if is_test_problem(question) == (split == "test"):
-            lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
-            answer = "\n".join([*lines, f"#### {solution[-1][-1]}"])
-            row = {"question": question, "answer": answer}
-            new = {"new_story": 1} if (story, steps) in NEW_STORIES else {}
-            problems.setdefault(question, row | new)
+        lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
+        row = {"question": question, "answer": "\n".join([*lines, f"#### {solution[-1][-1]}"])}
+        # An eighth of all problems belongs to the test split.
+        if (zlib.crc32(question.encode()) % 8 == 0) == (split == "test"):
+            problems.setdefault(
+                question, row | {"new_story": 1} if (story, steps) in NEW_STORIES else row
+            )
     return list(problems.values())
 
 
-HUB_DATASET = {
-    "path": "openai/gsm8k",
-    "name": "main",
-}  # 7,473 problems to train on, 1,319 to test on
-MAX_TEXT = 100_000  # characters in a row's question or answer; the longest real one has 1,228
-
-
 def problem_key(problem):
-    """What makes two problems the same: the question, whatever its spacing and case."""
+    """Two problems with the same key are the same: the question, whatever its spacing and case."""
     return " ".join(problem["question"].lower().split())
 
 
 def load_problems(split, source=None, seed=0):
-    """Problems as dicts with `question` and `answer` (str), which ends in `#### 57` or is 57.
+    """A list of problems: dicts with the texts `question` and `answer`.
 
-    source: None for the built-in generator, "hub" for `openai/gsm8k` with its own two splits, else
-    a file's path. What is wrong with a source is a ValueError, one sentence; docs/own_task.md says
-    what `split` and `seed` are.
+    Args:
+        split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
+        source: None for the generator, "hub" for HUB_DATASET with its own two splits, else a
+            .jsonl, .json, .csv or .parquet file, also with .gz. A tenth of its rows, at most 500,
+            is the test split.
+        seed: of the generated training problems, and of the choice of the test rows.
+    Raises:
+        ValueError: one sentence for the user that says what is wrong with the source.
     """
-    if source is None:  # the same 512 test problems for every seed: runs can be compared
-        return generate_problems(split, BUILT_IN[split], seed if split == "train" else 0)
-    columns = ("question", "answer")
-    return read_problems(split, source, seed, columns, _problem, HUB_DATASET, key=problem_key)
+    if source is None:  # the same test problems for every seed, so that runs can be compared
+        return generate_problems(
+            split, size=16_384 if split == "train" else 512, seed=seed if split == "train" else 0
+        )
+    problems = []
+    try:
+        import datasets  # slow to import; only files and the hub need it
 
-
-def _problem(row):
-    """The two columns; ValueError if they are not what they should be."""
-    answer = row["answer"]
-    if isinstance(answer, (int, float)) and not isinstance(answer, bool):
-        row = {**row, "answer": str(answer)}
-    problem = {name: text_column(row, name, MAX_TEXT) for name in ("question", "answer")}
-    gold(problem)
-    return problem
+        datasets.disable_progress_bars()
+        for row in datasets.load_dataset(
+            READERS[source.lower().removesuffix(".gz").rpartition(".")[2]],
+            name="main" if source == "hub" else None,
+            data_files=None if source == "hub" else source,
+            split="test" if source == "hub" and split != "train" else "train",
+            streaming=source != "hub",  # no copy in a cache: a file that has changed is read anew
+        ):
+            problem = {"question": row["question"], "answer": str(row["answer"])}
+            if not problem["question"].strip() or gold(problem) is None:
+                raise ValueError(f"{problem}")
+            problems.append(problem)
+    except Exception as error:
+        raise ValueError(
+            f"{source}, row {len(problems) + 1}: got {error!r:.200}, expected question (a text) "
+            "and answer (#### and a number at its end, or a number), from hub or a .jsonl, .json, "
+            ".csv or .parquet file; `pip install datasets` gives the package that reads it."
+        ) from None
+    if problems and (source == "hub" or split == "all"):
+        return problems
+    random.Random(f"held out {seed}").shuffle(problems)
+    test = problems[: min(500, max(1, len(problems) // 10))]
+    held_out = set(map(problem_key, test))
+    train = [problem for problem in problems if problem_key(problem) not in held_out]
+    if not train:
+        raise ValueError(f"{source}: expected 2 different problems or more, to train and to test.")
+    return test if split == "test" else train
 
 
 def gold(problem):
-    """The number after the last `####` of the answer, or all of it, as a Fraction."""
-    answer = problem["answer"]
-    number = answer.rpartition("####")[2]
-    try:
-        return parse_number(number)
-    except ValueError:
-        got = f"{answer[-60:]!r:.80}"
-        expected = "expected an answer that ends in #### and a number, or is a number"
-        raise ValueError(f"{expected}, got {got}") from None
+    """The number after the last `####` of the answer, or all of it, as a Fraction; else None."""
+    return parse_number(problem["answer"].rpartition("####")[2])[0]
 
 
-# ---- The prompt
+# ---- The prompts
 
 INSTRUCTIONS = (
     "{question}\n\nThink step by step inside <think> </think> tags, then give only the final "
     "number inside <answer> </answer> tags, for example <answer>42</answer>."
 )
 PROMPTS = {
-    # The question alone: what the embedded nano-base was trained on.
+    # The question alone: the embedded nano-base was trained on it.
     "short": Prompt("{question}"),
-    # With instructions: what a model needs that has never seen the task.
+    # With instructions, for a model that never saw the task.
     "chat": Prompt(INSTRUCTIONS),
-    # The same for a base model that knows no chat template.
+    # The same for a base model without a chat template.
     "plain": Prompt(INSTRUCTIONS + "\n", chat=False),
 }
-
-
-def format_prompt(problem, tokenizer, style="short"):
-    """The prompt as text: the user's turn in the chat template, the assistant's turn begun."""
-    return render(PROMPTS[style], problem, tokenizer)
 
 
 def subgroups(problem):
     """The evaluation subgroup of a problem: the steps of its worked answer (<<3+4=7>> is one).
 
-    A story that is in the test split alone is a subgroup for itself.
+    The stories that are only in the test split are a subgroup of their own.
     """
-    if problem.get("new_story"):
-        return ["new_story"]
-    steps = problem["answer"].count("<<")
-    return (
-        [{1: "1_step", 2: "2_steps", 3: "3_steps"}.get(steps, "4_or_more_steps")] if steps else []
-    )
+    names = [[], ["1_step"], ["2_steps"], ["3_steps"], ["4_or_more_steps"]]
+    return ["new_story"] if "new_story" in problem else names[min(4, problem["answer"].count("<<"))]
 
 
 # ---- The reward
 
-BOUNDED = True  # linear in the text: no completion needs a limit of time
+END = re.compile(r"(?:\s|<\|(?:endoftext|im_end|eot_id|end_of_text)\|>|</s>)*+")
 
 
-def reward(completion, problem, style="short"):
-    """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
-    prompt = PROMPTS[style]
-    text = strip_end(completion)
-    expected = gold(problem)
-    form = format_reward(text, prompt, is_bare)
-    try:
-        value = parse_number(last_answer(text, prompt))
-    except ValueError as error:
-        return make_reward(prompt, form, False, str(error))
-    why = f"is {value!s:.40}, not {expected!s:.40}"
-    return make_reward(prompt, form, value == expected, why)
+def reward(completion, problem, prompt=PROMPTS["short"]):
+    """The `Reward` of a completion. Never raises."""
+    answer, fault = read_answer(completion)
+    value, why = parse_number(answer)
+    form = 1.0 if not fault else 0.5 if fault.startswith("something else") else 0.0
+    correct = float(value is not None and value == gold(problem))
+    why = why or ("correct" if correct else f"is {value!s:.40}, not {gold(problem)!s:.40}")
+    return Reward(form + correct, form, correct, f"{why}; format: {fault}" if fault else why)
 
 
-def final_answer(completion, problem, style="short"):
-    """What this completion votes for in maj@k: the number of its answer block as text, or None."""
-    try:
-        return str(parse_number(last_answer(strip_end(completion), PROMPTS[style])))
-    except ValueError:
-        return None
+def final_answer(completion, problem, prompt=PROMPTS["short"]):
+    """The vote of a completion in maj@k: the number of its answer block as text, or None."""
+    value = parse_number(read_answer(completion)[0])[0]
+    return None if value is None else str(value)
 
 
-LENIENT_TEXT = 20_000  # characters at the end of a completion in which `lenient` looks
-# A minus belongs to the number unless a word, a number or a bracket stands right before it:
-# 10-3 and (10)-3 end in 3.
-IN_TEXT = rf"(?<![\w)\]])(?<![0-9][.,]){PREFIX}{NUMBER}"
-BOXED = re.compile(r"\\boxed ?\{((?:[^{}]|\{[^{}]*\}){0,200})\}")
-PLACES = (
-    re.compile(rf"####\s*({IN_TEXT})"),
-    re.compile(rf"(?:(?i:answer is|answer:)|\bA:)[\s:*\\(]*({IN_TEXT})"),
-    re.compile(f"({IN_TEXT})"),
+def read_answer(text):
+    """(the content of the last answer block after the thinking, the first fault of the format).
+
+    Either is "" if there is none.
+    """
+    thinking, closed, conclusion = text.rpartition("</think>")
+    before, opened, block = conclusion.partition("<answer>")
+    _, ended, rest = block.partition("</answer>")
+    _, found, last = conclusion.rpartition("</answer>")[0].rpartition("<answer>")
+    answer = last.partition("</answer>")[0] if found else ""
+    faults = {
+        "no </think>": not closed,
+        "a second </think>": "</think>" in thinking,
+        # Some models repeat the tag that the prompt has already opened.
+        "a second <think>": "<think>" in thinking.lstrip().removeprefix("<think>"),
+        "no <answer>": not opened,
+        "text before the answer block": before.strip(),
+        "no </answer>": not ended,
+        "two answer blocks": "<answer>" in block,
+        "<think> after </think>": "<think>" in block,
+        "text after </answer>": not END.fullmatch(rest),
+        "something else in the answer block": not re.fullmatch(rf"\s*[-+−–]?{PLAIN}\s*", answer),
+    }
+    return answer, next((fault for fault, present in faults.items() if present), "")
+
+
+# ---- The number that a text states
+
+# 43,500 or 43 500 (also with spaces that do not break), 2.50, 7/14, .5
+PLAIN = (
+    r"(?:(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3}){1,9}|(?:[ \u00a0\u2009\u202f][0-9]{3}){1,9})"
+    r"|[0-9]{1,30})(?:\.[0-9]{0,30}|[^\S\n]?/[^\S\n]?0*[1-9][0-9]{0,29})?|\.[0-9]{1,30})"
+)
+NUMBER = re.compile(
+    rf"""(?:(?P<sign>[-+−–])\ *)?
+    (?:(?P<plain>{PLAIN})|(?P<whole>[0-9]{{0,30}})\s?
+        \\[dt]?frac\{{(?P<top>[0-9]{{1,30}})\}}\{{(?P<bottom>0*[1-9][0-9]{{0,29}})\}})
+    (?:\s*(?:\\?%|[¢€]|(?:°|\^\\circ|\^\{{\\circ\}})\s*[CF]?))?  # 50%, 25¢, 72°F
+    (?P<unit>[\s/]*[A-Za-z]{{2,}}(?:[\s/]+[A-Za-z]{{2,}}){{0,2}})?  # miles per hour
+    \s*\.?""",
+    re.VERBOSE,
+)
+# Each is replaced by two spaces: so the digits on both sides do not become one number.
+MARKUP = re.compile(
+    r"\\(?:boxed|text[a-z]*|mathrm) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\*\*|\\[()\[\]]|\\?[$€£]|`"
+)
+# After a number these words make it another one: 5 million, 3 sevenths, 2 and a half.
+CHANGES_THE_NUMBER = re.compile(
+    r"\b(zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|"
+    r"fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
+    r"ninety|hundred|thousand|million|billion|trillion|quadrillion|half|halve|third|fif|eigh|nin|"
+    r"twelf|twentie|thirtie|fortie|fiftie|and|or|to|plus|minus|point|negative|squared|cubed|dozen|"
+    r"grand|lakh|crore|k|m|mil|mill|mn|mio|bn|tn|thou)(th)?s?\b",
+    re.IGNORECASE,
 )
 
 
-def lenient(completion, problem):
-    """1.0 if the right number stands where a reader would look for it, whatever the form, else 0.0.
+def parse_number(text):
+    """(the one number that a text states, as a Fraction, or None; "" or why there is none).
 
-    The first of these that holds a number decides: the last answer block, the last \\boxed{}, what
-    follows the last `####`, what follows the last "answer is" or "A:", the last number of all.
-    Beside the strict reward it tells how much of a gain is format alone.
+    50% is 50; 3\\frac{1}{2} is 7/2. Everything around the number must be known.
     """
-    expected = gold(problem)
-    for candidate in candidates(strip_end(completion[-LENIENT_TEXT:])):
-        try:
-            return float(parse_number(candidate) == expected)
-        except ValueError:
-            pass
-    return 0.0
-
-
-def candidates(text):
-    """Where the answer may stand, the likeliest place first."""
-    _, block, inside = text.rpartition("<answer>")
-    if block:
-        yield inside.partition("</answer>")[0]
-    box = BOXED.match(text, max(0, text.rfind("\\boxed")))
-    if box:
-        yield box[1]
-        if re.search("[0-9]", box[1]):  # \boxed{\sqrt{16}} does not say 16
-            return
-    for place in PLACES:
-        yield from place.findall(text)[-1:]
+    plain = text.strip()[:201].replace("{,}", ",").replace("\\,", " ")
+    while (inside := MARKUP.sub(r"  \1  ", plain).strip()) != plain:
+        plain = inside
+    match = NUMBER.fullmatch(plain)
+    if not match or len(text.strip()) > 200:
+        count = min(2, len(re.findall(r"[0-9][0-9.,]*", plain)))
+        return None, f"{['no', 'not a plain', 'more than one'][count]} number: {text.strip()!r:.60}"
+    if change := CHANGES_THE_NUMBER.search(match["unit"] or ""):
+        return None, f"{change[0]!r} may change the number: {text.strip()!r:.60}"
+    value = int(match["whole"] or 0) + Fraction(
+        re.sub(r"[\s,]", "", match["plain"] or f"{match['top']}/{match['bottom']}")
+    )
+    return -value if match["sign"] in ("-", "−", "–") else value, ""

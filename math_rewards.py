@@ -8,159 +8,207 @@ One problem, and one completion that earns the full reward of 2:
     Each coin shows heads with probability 1/2, so both do with probability 1/4 = 0.25.
     The answer is $\boxed{0.25}$.
 
-The reward (0 to 2) is a sum of two parts, both about the last `\boxed{` of the completion:
+The reward (0 to 2) is a sum of two parts. Both are about the last `\boxed{` of the completion:
     format 1.0  it is closed and holds something
-           0.5  it is empty or not closed within 100,000 characters
+           0.5  it is empty, or not closed within 100,000 characters
            0.0  there is none
-    answer 1.0  what it holds is equivalent to the problem's answer, else 0.0
-So a completion falls into one of three categories: format and answer right (2), format only (1),
-neither (0 or 0.5).
+    answer 1.0  it holds the same value as the problem's answer, else 0.0
 
-Two texts are equivalent if they are equal but for spacing and such; if both are plain numbers of
-the same value; or if plumbing/math_equality.py says so: it reads both in full, the formulas in
-them with a LaTeX grammar, and sympy computes their values. An answer of which a part cannot be read
-is wrong, never shortened. As text from a model can keep sympy busy for years (9^{9^{9^9}}) or fill
-the memory, this happens in processes of its own (plumbing/math_workers.py): an answer that needs
-more than 0.5 seconds of processor time or a gibibyte, or is longer than 500 characters, is wrong.
-What no verifier can see: an expression that merely repeats the question (`\boxed{\binom{5}{2}}`
-for 10) is equivalent too. How this agrees with other people's verdicts: docs/agreement.md.
+The reader of LaTeX below decides about the value. It brings a text into one spelling, then takes it
+apart from the outside in: lists and brackets, equations, units, formulas. A formula is computed by
+recursive descent: exactly where it is rational, else to 300 digits, and at ten points if it has
+letters. Nothing of a text is executed or skipped. Every operation is bounded, so there is no time
+limit. A text that is not read in full is equal only to itself.
+
+    problem's answer   correct                                  wrong
+    1/2                0.5, \frac24, \sqrt{1/4}                 0.51, 1 2
+    1/3                0.333333 (six digits or more)            0.333, 0.333334
+    43500              43,500, 43{,}500, \$43,500               43, 500
+    40                 4(10), 4 \cdot 10                        4{10}, which prints 410
+    5                  x = 5, f(2) = 5, 2+3 = 5, 5 apples       2x = 10, \geq 5, 5 or more
+    5\text{ cm}^2      5, 5 square centimeters                  5\text{ cm}, 5\text{ m}^2
+    10\%               10, 0.1                                  1
+    2516_8             2516                                     2516_9
+    2x/3               \frac{2x}{3}                             2/3x (it has two readings)
+    x^2+2x+1           (x+1)^2, y = (1+x)^2                     (t+1)^2
+    y = 3x+5           3x-y = -5                                y = 3x
+    1, 2               2 and 1, \{2, 1\}, x=1 or x=2            1, 2, 2
+    (1, 2)             1, 2                                     (2, 1), [1, 2]
+    (3, \infty)        x > 3, 3 < x                             x \ge 3
+    \text{(B)}         B, b, (B)                                C
+    1:58\text{ a.m.}   1:58 am, 1:58                            1:58 pm
+
+Left out: sums with \sum, integrals, limits, piecewise functions, sums and products of matrices,
+conversions of units. No verifier can see that an expression only repeats the question: \binom{5}{2}
+is equal to 10. docs/agreement.md compares the verdicts with other people's.
 """
 
-import functools
 import math
+import operator
+import random
 import re
+from collections import namedtuple
+from fractions import Fraction
+from itertools import accumulate
 
-from plumbing.arithmetic import plain_number, same_number
-from plumbing.data import read_problems, text_column
-from plumbing.math_reading import normalize
-from plumbing.math_workers import COMMAND, TOO_LONG, WORKERS, ask
-from plumbing.tasks import Prompt, make_reward, render
+from mpmath import MPContext
+
+Reward = namedtuple("Reward", "total format answer why")  # why: "correct", or what is wrong
+Prompt = namedtuple(  # a way to ask
+    "Prompt",
+    [
+        "text",  # the question; {problem} stands for the problem's column
+        "chat",  # True: the user's turn in the chat template; False: the text alone
+        "opening",  # the assistant's turn begins with it
+        "stop",  # texts that end a completion; the completion keeps them
+    ],
+    defaults=(True, "", ()),
+)
 
 # ---- The problems
 
-HUB_DATASET = (
-    "hiyouga/math12k"  # MATH's problems: 12,000 to train on, and the 500 of MATH-500 to test on
-)
-MAX_PROBLEM = 20_000  # characters
+HUB_DATASET = "hiyouga/math12k"  # MATH: 12,000 problems to train on, and the 500 of MATH-500
+READERS = {"hub": HUB_DATASET, "jsonl": "json", "json": "json", "csv": "csv", "parquet": "parquet"}
 MAX_ANSWER = 500  # characters; the longest answer of MATH-500 has 53
-
-
-def problem_key(problem):
-    """What makes two problems the same: the question, whatever its spacing and case."""
-    return " ".join(problem["problem"].lower().split())
 
 
 def load_problems(split, source=None, seed=0):
     """Problems as dicts with `problem` and `answer` (str), and `level` and `subject` where known.
 
     Rows of the original data set (problem, level, type, solution) are read, too: the solution's
-    last box is the answer. source: "hub" for `hiyouga/math12k`, else a file's path. There is no
-    generator of competition problems. What is wrong with a source is a ValueError, one sentence;
-    `split` and `seed` are any task's (docs/own_task.md).
+    last box is the answer.
+
+    Args:
+        split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
+        source: "hub" for HUB_DATASET with its own two splits, else a .jsonl, .json, .csv or
+            .parquet file, also with .gz. A tenth of its rows, at most 500, is the test split.
+        seed: of the choice of the test rows.
+    Raises:
+        ValueError: one sentence for the user that says what is wrong with the source.
     """
     if source is None:
         raise ValueError("MATH has no built-in problems: use `--data hub` or `--data FILE`.")
-    if not ask(r"\sqrt{4}", "2")[0]:  # without it every answer would silently be wrong
-        hint = f"`{' '.join(COMMAND)} </dev/null` shows what is missing"
-        raise ValueError(f"sympy cannot read LaTeX: `pip install -r requirements.txt`; {hint}.")
-    columns = ("problem", "answer|solution")
-    hub = {"path": HUB_DATASET}
-    return read_problems(split, source, seed, columns, _problem, hub, key=problem_key)
+    ending = source.lower().removesuffix(".gz").rpartition(".")[2]
+    if ending not in READERS:
+        raise ValueError(f"{source}: expected hub, or a .jsonl, .json, .csv or .parquet file.")
+    problems = []
+    try:
+        import datasets  # slow to import; only files and the hub need it
+
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or a file waits for a network
+        for row in datasets.load_dataset(
+            READERS[ending],
+            data_files=None if source == "hub" else source,
+            split="test" if source == "hub" and split != "train" else "train",
+            streaming=source != "hub",  # no copy in a cache: a file that has changed is read anew
+        ):
+            problems.append(read_row(row))
+    except ImportError:
+        raise ValueError("Reading problems needs a package: `pip install datasets`.") from None
+    except Exception as error:  # of the file, of the network, of a row
+        fault = (str(error).strip() or "nothing is there").splitlines()[0].rstrip(".")
+        hint = "; is there a network? `--data FILE` reads a copy" if source == "hub" else ""
+        raise ValueError(f"{source}, row {len(problems) + 1}: {fault:.250}{hint}.") from None
+    if problems and (source == "hub" or split == "all"):
+        return problems
+    random.Random(f"held out {seed}").shuffle(problems)
+    test = problems[: min(500, max(1, len(problems) // 10))]
+    held_out = set(map(problem_key, test))
+    train = [problem for problem in problems if problem_key(problem) not in held_out]
+    if not train:
+        raise ValueError(f"{source}: expected 2 different problems or more, to train and to test.")
+    return test if split == "test" else train
 
 
-def _problem(row):
-    """The columns we keep of a row; ValueError if no box could hold the answer."""
+def read_row(row):
+    """The problem of a row; ValueError if something is missing or no box could hold the answer."""
     problem = {
         "problem": row.get("problem"),
-        "answer": _answer(row.get("answer"), row.get("solution")),
+        "answer": read_answer(row.get("answer"), row.get("solution")),
         "level": row.get("level"),
         "subject": row.get("subject") or row.get("type"),
     }
-    text_column(problem, "problem", MAX_PROBLEM)
-    answer = text_column(problem, "answer", MAX_ANSWER)
-    if last_boxed(f"{BOXED}{answer}}}") != answer.strip():
-        raise ValueError(f"expected balanced braces in the answer, got {answer!r:.80}")
+    for name in ("problem", "answer"):
+        text = problem[name]
+        if not isinstance(text, str) or not text.strip():
+            where = " or in the last \\boxed{} of solution" if name == "answer" else ""
+            raise ValueError(f"expected a text as {name}{where}, got {text!r:.80}")
+    answer = problem["answer"]
+    if len(answer) > MAX_ANSWER or last_boxed(f"{BOXED}{answer}}}") != answer.strip():
+        needed = f"at most {MAX_ANSWER} characters and balanced braces as answer"
+        raise ValueError(f"expected {needed}, got {answer!r:.80}")
     return {name: value for name, value in problem.items() if value is not None}
 
 
-def _answer(answer, solution):
+def read_answer(answer, solution):
     """The answer as text: from 2, "2", ["2"], "\\boxed{2}", or the last box of a solution."""
     if isinstance(answer, list) and len(answer) == 1:
         answer = answer[0]
-    if type(answer) in (int, float) and math.isfinite(answer):
+    if type(answer) in (int, float) and abs(answer) < 2**53:  # exactly what the file says
         return str(answer)
+    if answer is None and isinstance(solution, str):  # old ones also have \fbox{2} and \boxed 2
+        solution = solution.replace("\\fbox{", BOXED)
+        return last_boxed(re.sub(r"\\boxed\s+([^\s{}$.]+)", r"\\boxed{\1}", solution))
     if isinstance(answer, str) and answer.strip(" $.").startswith(BOXED):
         return last_boxed(answer)
-    if isinstance(solution, list) and len(solution) == 1:
-        solution = solution[0]
-    if answer is not None or not isinstance(solution, str):
-        return answer
-    # Old solutions also have \fbox{2} and \boxed 2.
-    solution = re.sub(r"\\boxed\s+([^\s{}$.]+)", r"\\boxed{\1}", solution.replace("\\fbox{", BOXED))
-    answer = last_boxed(solution)
-    if not answer:
-        got = f"{solution[-60:]!r:.80}"
-        raise ValueError(f"expected a solution with the answer in its last \\boxed{{}}, got {got}")
     return answer
+
+
+def title(problem):
+    """The problem in one line, for people."""
+    return " ".join(problem["problem"].split())
+
+
+def problem_key(problem):
+    """Two problems with the same key are the same: the text, whatever its spacing and case."""
+    return title(problem).lower()
 
 
 def subgroups(problem):
     """The evaluation subgroups a problem belongs to: its level and its subject, where known."""
-    names = []
     level = re.search(r"[0-9]+", str(problem.get("level", "")))  # 5 or "Level 5"
-    if level:
-        names.append(f"level_{level[0]}")
     subject = re.sub(r"[^a-z0-9]+", "_", str(problem.get("subject", "")).lower()).strip("_")
-    if subject:
-        names.append(subject)
-    return names
+    names = [f"level_{level[0]}"] if level else []
+    return [*names, subject] if subject else names
 
 
 # ---- The prompt
 
+
 INSTRUCTIONS = (
     "Solve this math problem. Think step by step and explain each step before you answer. "
     "Conclude with the final answer in the form\n\n"
-    "The final answer is $\\boxed{{answer}}$.\n\n"
+    "The final answer is $\\boxed{answer}$.\n\n"
     "where the answer is nothing but the number or expression asked for (for a multiple choice "
     "question, the letter of your choice).\n\n"
 )
 PROMPTS = {
     # The question, and where to put the answer.
-    "short": Prompt("{problem}\nPut the final answer in \\boxed{{}}.", opening="", thinking=""),
+    "short": Prompt("{problem}\nPut the final answer in \\boxed{}."),
     # With instructions: for a model that follows them.
-    "chat": Prompt(INSTRUCTIONS + "{problem}", opening="", thinking=""),
-    # The same for a base model that knows no chat template: the form of the course's assignment.
-    "plain": Prompt(
-        INSTRUCTIONS + "Problem: {problem}\n\nSolution:", chat=False, opening="", thinking=""
-    ),
+    "chat": Prompt(INSTRUCTIONS + "{problem}"),
+    # The same for a base model without a chat template: the form of the course's assignment.
+    "plain": Prompt(INSTRUCTIONS + "Problem: {problem}\n\nSolution:", chat=False),
 }
-
-
-def format_prompt(problem, tokenizer, style="short"):
-    """The prompt as text: the user's turn in the model's chat template, or the text alone."""
-    return render(PROMPTS[style], problem, tokenizer)
-
 
 # ---- The reward
 
 BOXED = "\\boxed{"
 MAX_BOX = 100_000  # characters in which a box must end, spaces included
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are passed over: they print a brace
-REWARD_THREADS = WORKERS  # completions that are compared side by side
-BOUNDED = True  # the workers have a limit of their own
 
 
-def reward(completion, problem, style="short"):
-    """The `Reward` of a completion of `format_prompt(problem, tokenizer, style)`. Never raises."""
+def reward(completion, problem, prompt=PROMPTS["short"]):
+    """The `Reward` of a completion. It never raises, and its time is bounded."""
     boxed = last_boxed(completion)
     if boxed is None:
-        return make_reward(PROMPTS[style], 0.0, False, "no \\boxed{...}")
+        return Reward(0.0, 0.0, 0.0, "no \\boxed{...}")
     if boxed == "":
-        why = "the last \\boxed{ is empty or never closed"
-        return make_reward(PROMPTS[style], 0.5, False, why)
-    right, why = equivalent(boxed, problem["answer"])
-    return make_reward(PROMPTS[style], 1.0, right, why)
+        return Reward(0.5, 0.5, 0.0, "the last \\boxed{ is empty or never closed")
+    correct, why = equivalent(boxed, problem["answer"])
+    return Reward(1.0 + correct, 1.0, float(correct), why)
 
 
 def last_boxed(text):
@@ -176,63 +224,678 @@ def last_boxed(text):
     return ""
 
 
-def equivalent(answer, gold):
-    """Whether what two boxes hold has the same value, and if not, why: (bool, str)."""
-    answer = normalize(answer)
-    gold = normalize(gold)
-    if answer == gold:
-        return True, "correct"
-    if len(answer) > MAX_ANSWER:
-        return False, f"answer longer than {MAX_ANSWER} characters"
-    number = plain_number(answer)
-    gold_number = plain_number(gold)
-    if number and gold_number:  # most answers are: these need neither sympy nor another process
-        right = same_number(number, gold_number)
-        return right, "correct" if right else f"{answer!r:.60} is not {gold!r:.60}"
-    return compare(answer, gold)
-
-
-# Most completions of a problem give one of a few answers.
-compare = functools.lru_cache(maxsize=20_000)(ask)
-LENIENT_TEXT = 2_000  # characters at the end of a completion without a box in which `lenient` looks
-ANSWER_IS = re.compile(r"\banswer(?: is:?|:)", re.IGNORECASE)
-FORMULA = re.compile(r"\$+([^$]+)\$+")
-NUMBER = re.compile(r"(?<![0-9.])-?[0-9](?:[0-9,./]*[0-9])?")
-
-
-def lenient(completion, problem):
-    """1.0 if the right answer stands where it can be read, whatever the form, else 0.0.
-
-    The last box decides. Without one it is what follows the last "answer is" or "answer:" (its
-    first formula between dollars, else its first line), else the last formula, else the last line;
-    of a line all, or the number in it. Beside the strict reward it tells how much of a gain is
-    format alone.
-    """
-    candidate = last_boxed(completion)
-    if candidate:
-        return float(equivalent(candidate, problem["answer"])[0])
-    text = re.sub(r"\\[()\[\]]", "$", completion[-LENIENT_TEXT:])
-    *before, conclusion = ANSWER_IS.split(text)
-    which = 0 if before else -1
-    lines = conclusion.strip(" *\n").splitlines() or [""]
-    line = lines[which]
-    formulas = FORMULA.findall(conclusion)
-    if formulas and ("$" in line or not before):
-        return float(equivalent(formulas[which], problem["answer"])[0])
-    candidates = [line, *NUMBER.findall(line)[which:][:1]]
-    return float(any(equivalent(text, problem["answer"])[0] for text in candidates))
-
-
-def final_answer(completion, problem, style="short"):
-    """What this completion votes for in maj@k: the text in its last box, or None."""
-    return normalize(last_boxed(completion) or "") or None
+def final_answer(completion, problem, prompt=PROMPTS["short"]):
+    """The vote of a completion in maj@k: the text in its last box, or None."""
+    return last_boxed(completion) or None
 
 
 def same_answer(vote, other, problem):
-    """Whether two votes are one: 1/2 and 0.5 are. One that takes too long is none but itself."""
-    if vote == other:
+    """Whether two votes are one: 1/2 and 0.5 are."""
+    return vote == other or equivalent(vote, other)[0]
+
+
+def equivalent(answer, gold):
+    """Whether what two boxes hold has the same value, and if not, why: (bool, str)."""
+    if max(len(answer), len(gold)) > MAX_ANSWER:
+        return False, f"answer longer than {MAX_ANSWER} characters"
+    try:
+        correct = same(tokenize(answer), tokenize(gold))
+    except (ArithmeticError, LookupError, ValueError, RecursionError) as error:
+        return False, f"{answer!r:.50} or {gold!r:.40} is not read in full: {str(error)!r:.40}"
+    return correct, "correct" if correct else f"{answer!r:.60} is not {gold!r:.60}"
+
+
+def expect(condition, fault):
+    """What is not understood is a ValueError: then texts are equal only if they are the same."""
+    if not condition:
+        raise ValueError(fault)
+
+
+# ---- Reading, 1: one spelling for what looks the same, and its tokens
+
+SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
+    # Spaces, sizes and dollars. A double backslash ends the row of a matrix.
+    (r"\\\\", r"\\cr "),
+    (r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])", ""),
+    (r"\\!", ""),
+    (r"\{,\}", ","),
+    (r"\\\$ *([0-9]+(?:[.,][0-9]+)*)(?= *(?:$|[,;)$]|\\text|[A-Za-z]{2}))", r"\1\\text{ dollars}"),
+    (r"\\\$", " "),
+    (r"\\[()\[\]]", "$"),
+    (r"\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\s+", " "),
+    (r"^[ $]+|[ $.]+$", ""),
+    (r"\$ *\$", r" \\beside "),  # two formulas side by side: a command that nothing reads
+    (r"\$", " "),
+    # Signs and commands with several names.
+    ("[−–]", "-"), ("×", r"\\times "), ("·", r"\\cdot "), ("÷", "/"), ("π", r"\\pi "),
+    ("∞", r"\\infty "), (r"≤|<=|\\leq(?:slant)?(?![a-z])", r"\\le "),
+    (r"≥|>=|\\geq(?:slant)?(?![a-z])", r"\\ge "), (r"≠|!=|/=|\\neq(?![a-z])|\\not *=", r"\\ne "),
+    (r"\\lt(?![a-z])", "<"), (r"\\gt(?![a-z])", ">"), (r"≈|\\sim(?:eq)?(?![a-z])", r"\\approx "),
+    (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\[dt]binom(?![a-z])", r"\\binom"),
+    (r"\\colon(?![a-z])", ":"), (r"\\[lr]?vert(?![a-z])", "|"), (r"\\lg(?![a-z])", r"\\log "),
+    (r"\\lbrace(?![a-z])", r"\\{"), (r"\\rbrace(?![a-z])", r"\\}"),
+    (r"\\langle(?![a-z])", "("), (r"\\rangle(?![a-z])", ")"),
+    (r"\\mathbb *\{ *R *\}", r"(-\\infty,\\infty)"),
+    # Commands that others can say.
+    (r"\\(sin|cos|tan) *\^ *\{ *-1 *\}", r"\\arc\1 "),
+    (r"\\lceil((?:(?!\\[lr]ceil).)*)\\rceil", r"(-\\lfloor -(\1)\\rfloor )"),
+    (r"\\sqrt *\[([^][]*)\]", r"\\root{\1}"), (r"\\sqrt(?![a-z])", r"\\root{2}"),
+    (r"\\binom *([0-9]) *([0-9])", r"\\binom{\1}{\2}"),
+    (r"\\binom *\{([^{}]*)\} *\{([^{}]*)\}", r"\\frac{(\1)!}{(\2)!((\1)-(\2))!}"),
+    (r"\\Gamma *\(([^()]*)\)", r"((\1)-1)!"),
+    (r"(\^ *(?:\{[^{}]*\}|[0-9A-Za-z])) *(_ *(?:\{[^{}]*\}|[0-9A-Za-z]+))", r"\2\1"),  # x^2_1
+    (r"(?<=[0-9)]) *_ *([0-9]+)", r"_{\1}"), (r"_ *([0-9A-Za-z])", r"_{\1}"),
+    (r"^([-+]?[0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]+)$", r"\1*10^{\2}"),  # as csv files have it
+    (r"^([A-Za-z]) *\\ne *([^,;=<>]+)$", r"\1\\in (-\\infty,\2)\\cup (\2,\\infty)"),
+    (r"^([^,;=<>]+) *\\ne *([A-Za-z])$", r"\2\\in (-\\infty,\1)\\cup (\1,\\infty)"),
+    (r"\(-\\infty,\\infty\) *(?:\\setminus|\\backslash) *\\\{([^{},]*)\\\}",
+     r"(-\\infty,\1)\\cup (\1,\\infty)"),
+    (r"^(?!\\pi)((?:[A-Za-z]|\\[a-z]+)(?:_\{[^{}]*\})?) *\\approx", r"\1="),
+    # Matrices.
+    (r"\[ *\\begin *\{array\} *\{[lcr|]*\}(.*)\\end *\{array\} *\]", r"\\matrix \1\\endmatrix "),
+    (r"\( *\\begin *\{array\} *\{[lcr|]*\}(.*)\\end *\{array\} *\)", r"\\matrix \1\\endmatrix "),
+    (r"\\begin *\{[bp]?matrix\}", r"\\matrix "), (r"\\end *\{[bp]?matrix\}", r"\\endmatrix "),
+    (r"\\cr *\\endmatrix", r"\\endmatrix"),
+    # Fonts: a single letter of mathematics is that letter; all else is a text.
+    (r"(?<=[0-9)}]) *\\mathrm *\{ *([mgsLNJW]) *\}(?= *(?:$|[,^]))", r"\\text{\1}"),
+    (r"\\(?:math(?:rm|bf|it|sf|normal)|boldsymbol) *\{ *(\\?[A-Za-z]|\\[a-zA-Z]+) *\}", r" \1 "),
+    (r"\\(?:text|math)(?:bf|rm|it|sf|normal)? *\{|\\[mh]box *\{", r"\\text{"),
+    (r"\\(?:varnothing|emptyset)(?![a-z])|\\\{ *\\\}", r"\\text{empty set}"),
+    # Words: lists, numbers in a text, times of day, words and units without a command.
+    (r",? *(?:\\text\{[ ,]*(?:and|or|,)[ ,]*\}"
+     r"|(?<![\\A-Za-z])(?:and|or)(?![A-Za-z])(?![^{}]*\})) *,?", ","),
+    (r"\\text\{ *([-+]?[0-9][0-9.,:/]*)(?=[ }])", r" \1\\text{"),
+    (r"(?i)(:[0-5][0-9]) *(?:\\text\{ *)?([ap])\.? ?m\.?(?: *\}|$)", r"\1\\text{\2m}"),
+    (r"^0([0-9]:)", r"\1"),
+    (r"^\(?(?=.*[A-Za-z]{5})([A-Za-z]+(?:[ -][A-Za-z]+)*)\)?$", r"\\text{\1}"),
+    (r"(?<=[0-9)}\]])(?: +(?=[A-Za-z]{4}|(?:[ckm]m|kg|ft|in|mi|yds?|lbs?|mph|pct|sq|sec|min|hrs?"
+     r"|days?|per)(?![a-zA-Z]))|(?=(?:[ckm]m|kg|ft)(?![a-zA-Z])))"
+     r"([A-Za-z]+(?:[ /]+[A-Za-z]{2,}){0,3})(?= *(?:$|[,;^]))", r"\\text{\1}"),
+    (r"(\\text\{[^{}]*)\b(?:square|sq\.?) ([^{}^]+)\}", r"\1\2^2}"),
+    (r"(\\text\{[^{}]*)\bcubic ([^{}^]+)\}", r"\1\2^3}"),
+    (r"(\\text\{[^{}]*)\} *\^ *(?:([0-9])|\{ *([0-9]) *\})", r"\1^\2\3}"),
+    # Degrees and percent are units; a sine needs radians, or else is not read.
+    (r" *(?:\^ *(?:\\circ|\{ *\\circ *\})|°|\\degree)(?![a-z])", "°"),
+    (r"° *([CF])(?![a-zA-Z])", r"\\text{\1}"),
+    (r"\\(sin|cos|tan|cot|sec|csc)( *\^ *\{? *[0-9] *\}?)? *(?:([0-9.]+)°|[({] *([0-9.]+)° *[)}])",
+     r"\\\1\2(\3\4\\pi /180)"),
+    (r"\\(sin|cos|tan|cot|sec|csc)([^°]*)°", r"\\beside \\\1\2"),
+    ("°$", r"\\text{degrees}"), ("°", ""),
+    (r"(?:\\?% *){2}", r"\\beside "), (r" *\\?%", r"\\text{percent}"),
+    (r"(\\text\{[^{}]*)\} *\\text\{", r"\1 "), (r"\\text\{[ .]*\}", " "),
+]  # fmt: skip
+THOUSANDS = re.compile(
+    r"(?<![0-9.,])[1-9][0-9]{0,2}(?:(?:,|\{,\}|\s*,?\s*\\!\s*|\\,)[0-9]{3})+(?![0-9])"
+)
+NUMBER = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+INDEX = r"_\{(?:[^{}]|\{[^{}]*\})*\}"
+TOKEN = re.compile(
+    rf"\\text\{{[^{{}}]*\}}|(?:[A-Za-z]|\\[a-zA-Z]+){INDEX}|{INDEX}|\\[a-zA-Z]+|\\."
+    r"|(?<![0-9:])[0-9]{1,2}:[0-5][0-9](?![0-9:])"  # a time of day
+    r"|[A-Za-df-hj-z]\(-?(?:[0-9][0-9.,/]*|\\frac(?:\{[0-9]+\}|[0-9]){2})\)"  # f(2): not 2f
+    rf"|{NUMBER.pattern}|\S"
+)
+OPENING = {
+    "(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\lfloor": r"\rfloor", r"\matrix": r"\endmatrix"
+}  # fmt: skip
+MAX_DEPTH = 40  # brackets within brackets
+MAX_PARTS = 25  # of a list or a chain of equations
+
+
+def tokenize(text):
+    """The tokens (str) of a text in one spelling."""
+    text = THOUSANDS.sub(join_thousands, text)
+    for pattern, plain in SPELLINGS:
+        text = re.sub(pattern, plain, text)
+    return TOKEN.findall(re.sub("(?<![0-9a-zA-Z]) +| +(?![0-9a-zA-Z])", "", " ".join(text.split())))
+
+
+def join_thousands(match):
+    """43,500 without its comma. In brackets, as in (100,200), the comma separates two numbers.
+
+    It does not in (1,000, 20), a list that is written with spaces, nor in 43{,}500 or 43,\\!500.
+    """
+    before = match.string[: match.start()]
+    opened = re.findall(r"(?<!\\)[(\[]|\\{", before)
+    inside = len(opened) > len(re.findall(r"(?<!\\)[)\]]|\\}", before))
+    spaced = re.search(r"[0-9] ?,[ ~\\]+[0-9]", match.string)
+    separates = inside and not spaced and re.fullmatch("[0-9,]+", match[0])
+    return match[0] if separates else re.sub("[^0-9]", "", match[0])
+
+
+def depths(tokens):
+    """How many brackets are open behind each token. The two of an interval may differ: [1, 2)."""
+    found = list(accumulate((token in OPENING) - (token in OPENING.values()) for token in tokens))
+    balanced = all(0 <= depth <= MAX_DEPTH for depth in found) and found[-1:] in ([], [0])
+    expect(balanced, "unbalanced brackets, or too many")
+    return found
+
+
+def split(tokens, separators):
+    """(the parts between separators that stand outside of all brackets, the separators)."""
+    pairs = enumerate(zip(tokens, depths(tokens)))
+    places = [place for place, (token, depth) in pairs if depth == 0 and token in separators]
+    starts = [0, *(place + 1 for place in places)]
+    parts = [tokens[start:end] for start, end in zip(starts, [*places, len(tokens)])]
+    expect(len(parts) <= MAX_PARTS and (not places or all(parts)), "empty parts, or too many")
+    return parts, [tokens[place] for place in places]
+
+
+# ---- Reading, 2: lists, pairs, sets, intervals, unions, matrices
+
+
+def group(tokens):
+    r"""(kind, items): the texts, as lists of tokens, that a text lists.
+
+    The kind is its brackets, as "()", "[)" or "{}"; "" if it has none, also for a single value;
+    "=" for a relation, of which the items are steps; "\cup"; ":"; "matrix" and its shape.
+    """
+    expect(tokens, "nothing is there")
+    for signs in {";"}, {","}, {r"\approx"}, RELATIONS, {r"\cup"}, {":"}:
+        parts, found = split(tokens, signs)
+        if found:
+            break
+    if ";" in found:  # a, b; c, d are two pairs
+        return "", [["(", *part, ")"] if "," in part else part for part in parts]
+    if "," in found:
+        return "", items_of(parts)
+    if r"\approx" in found:  # 1/3 of 1/3 \approx 0.33; what is left out must be read, too
+        for part in parts[1:]:
+            Formula(read_value(part)[0], 0)
+        return group(parts[0])
+    if RELATIONS & set(found):
+        return "=", steps_of(parts, found)
+    if r"\cup" in found or len(found) > 1:  # 1:2 alone is a ratio, a half
+        return found[0], parts
+    if tokens[-1] == r"\endmatrix" and tokens.count(r"\matrix") == 1:
+        return matrix(tokens)
+    enclosed = tokens[0] in ("(", "[", "{", r"\{") and 0 not in depths(tokens)[:-1]
+    if enclosed and tokens[0] == r"\{":
+        return "{}", items_of([tokens[1:-1]])
+    if r"\pm" in tokens:
+        expect(tokens.count(r"\pm") == 1, "more than one \\pm")
+        signs = ({r"\pm": "+", r"\mp": "-"}, {r"\pm": "-", r"\mp": "+"})
+        return "", [[sign.get(token, token) for token in tokens] for sign in signs]
+    if not enclosed:
+        return "", [tokens]
+    items, _ = split(tokens[1:-1], {",", ";"})
+    if tokens[0] == "{" or (tokens[0] == "(" and tokens[-1] == ")" and len(items) == 1):
+        return group(tokens[1:-1])
+    return tokens[0] + tokens[-1], items
+
+
+def items_of(parts):
+    r"""The items of a list; a part that is several values itself (3, 1 \pm 2) counts as these."""
+    items = []
+    for part in parts:
+        kind, inner = group(part)
+        items.extend(inner if kind == "" else [part])
+    return items
+
+
+def matrix(tokens):
+    """A matrix, or a number times a matrix, as its entries."""
+    start = tokens.index(r"\matrix")
+    rows = [split(row, {"&"})[0] for row in split(tokens[start + 1 : -1], {r"\cr"})[0]]
+    entries = [[*tokens[:start], "(", *entry, ")"] for entry in sum(rows, [])]
+    return f"matrix {[len(row) for row in rows]}", entries
+
+
+def same(a, b):
+    """Whether two lists of tokens have the same value."""
+    if a == b:
         return True
-    for text in (vote, other):
-        if equivalent(text, problem["answer"])[1].endswith(TOO_LONG):
+    kind, items = group(a)
+    other_kind, others = group(b)
+    kinds = {kind, other_kind}
+    if kinds == {"="}:
+        return same_in_any_order(items, others, same_steps)
+    if "=" in kinds:
+        return has_value(items, b) if kind == "=" else has_value(others, a)
+    if kinds == {""} and len(items) == len(others) == 1:
+        return same_values(items[0], others[0])
+    listed = kinds <= {"", "{}"} and has_names(items) == has_names(others)
+    if listed or kinds == {r"\cup"}:
+        return same_in_any_order(items, others, same)
+    if kinds not in ({kind}, {"", "()"}) or has_percent(a) != has_percent(b):
+        return False  # but a list without brackets may stand for a pair
+    return len(items) == len(others) and all(map(same, items, others))
+
+
+def has_names(items):
+    """Whether a list is one like x = 1, y = 2: then its order counts for 1, 2."""
+    return len({tuple(item[: item.index("=")]) for item in items if "=" in item}) > 1
+
+
+def same_in_any_order(items, others, equal):
+    """Whether each item of one list has its equal in the other."""
+    left = list(others)
+    for item in items:
+        partner = next((other for other in left if equal(item, other)), None)
+        if partner is None:
             return False
-    return equivalent(vote, other)[0]
+        left.remove(partner)
+    return not left
+
+
+# ---- Reading, 3: equations and inequalities
+
+TURNED = {">": "<", r"\ge": r"\le", "<": ">", r"\le": r"\ge"}
+RELATIONS = {"=", r"\ne", r"\in", *TURNED}
+
+
+def is_name(tokens):
+    r"""Whether a side is a name and no value: x, x_1, f(x), f(2), P(A), \angle ABC, A:B."""
+    for token in filter(is_text, tokens):
+        unit_of(token)  # "not x" is no name
+    return all(
+        token in IN_A_NAME or token[0] == "_" or is_text(token) or LETTER.fullmatch(token)
+        for token in tokens
+    )
+
+
+def steps_of(sides, signs):
+    """An equation, inequality or chain of these as steps (left, sign, right), in rising order."""
+    steps = list(zip(sides, signs, sides[1:]))
+    if {">", r"\ge"} & set(signs):
+        steps = [(right, TURNED.get(sign, sign), left) for left, sign, right in reversed(steps)]
+    if len(steps) > 1 and set(signs) == {"="}:  # x = 2 + 3 = 5 is x = 5
+        *values, value = stated(steps)
+        expect(all(same(side, value) for side in values), "an equation that is not true")
+        steps = [(sides[0], "=", value)]
+    return steps
+
+
+def stated(steps):
+    """The sides of a chain of equations that give its names a value: 2+3 and 5 of x = 2+3 = 5."""
+    sides = [steps[0][0], *(right for _, _, right in steps)]
+    return [side for side in sides if not is_name(side)] or sides[-1:]
+
+
+def has_value(steps, value):
+    """Whether x = 5 states 5, and x in (1, 2) or 1 < x < 2 that interval."""
+    if all(sign in ("=", r"\in") for _, sign, _ in steps):
+        return all(same(side, value) for side in stated(steps))
+    return same(interval(steps), value)
+
+
+def interval(steps):
+    r"""The numbers with 1 < x \le 2 or x > 3, as the tokens of an interval."""
+    left, _, right = steps[0]
+    if len(steps) == 1 and is_name(left):
+        steps = [(["-", r"\infty"], "<", left), *steps]
+    elif len(steps) == 1:
+        steps = [*steps, (right, "<", [r"\infty"])]
+    (low, opens, name), (other, closes, high) = steps
+    expect(name == other and is_name(name), "no interval")
+    return [{"<": "(", r"\le": "["}[opens], *low, ",", *high, {"<": ")", r"\le": "]"}[closes]]
+
+
+def same_steps(a, b):
+    """An equation stays the same times any number but 0, an inequality times a positive one."""
+    left, sign, right = a
+    other_left, other_sign, other_right = b
+    if sign != other_sign:
+        return False
+    if left == other_left and sign in ("=", r"\in"):
+        return has_percent(right) == has_percent(other_right) and same(right, other_right)
+    difference = ["(", *left, ")", "-", "(", *right, ")"]
+    other_difference = ["(", *other_left, ")", "-", "(", *other_right, ")"]
+    pairs = [(x.value, y.value) for x, y in at_points(difference, other_difference)]
+    ratios = [approximate(calculate("/", x, y)) for x, y in pairs]
+    if len(ratios) < NEEDED or all(close(x, pairs[0][0]) for x, _ in pairs):  # 1 = 2 is not 3 = 4
+        return False
+    proportional = all(close(ratio, ratios[0]) for ratio in ratios)
+    return proportional and (sign in ("=", r"\ne") or close(ratios[0], abs(ratios[0])))
+
+
+# ---- Reading, 4: values, their units, and words
+
+MEASURES = [  # each with its other names; words that are not here are not compared
+    ("cm", "centimeter", "centimetre"), ("mm", "millimeter", "millimetre"), ("m", "meter", "metre"),
+    ("km", "kilometer", "kilometre"), ("in", "inch", "inche"), ("ft", "foot", "feet"),
+    ("yd", "yard"), ("mi", "mile"), ("g", "gram"), ("kg", "kilogram"), ("lb", "pound"),
+    ("s", "sec", "second"), ("min", "minute"), ("h", "hr", "hour"), ("day",), ("week",), ("year",),
+    ("am",), ("pm",), ("dollar",), ("cent",), ("percent", "pct", "percentage"), ("degree",),
+    ("radian",), ("celsius", "c"), ("fahrenheit", "f"),
+]  # fmt: skip
+# Behind a number these words, and their plurals, say another one: 5 million, 5 or more.
+CHANGES_THE_NUMBER = set(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
+    "hundred thousand million billion trillion quadrillion half halve third fifth eighth ninth "
+    "twelfth twentieth thirtieth fortieth fiftieth dozen grand lakh crore k M mil mill mn mio bn "
+    "tn thou and or to plus minus point negative squared cubed double triple twice inverse mod "
+    "factorial base root more less fewer least most than not no never is are was if when unless "
+    "otherwise except wrong incorrect false above below over under infinity infty sqrt sinh cosh "
+    "tanh arcsin arccos arctan alpha beta gamma delta epsilon zeta theta kappa lambda sigma "
+    "omega".split()
+)
+BASED = re.compile(r"(?:\( )?([0-9]+)(?: \))? _\{([2-9]|[12][0-9]|3[0-6])\}")  # 2516_8
+
+
+def is_text(token):
+    return token.startswith(r"\text{")
+
+
+def has_percent(tokens):
+    return "percent" in "".join(tokens)
+
+
+def read_value(tokens):
+    """(the formula of a value as tokens, its unit): the unit has the measures and their power."""
+    unit = ()
+    if is_text(tokens[-1]):
+        unit = unit_of(tokens[-1])
+        tokens = tokens[:-1]
+    based = BASED.fullmatch(" ".join(tokens))
+    if based:
+        int(based[1], int(based[2]))  # ValueError if it has digits that the base has not
+        return [based[1]], based.groups()
+    return tokens, unit
+
+
+def unit_of(token):
+    r"""The measures in a \text{...} and their power; ValueError if it may change the number."""
+    text, _, power = token[len(r"\text{") : -1].replace(".", "").partition("^")
+    expect(power in ("", *"0123456789"), "a power that is not a digit")
+    measures = set()
+    for word in re.findall(r"[^\s/,()-]+", text):
+        forms = {word, word.lower(), word.lower().removesuffix("s"), re.sub("ths?$", "", word)}
+        expect(word.isalpha() and not forms & CHANGES_THE_NUMBER, f"{word!r} changes the number")
+        measures |= {names[0] for names in MEASURES if forms.intersection(names)}
+    return (*sorted(measures), power) if measures else ()
+
+
+def words_of(tokens):
+    """Words without case, fonts and brackets around them: (B) and B are one choice."""
+    text = re.sub(r"\\text\{([^{}]*)\}", r"\1", "".join(tokens))
+    return " ".join(text.lower().split()).strip(" .()")
+
+
+def same_values(a, b):
+    """Whether two single values are the same: words, or numbers with or without their unit."""
+    if all(map(is_text, a)) or all(map(is_text, b)):
+        return words_of(a) == words_of(b)
+    formula, unit = read_value(a)
+    other, other_unit = read_value(b)
+    if unit and other_unit and unit != other_unit:
+        return False
+    if same_formulas(formula, other):
+        return True
+    return same_formulas(hundredth(formula, unit), hundredth(other, other_unit))
+
+
+def hundredth(formula, unit):
+    """10% is 10, and also 0.1."""
+    return ["(", *formula, ")", "/", "100"] if "percent" in unit else formula
+
+
+# ---- Computing, 1: whether two formulas agree
+
+POINTS = 10  # at which formulas with letters are computed
+NEEDED = 3  # of them must give numbers
+ROUNDED = re.compile(r"-?(?=[0.]*(?:[0-9]\.?){6})[0-9]*\.[0-9]+")  # six significant digits
+PLAIN = re.compile(r"-?[0-9]*\.?[0-9]+")
+
+
+def at_points(a, b):
+    """The two `Formula`s at each point where both are defined."""
+    for point in range(POINTS):
+        try:
+            yield Formula(a, point), Formula(b, point)
+        except ArithmeticError:  # a division by zero
+            continue
+
+
+def same_formulas(a, b):
+    """Whether two formulas have the same value, whatever the value of their letters."""
+    if a == b:
+        return True
+    if r"\infty" in (*a, *b):
+        return "".join(a).lstrip("+") == "".join(b).lstrip("+")
+    compared = 0
+    for x, y in at_points(a, b):
+        agree = close(x.value, y.value)
+        if not x.letters + y.letters:
+            return agree or rounds(a, b, y.value) or rounds(b, a, x.value)
+        if not agree:
+            return False
+        compared += x.value != 0  # zeros do not show in what two formulas differ
+    return compared >= NEEDED
+
+
+def rounds(decimal, formula, value):
+    """Whether a decimal of six digits or more is the value of a fraction or a root, rounded."""
+    text = "".join(decimal)
+    if not ROUNDED.fullmatch(text) or PLAIN.fullmatch("".join(formula)):
+        return False
+    return abs(calculate("-", Fraction(text), value)) * 2 * 10 ** len(text.partition(".")[2]) <= 1
+
+
+# ---- Computing, 2: a formula at a point
+
+numbers = MPContext()
+numbers.dps = 300  # digits of what is not rational
+FUNCTIONS = {
+    r"\sin": numbers.sin, r"\cos": numbers.cos, r"\tan": numbers.tan, r"\cot": numbers.cot,
+    r"\sec": numbers.sec, r"\csc": numbers.csc, r"\sinh": numbers.sinh, r"\cosh": numbers.cosh,
+    r"\tanh": numbers.tanh, r"\arcsin": numbers.asin, r"\arccos": numbers.acos,
+    r"\arctan": numbers.atan, r"\ln": numbers.ln, r"\log": numbers.log10, r"\exp": numbers.exp,
+}  # fmt: skip
+CONSTANTS = {r"\pi": +numbers.pi, "e": +numbers.e, "i": numbers.mpc(0, 1)}
+LETTER = re.compile(
+    r"[A-Za-z](?:\(.*\)|_.*)?|\\(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu"
+    r"|nu|xi|rho|sigma|tau|upsilon|phi|chi|psi|omega|varepsilon|vartheta|varrho|varsigma|varphi|ell"
+    r"|Gamma|Delta|Theta|Lambda|Xi|Sigma|Upsilon|Phi|Psi|Omega)(?:_.*)?"
+)
+IN_A_NAME = {
+    *"(){},:/'", r"\frac", r"\angle", r"\triangle", r"\overline", r"\vec", r"\hat", r"\bar",
+    *FUNCTIONS,
+}  # fmt: skip
+MIXED = re.compile(r"\\frac(?:\{[0-9]+\}|[0-9]){2}")
+OVER = {"/", r"\div", ":"}
+FACTOR = re.compile(
+    rf"[(\[|]|{NUMBER.pattern}|{LETTER.pattern}|\\(?:lfloor|frac|root|pi)$"
+    rf"|(?:{'|'.join(map(re.escape, FUNCTIONS))})(?:_.*)?$"
+)
+
+
+class Formula:
+    """Reads the tokens of a formula from left to right and computes it, by recursive descent.
+
+    sum = product + product - ...; product = power * power / ...; power = atom ^ argument. A value
+    is a `Fraction` where it is rational, else a number of mpmath.
+    """
+
+    def __init__(self, tokens, point):
+        self.rest = tokens[::-1]  # those not read yet, the next one last
+        self.point = point  # a number; each point gives a letter another value
+        self.letters = []  # as they are met
+        self.value = self.sum()
+        expect(not self.rest, f"{self.next()} is out of place")
+
+    def next(self):
+        """The next token, or "". Braces that only group are passed over: they print nothing."""
+        while self.rest[-1:] == ["{"]:
+            nesting = accumulate((token == "{") - (token == "}") for token in reversed(self.rest))
+            del self.rest[-1 - list(nesting).index(0)]
+            del self.rest[-1]
+        return self.rest[-1] if self.rest else ""
+
+    def take(self, *expected):
+        """The next token, which is then read, if it is one of the expected, else ""."""
+        return self.rest.pop() if self.next() and self.next() in expected else ""
+
+    def sum(self, end=""):
+        """The value of a sum up to the bracket `end`, or to the end of the text."""
+        value = self.product(end)
+        while sign := self.take("+", "-"):
+            value = calculate(sign, value, self.product(end))
+        expect(not end or self.take(end), f"{end} is missing")
+        return value
+
+    def product(self, end):
+        value = self.joined({end})
+        while sign := self.take("*", r"\cdot", r"\times", *OVER):
+            factor = self.joined({end}, alone=sign in OVER)
+            value = calculate("/" if sign in OVER else "*", value, factor)
+        return value
+
+    def joined(self, stop, alone=False):
+        """The product of the powers that stand side by side, up to a token of `stop`."""
+        value, closed = self.power()
+        while self.next() not in stop and FACTOR.match(self.next()):
+            expect(closed or not NUMBER.fullmatch(self.next()), "a number right after something")
+            expect(not alone, "1/2x has two readings")
+            factor, closed = self.power()
+            value = calculate("*", value, factor)
+        return value
+
+    def power(self):
+        """(the value, whether a number may follow directly: as in 2^6 3^5, not as in 2 3)."""
+        value = self.atom()
+        closed = self.next() in ("!", "^")
+        if self.take("!"):
+            value = factorial(value)
+        if self.take("^"):
+            value = raised(value, self.argument(digits=500))
+        return value, closed
+
+    def atom(self):
+        token = self.take(self.next())
+        if NUMBER.fullmatch(token):
+            self.next()  # passes braces over
+            mixed = MIXED.match("".join(self.rest[:-8:-1]))  # 2\frac{1}{2} is a sum
+            fraction = self.atom() if mixed else 0
+            expect(fraction < 1 and not (mixed and "." in token), "a number beside a fraction")
+            return Fraction(token) + fraction
+        if token in ("+", "-"):  # -2, 9+-1, 2*-3
+            return calculate(token, Fraction(0), self.power()[0])
+        if token in ("(", "[", "|"):
+            inside = self.sum(OPENING.get(token, "|"))
+            return abs(inside) if token == "|" else inside
+        if token == r"\lfloor":
+            return self.floor()
+        if token == r"\frac":
+            over = self.argument()
+            return calculate("/", over, self.argument())
+        if token == r"\root":
+            exponent = calculate("/", Fraction(1), self.argument())
+            return raised(self.argument(), exponent)
+        if token.partition("_")[0] in FUNCTIONS:
+            return self.function(token)
+        if token in CONSTANTS:
+            return CONSTANTS[token]
+        expect(LETTER.fullmatch(token), f"{token or 'the end'} is not known here")
+        self.letters.append(token)
+        return made_up(f"{token} {self.point}")
+
+    def argument(self, digits=1):
+        r"""What stands in braces, else a letter, a command, or so many digits: 1, 2 of \frac12."""
+        if self.rest[-1:] == ["{"]:
+            self.rest.pop()
+            return self.sum("}")
+        token = self.next()
+        if not NUMBER.fullmatch(token):
+            expect(token not in ("+", "-", "(", "[", "|"), "an argument without braces")
+            return self.atom()
+        self.rest[-1:] = [token[digits:]] if token[digits:] else []
+        return Fraction(token[:digits])
+
+    def floor(self):
+        r"""x minus its fractional part; \lceil x \rceil is spelled -\lfloor -x \rfloor.
+
+        If x has letters, a number made up from the fractional part takes the part's place. So
+        \lfloor n/8 \rfloor differs from \lfloor n/9 \rfloor at every point, even near 0.
+        """
+        letters = len(self.letters)
+        value = self.sum(r"\rfloor")
+        number = approximate(value)
+        expect(number.imag == 0 and abs(number) < LARGE, "no real number, or a large one")
+        part = calculate("-", value, Fraction(int(numbers.floor(number.real + NOISE))))
+        if len(self.letters) > letters:
+            part = made_up(numbers.nstr(approximate(part), 50))
+        return calculate("-", value, part)
+
+    def function(self, token):
+        r"""\sin^2 2x, \log_2 8: without brackets up to the next sign, bracket or function."""
+        name, _, base = token.partition("_")
+        power = self.argument(digits=500) if self.take("^") else Fraction(1)
+        bracket = self.next() == "("
+        value = approximate(self.atom() if bracket else self.joined({"(", "|", *FUNCTIONS}))
+        clear = bracket or self.next() not in OVER or self.rest[-2:-1] in ([r"\log"], [r"\ln"])
+        expect(clear and power != -1, "two readings")  # of sin x/2
+        expect(abs(value) < LARGE and (not base or name == r"\log"), "too large")
+        result = FUNCTIONS[name](value)
+        if base:
+            base = Formula(TOKEN.findall(base[1:-1]), self.point)
+            result /= FUNCTIONS[name](approximate(base.value))
+        expect(numbers.isfinite(result), "not finite")
+        return raised(result if abs(result) > NOISE else Fraction(0), power)
+
+
+# ---- Computing, 3: bounded arithmetic
+
+MAX_BITS = 30_000  # of a numerator or denominator
+LARGE = 10**200
+NOISE = numbers.mpf(10) ** -280  # relative; smaller differences are rounding
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+
+def made_up(name):
+    """A number between -2 and 2 for a name, the same in every run; never a simple fraction."""
+    return Fraction(2 * random.Random(name).randrange(256) - 255, 128)
+
+
+def approximate(value):
+    """A fraction as a number of mpmath, if it can be told from its neighbours."""
+    if not isinstance(value, Fraction):
+        return value
+    over = numbers.mpf(value.numerator)
+    under = numbers.mpf(value.denominator)
+    expect(over == value.numerator and under == value.denominator, "too many digits")
+    return over / under
+
+
+def calculate(sign, x, y):
+    """x + y, x - y, x * y or x / y: exact for fractions."""
+    if isinstance(x, Fraction) and isinstance(y, Fraction):
+        value = OPERATIONS[sign](x, y)
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        expect(bits <= MAX_BITS, "too many digits")
+        return value
+    x = approximate(x)
+    y = approximate(y)
+    value = OPERATIONS[sign](x, y)
+    if sign in "+-" and x and y:
+        expect(1 / LARGE < abs(x / y) < LARGE, "too far apart to be added")
+        value = value if abs(value) > NOISE * abs(x) else Fraction(0)
+    return value
+
+
+def raised(base, power):
+    """base to the power."""
+    whole = isinstance(power, Fraction) and power.denominator == 1
+    if whole and isinstance(base, Fraction):
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
+        expect(bits * abs(power) <= MAX_BITS, "too many digits")
+        return base ** int(power)
+    base = approximate(base)
+    expect(abs(power) * (1 + abs(numbers.mag(base or 1))) < 10**6, "too large")
+    return base ** (int(power) if whole else approximate(power))
+
+
+def factorial(value):
+    """value!, or the gamma function of value + 1."""
+    number = approximate(value)
+    whole = isinstance(value, Fraction) and value.denominator == 1
+    expect(number.imag == 0 and abs(number) <= (3_000 if whole else 100), "no factorial")
+    if whole and value >= 0:
+        return Fraction(math.factorial(int(value)))
+    return numbers.gamma(number + 1)
+
+
+def close(x, y):
+    """Whether two values are equal, up to rounding where they are not rational."""
+    return calculate("-", x, y) == 0

@@ -3,660 +3,1014 @@
 #
 # The recipe of DeepSeek-R1-Zero: ask a language model a question whose answer a small program can
 # check, sample several completions, and make those that did better than the others more likely.
-# The model sees no worked solution, only its own attempts and their rewards.
+# The model sees no worked solution, only its own completions and their rewards.
 #
-#     python nano_r1.py --task countdown                    # 2 CPU cores, 4 to 10 minutes
-#     python nano_r1.py --task countdown --resume out/NAME  # go on after an interruption
-#     python nano_r1.py --eval_only --model out/NAME/model  # share solved in k tries, by vote
-#     python -m plumbing.report out/NAME                    # look inside a run, in a browser
-#     python nano_r1.py --help                              # every setting
-#     bash runs/countdown_qwen2.5_1.5b.sh                   # Qwen2.5-1.5B on one GPU
-#     torchrun --nproc_per_node 8 nano_r1.py ...            # the same loop on eight GPUs
+#     python nano_r1.py --task countdown       # 1M parameters, two CPU cores, about six minutes
+#     python nano_r1.py --resume out/NAME      # continue a run that was stopped
+#     python nano_r1.py --help                 # every setting
+#     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU, with vLLM
+#     torchrun --nproc_per_node 8 --local-ranks-filter 0 nano_r1.py ...    # eight GPUs
 #
 # One step of GRPO, group relative policy optimization (Shao et al. 2024, arXiv:2402.03300;
 # DeepSeek-AI 2025, arXiv:2501.12948):
 #
-#  1. Draw m prompts.
+#  1. Draw m problems.
 #  2. Sample a group of n completions o_1 .. o_n of each from the policy, the model in training.
-#  3. Reward each completion with the task's verifier: r_i.
+#  3. Reward each completion with a small program, the verifier: r_i.
 #  4. Compare it with its group. PPO trains a critic for that; here it is the advantage
 #
 #         A_i = (r_i - mean(r)) / (std(r) + 1e-4)
 #
-#  5. Log-probs of the same tokens under the reference model, a frozen copy of the base.
-#  6. The loss of token t of completion i, with rho = pi(o_it) / pi_old(o_it) and
-#     d = log pi_ref(o_it) - log pi(o_it):
+#  5. Compute the log-probs of the same tokens under the reference, a frozen copy of the base.
+#  6. Compute the loss. For token t of completion i, with rho = pi(o_it) / pi_old(o_it) and
+#     d = log pi_ref(o_it) - log pi(o_it), it is
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
-#     Its mean over each completion's tokens, then over all completions. pi is the policy now,
-#     pi_old the policy that sampled.
-#  7. One AdamW step (DeepSpeed).
-#  8. The sampler gets the new weights.
-#  9. Log; every N steps evaluate and save a checkpoint.
+#     The step's loss is the mean over each completion's tokens, then over all completions.
+#     pi is the policy now, pi_old the policy that sampled, pi_ref the reference.
+#  7. Take one AdamW step.
+#  8. Give the new weights to the sampler.
+#  9. Log; now and then evaluate and save a checkpoint.
 #
-# There is one optimizer step for each batch, as in the first paper's runs (R1-Zero has 16). So the
-# policy that is updated is the one that sampled: rho is 1 and the clip does not act, but the
-# gradient of rho is that of log pi, which is what learns.
+# There is one optimizer step for each batch of completions. So pi_old is pi: rho is 1, and the clip
+# does not act. The gradient of rho is then the gradient of log pi, and that is what learns.
 #
-# Left out here, and where it is:
-#
-# - GRPO's relatives (REINFORCE, RLOO, Dr. GRPO, DAPO, GSPO, VinePPO, several optimizer steps a
-#   batch): `variants.py`, each as a short function in the place of one of this file.
-# - The task (prompt, problems, reward): `countdown_rewards.py` and its neighbours.
-# - Supervised fine-tuning: `nano_sft.py`.
-# - Files, processes, checkpoints, statistics, the CPU's sampling loop: `plumbing/`.
-# - A learned reward model, a critic, rewards for single steps of the reasoning, sampling that runs
-#   ahead of the update, a reference model that is replaced now and then: not in this repository.
+# Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
+# a batch, sampling ahead of the update. `variants.py` has GRPO's relatives, each a function in the
+# place of one of this file. A task is a module: `countdown_rewards.py`, `gsm8k_rewards.py`.
 
 # %%
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+import copy
+import importlib.util
+import json
+import os
+import random
+import signal
+import time
+import zlib
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import Literal
 
-if find_spec("plumbing") is None:  # this file was copied alone
-    raise SystemExit(
-        "nano_r1.py needs what is beside it; type (in a notebook with ! and % before them):\n"
-        "  git clone https://github.com/nano-r1/nano_r1\n  cd nano_r1"
-    )
-from plumbing.settings import Engine, Evaluation, EvaluationOnly, Record, UserError
-from plumbing.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from plumbing.settings import check_settings
-from plumbing.start import parse_or_exit
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+import tyro
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+RANK = int(os.environ.get("RANK", 0))  # this process, and how many there are: torchrun's
+WORLD = int(os.environ.get("WORLD_SIZE", 1))
 
 # %% [markdown]
 # ## 1. Settings
 #
-# The defaults are right for the embedded 1M-parameter model on two cores; in [brackets] what a
-# 0.5B-3B model wants. `Config(steps=20)` in a notebook is `--steps 20` on the command line.
-# Settings without an equation (engine, evaluation, record) are in `plumbing/settings.py`.
+# The defaults suit the embedded model on two CPU cores. In [brackets]: what a model of 0.5B to 3B
+# parameters needs. In a notebook, `Config(steps=20)` is `--steps 20`.
 
 
 # %%
-@dataclass(kw_only=True)
-class Problems:
-    """what to learn, and from what"""
+MAY_CHANGE = ("steps", "resume", "name", "save_every", "eval_every", "wandb")  # in a resumed run
 
-    task: str = "countdown"  # the task: the module TASK_rewards.py beside this file
-    model: str = "models/nano-base"  # a local directory or a hub id [Qwen/Qwen2.5-1.5B]
-    # problems: a jsonl/json/csv/parquet file, or `hub`; left out: the task's generator
+
+@dataclass(kw_only=True)
+class Config:
+    """Reinforcement learning from verifiable rewards: GRPO on a language model."""
+
+    # What to learn.
+    task: str = "countdown"  # the module TASK_rewards.py
+    model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
+    prompt: str = "short"  # one of the task's PROMPTS [chat]
+    # problems: a jsonl, json, csv or parquet file, or hub; None: the task's generator
     data: str | None = None
-    # one of the task's prompts: short, chat, plain; countdown also reasoning, steps [chat]
-    prompt: str = "short"
 
+    # Steps 1 to 3.
+    prompts_per_step: int = 16  # m, over all processes [16 to 128]
+    group_size: int = 8  # n, completions of each prompt
+    max_tokens: int = 320  # a longer completion is cut off [1024]
+    # of the softmax that is sampled; the loss scores the same one, so there is no top-p or top-k
+    temperature: float = 1.0
 
-@dataclass(kw_only=True)
-class Rollout:
-    """the rollout, steps 1 to 3"""
+    # Steps 4 to 6.
+    advantage_eps: float = 1e-4  # added to the standard deviation of a group's rewards
+    cliprange: float = 0.2  # eps of the clip
+    kl_coef: float = 0.001  # beta; 0 saves the reference and its forward pass
 
-    prompts_per_step: PositiveInt = 16  # m [16 to 128]
-    group_size: PositiveInt = 8  # n, completions of each prompt
-    max_tokens: PositiveInt = 320  # completions longer than this are cut off [1024]
-    # of the softmax that is sampled from; the loss scores the whole of it, so no top-p, no top-k
-    temperature: PositiveFloat = 1.0
-
-
-@dataclass(kw_only=True)
-class Objective:
-    """the objective, steps 4 to 6"""
-
-    advantage_eps: PositiveFloat = 1e-4  # added to the standard deviation of a group's rewards
-    cliprange: PositiveFloat = 0.2  # eps of the clip
-    # beta, weight of the KL penalty that holds the policy near the reference; 0 saves that model,
-    # its forward pass, and the update of completions whose advantage is 0
-    kl_coef: NonNegativeFloat = 0.001
-
-
-@dataclass(kw_only=True)
-class Update:
-    """the update, step 7"""
-
-    steps: PositiveInt = 60  # GRPO steps [200 to 1000]
-    learning_rate: PositiveFloat = 1.5e-4  # AdamW's [1e-6; adapters 1e-5: see runs/]
-    warmup_steps: NonNegativeInt = 10  # linear warm-up: Adam's first steps rest on few gradients
-    # linear: the learning rate falls towards 0, so that the last steps leave less noise
+    # Step 7.
+    steps: int = 60  # optimizer steps [200 to 1000]
+    learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters 1e-5]
+    warmup_steps: int = 10  # linear warm-up: Adam's first steps rest on few gradients
+    # linear: it falls to 0, so that the last steps leave less noise
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
-    max_grad_norm: PositiveFloat = 1.0  # gradients are scaled down to this norm
-    weight_decay: NonNegativeFloat = 0.0  # AdamW's
+    max_grad_norm: float = 1.0  # a larger gradient is scaled down to this norm
+    micro_batch_size: int = 8  # completions in a forward pass; lower it if memory runs out
+
+    # Engines.
+    device: Literal["auto", "cuda", "cpu"] = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products [bfloat16]
+    # vLLM, or the loop below; auto: vLLM on a GPU that it supports
+    sampler: Literal["auto", "transformers", "vllm"] = "auto"
+    vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM
+    # torch's AdamW, or DeepSpeed, for several processes, too; auto: torch for one process
+    engine: Literal["auto", "torch", "deepspeed"] = "auto"
+    # DeepSpeed's ZeRO: 1 shards AdamW's states over the processes, 2 also gradients, 3 also weights
+    zero_stage: Literal[1, 2, 3] = 2
+    offload: bool = False  # AdamW's states (DeepSpeed) and the idle reference in main memory
+    gradient_checkpointing: bool = False  # recompute activations: less memory, more time
+
+    # Step 9.
+    eval_every: int = 20  # evaluate every N steps; 0: only before and after
+    eval_problems: int = 512  # 512 give an interval of about +-0.04
+    save_every: int = 20  # save a checkpoint every N steps
+    record_tokens_every: int = 4  # for report/: what the update did to each token; 0: never
+    name: str | None = None  # the run's directory is out/NAME; None: task, date and time
+    resume: str | None = None  # the directory of a run with the same settings: continue it
+    wandb: Literal["off", "online", "offline"] = "off"  # also log to Weights & Biases
+    seed: int = 0  # every random choice derives from it
 
 
-@dataclass(kw_only=True)
-class Config(Problems, Rollout, Objective, Update, Engine, Evaluation, EvaluationOnly, Record):
-    """Everything a run depends on; saved as `config.json` in its directory. Raises UserError."""
+class Episode(SimpleNamespace):
+    """One completion, and what is known of it.
 
-    def __post_init__(self):
-        check_settings(self)
-        if self.group_size < 2:
-            raise UserError("--group_size 1 leaves nothing to compare with: take 2 or more.")
+    problem     dict, a row of the data set
+    prompt_ids  list of token ids
+    token_ids   list of those of the completion, with the end token if the model wrote it
+    log_probs   list, of each token, under the distribution that it was drawn from
+    ended       whether by an end token or a stop text; otherwise it was cut off
+    text        str, the completion
+    reward      step 3: total, format, answer, why
+    advantage   step 4: float
+    """
 
-
-# In a notebook __name__ is "__main__" as well, but there is no __file__.
-IS_SCRIPT = __name__ == "__main__" and "__file__" in globals()
-DESCRIPTION = "Reinforcement learning from verifiable rewards: GRPO on a language model."
-if IS_SCRIPT:  # before torch is imported, which takes seconds: --help answers at once
-    CONFIG = parse_or_exit(Config, "nano_r1.py", DESCRIPTION)
-
-# %%
-import functools
-import os
-import random
-
-import torch
-import torch.distributed as dist
-
-from plumbing.batching import micro_batches
-from plumbing.checkpoints import restore_optimizer, resume_point, save_checkpoint, save_policy
-from plumbing.chunked_logits import score_in_chunks
-from plumbing.evaluation import measure_evaluation, measure_update
-from plumbing.models import find, gathered, initialize_deepspeed, load_policy, load_reference
-from plumbing.models import load_tokenizer, merged_weights, stop_token_ids, vocabulary_size
-from plumbing.problems import load_data
-from plumbing.processes import catch_signals, close_vllm, derive_seed, init_distributed
-from plumbing.processes import shutdown_hooks, stop_requested
-from plumbing.record import RunLog
-from plumbing.sampler import Completion, TransformersSampler, sampler_kind
-from plumbing.start import run_safely, run_script, starting_vllm
-from plumbing.sync_check import checked
-from plumbing.tasks import Reward, load_task
-from plumbing.timing import timed
-from plumbing.torch_engine import TorchEngine, engine_kind
 
 # %% [markdown]
 # ## 2. The objective
 #
 # Shapes: m groups of n completions; B completions in a micro-batch; T positions; V vocabulary
 # entries. `labels[b, t]` is the token that follows `input_ids[b, t]`. `response_mask` is 1 where
-# the model wrote that token, its end-of-sequence token included: a model that gets no gradient
-# there never learns to stop.
+# the model wrote that token. Its end token is one of those: otherwise it never learns to stop.
 
 
 # %%
 def group_advantages(rewards, config):
     """Step 4: how much better is each completion than its group? (m, n) -> (m, n).
 
-    GRPO, arXiv:2402.03300, section 4.1.2. With several processes: of this one's groups.
+    GRPO, arXiv:2402.03300, section 4.1.2. If all rewards of a group are equal, it has no signal.
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     std = rewards.std(dim=1, keepdim=True)  # (m, 1), with n - 1
     # A_i = (r_i - mean(r)) / (std(r) + eps)
-    advantages = (rewards - mean) / (std + config.advantage_eps)
-    # If all rewards of a group are equal, it teaches nothing: exactly 0, whatever the rounding.
-    equal = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)  # (m, 1)
-    return advantages.masked_fill(equal, 0.0)
+    return (rewards - mean) / (std + config.advantage_eps)
 
 
-def score_tokens(logits, labels, temperature):
-    """log pi of each label and the entropy of its distribution: (..., V), (...) -> (...), (...)."""
-    logits = logits.float() / temperature  # float32, and the distribution that was sampled from
-    # log pi(y) = log softmax(logits / T)_y
-    log_probs = torch.log_softmax(logits, dim=-1).gather(-1, labels[..., None]).squeeze(-1)
-    entropy = torch.zeros_like(log_probs)
-    if torch.is_grad_enabled():  # in the update, where it is logged
-        with torch.no_grad():
-            # H = -sum_v p_v log p_v = log Z - sum_v p_v logit_v
-            log_z = torch.logsumexp(logits, dim=-1)
-            entropy = log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
-    return log_probs, entropy
+def grpo_loss(log_probs, batch, config):
+    """Step 6: each completion's part of the loss, (B,).
 
-
-def get_response_log_probs(model, batch, temperature, score=score_tokens):
-    """Log-probs and entropies of a batch's response tokens, 0 elsewhere: (B, T), (B, T).
-
-    `score_in_chunks` gives the numbers of these two lines at the response tokens:
-
-        logits = model(input_ids).logits
-        return score(logits, labels, temperature)
-
-    without all logits, (B, T, V), in memory: they would be by far the largest tensor of the step.
-    """
-    score = functools.partial(score, temperature=temperature)
-    return score_in_chunks(
-        model, batch["input_ids"], batch["labels"], batch["response_mask"], score
-    )
-
-
-def grpo_loss(log_probs, batch, completions, config):
-    """Step 6: each completion's part of the loss, (B,), and tensors (B, T) to log.
-
-    `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has, as (B, T),
-    `advantages` (A_i, repeated at each token of completion i), `old_log_probs`, `ref_log_probs`
-    and `response_mask`. `completions` is N, the number of all in the step, not only in this
-    micro-batch: so the parts of all micro-batches add up to the step's loss.
+    `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
+    `ref_log_probs`, `response_mask` (B, T) and `advantages` (B, 1); and `completions`, N, the
+    number in the whole step: so the parts of all micro-batches add up to the step's loss.
     """
     mask = batch["response_mask"]
-    advantages = batch["advantages"]
     # rho_it = pi(o_it) / pi_old(o_it)
     ratio = torch.exp(log_probs - batch["old_log_probs"])  # (B, T)
+    clipped = ratio.clamp(1 - config.cliprange, 1 + config.cliprange)
     # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
-    low = 1 - config.cliprange
-    high = 1 + config.cliprange
-    loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)  # (B, T)
-    stats = {"clip_ratio/low": (ratio < low) & (advantages < 0)}  # tokens that the clip froze
-    stats["clip_ratio/high"] = (ratio > high) & (advantages > 0)
+    loss = -torch.minimum(ratio * batch["advantages"], clipped * batch["advantages"])  # (B, T)
     if config.kl_coef:
         # L_it = L_it + beta (exp(d) - 1 - d)                     k3; arXiv:2402.03300, eq. 4
         d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
-        stats["kl"] = torch.expm1(d) - d  # expm1(d) is exp(d) - 1, exact for a small d too
-        loss = loss + config.kl_coef * stats["kl"]
-    # 1/|o_i| sum_t L_it
-    lengths = mask.sum(dim=1).clamp(min=1)  # (B,)
-    per_completion = (loss * mask).sum(dim=1) / lengths  # (B,)
-    # 1/N sum_i
-    return per_completion / completions, stats
+        loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
+    # 1/N sum_i 1/|o_i| sum_t L_it
+    return (loss * mask).sum(dim=1) / mask.sum(dim=1) / batch["completions"]
+
+
+class Scorer(torch.nn.Module):
+    """A language model that returns the log-probs of completions in the place of logits."""
+
+    def __init__(self, model, config):
+        super().__init__()
+        self.model = model
+        self.config = config
+
+    def forward(self, batch):
+        """log pi of each label where response_mask is 1, 0 elsewhere: (B, T)."""
+        mask = batch["response_mask"]
+        with precision(mask.device, self.config):
+            hidden = self.model.get_decoder()(batch["input_ids"], use_cache=False).last_hidden_state
+        # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
+        # tokens of Qwen. They are made at the completions' tokens alone, a chunk at a time, and
+        # again in the backward pass.
+        size = 2**25 // self.model.config.get_text_config().vocab_size
+        scores = [
+            torch.utils.checkpoint.checkpoint(self.score, *chunk, use_reentrant=False)
+            for chunk in zip(hidden[mask].split(size), batch["labels"][mask].split(size))
+        ]
+        return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
+
+    def score(self, hidden, labels):
+        """(N, H), (N,) -> (N,), in float32, under the distribution that was sampled from."""
+        with precision(hidden.device, self.config):
+            logits = self.model.get_output_embeddings()(hidden).float()  # (N, V)
+        return -F.cross_entropy(logits / self.config.temperature, labels, reduction="none")
+
+
+def precision(device, config):
+    """A context in which float32 weights are multiplied in config.dtype."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.dtype == "bfloat16")
+
+
+def collate(episodes, device):
+    """Episodes -> a dict of tensors (B, T). For the prompt 7 8 9 and the completion 5 2:
+
+    input_ids      7 8 9 5
+    labels         - - 5 2     what follows each of them, where the model wrote it
+    response_mask  0 0 1 1
+    """
+    rows = [torch.tensor(e.prompt_ids + e.token_ids) for e in episodes]
+    labels = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor([-1] * len(e.prompt_ids) + e.token_ids) for e in episodes],
+        batch_first=True,
+        padding_value=-1,
+    )[:, 1:]
+    batch = {
+        # Padding may be any token: it is on the right, where causal attention never looks.
+        "input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)[:, :-1],
+        "labels": labels,
+        "response_mask": labels >= 0,
+        "advantages": torch.tensor([[e.advantage] for e in episodes]),  # (B, 1)
+        "sampler_log_probs": torch.zeros(labels.shape).masked_scatter(
+            labels >= 0, torch.cat([torch.tensor(e.log_probs) for e in episodes])
+        ),
+    }
+    return {name: tensor.to(device) for name, tensor in batch.items()} | {"episodes": episodes}
 
 
 # %% [markdown]
-# ## 3. The optimizer
-#
-# DeepSpeed holds the weights, their gradients and AdamW's states, on one process or many; ZeRO
-# shards them. `engine(...)` is the forward pass. `engine.backward(loss)` adds to the gradient, any
-# number of times, and DeepSpeed averages it over the processes. `engine.step()` clips it to
-# `max_grad_norm`, takes one AdamW step and sets the gradient to zero.
-
-
-# %%
-def make_engine(model, config):
-    """The engine around the policy."""
-    if config.gradient_checkpointing:
-        model.train()  # from_pretrained returns a model in eval mode, where checkpointing is off
-        model.gradient_checkpointing_enable()
-        model.enable_input_require_grads()
-    adamw = {
-        "lr": config.learning_rate,
-        "betas": [0.9, 0.95],
-        "weight_decay": config.weight_decay,
-        "torch_adam": True,  # DeepSpeed's own would have to be compiled
-        "fused": config.offload or torch.cuda.is_available(),  # one pass over the weights
-    }
-    zero = {"stage": config.zero_stage}
-    if config.offload:
-        zero["offload_optimizer"] = {"device": "cpu"}
-    settings = {
-        "train_micro_batch_size_per_gpu": 1,  # it wants a number; our micro-batches vary in size
-        "managed_gradient_accumulation": False,  # any number of backward passes, then one step
-        "gradient_clipping": config.max_grad_norm,
-        "bf16": {"enabled": config.dtype == "bfloat16"},  # keeps float32 master weights
-        # 64 micro-batches summed in bfloat16 would be wrong by 0.8%
-        "data_types": {"grad_accum_dtype": "fp32"},
-        "zero_optimization": zero,
-        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
-        "optimizer": {"type": "AdamW", "params": adamw},
-    }
-    if engine_kind(config) == "torch":  # where there is no DeepSpeed: the same calls, one process
-        return TorchEngine(model, settings, config)
-    return initialize_deepspeed(model, settings, config)
-
-
-def learning_rate(step, config):
-    """Of a step: linear warm-up, and with "linear" a decay by the factor 1 - (step - 1) / steps."""
-    lr = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
-    if config.lr_scheduler_type == "linear":
-        lr *= 1 - (step - 1) / config.steps
-    return lr
-
-
-# %% [markdown]
-# ## 4. The sampler
+# ## 3. The sampler
 #
 # A completion is sampled token by token: draw one, append it, ask the model for the next, until it
-# writes its end token or has `max_tokens`. `sample_token` is the draw. Who runs that loop depends
-# on the machine: vLLM on a GPU, `plumbing/sampler.py` elsewhere. Both return with each token its
-# log-prob under the distribution that it was drawn from. If the trainer's differs by more than
-# rounding, weights, temperature or precision are not the same.
+# writes an end token or has `max_tokens`. vLLM does that on a GPU, the loop below elsewhere. Both
+# return with each token its log-prob under the distribution that it was drawn from. If the
+# trainer's differs by more than rounding, weights, temperature or precision are not the same.
 
 
 # %%
 def sample_token(logits, temperature, uniform):
-    """One token from softmax(logits / T), and its log-prob: (R, V) -> (R, 1), (R, 1).
+    """One token from softmax(logits / T), and its log-prob: (R, V) -> (R,), (R,). T = 0 is greedy.
 
-    `uniform` (R, 1): a random number from [0, 1) for each row. It picks the first token at which
-    the sum of the probabilities exceeds it, so each token with its probability.
+    `uniform` (R, 1), a random number from [0, 1) for each row, picks the first token at which the
+    sum of the probabilities exceeds it: each token with its probability.
     """
-    # p = softmax(logits / T)
-    probs = torch.softmax(logits.float() / temperature, dim=-1)  # (R, V)
-    cumulated = probs.cumsum(dim=-1, dtype=torch.float64)  # (R, V)
+    probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
+    cumulated = probs.cumsum(dim=-1, dtype=torch.float64)
     token = torch.searchsorted(cumulated, uniform * cumulated[:, -1:], right=True)  # (R, 1)
     token = token.clamp(max=logits.shape[-1] - 1)  # rounding can put a number at the very end
-    return token, probs.gather(-1, token).log()
+    return token[:, 0], probs.gather(-1, token)[:, 0].log()
+
+
+def next_logits(model, token, position, visible, cache):
+    """The logits behind one more token of each row, of a model built like Llama: (R,) -> (R, V).
+
+    transformers' own forward pass gives the same numbers with five times as many operations.
+    `position` (R,); `visible` (R, S): the tokens that a row attends to, this one included;
+    `cache` (layers, 2, R, heads, S, D): keys and values, of which the last column is written here.
+    """
+    decoder = model.get_decoder()
+    hidden = decoder.embed_tokens(token)  # (R, H)
+    cos, sin = decoder.rotary_emb(hidden, position[:, None])  # (R, 1, D)
+    for layer, kept in zip(decoder.layers, cache):
+        attention = layer.self_attn
+        x = layer.input_layernorm(hidden)
+        # Query heads that share keys and values stand as positions of one head.
+        shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, positions, D)
+        query = attention.q_proj(x).view(shape)
+        key = attention.k_proj(x).view(shape)
+        if hasattr(attention, "q_norm"):  # Qwen3
+            query = attention.q_norm(query)
+            key = attention.k_norm(key)
+        query, key = apply_rotary_pos_emb(query, key, cos, sin)
+        kept[0, :, :, -1:] = key
+        kept[1, :, :, -1:] = attention.v_proj(x).view(shape)
+        out = F.scaled_dot_product_attention(
+            query, kept[0], kept[1], visible[:, None, None], scale=attention.scaling
+        )
+        hidden = hidden + attention.o_proj(out.reshape(len(token), -1))
+        hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return model.get_output_embeddings()(decoder.norm(hidden))
+
+
+class TransformersSampler:
+    """Samples from the very weights that are trained: nothing to sync, nothing to put to sleep."""
+
+    def __init__(self, policy, task, config):
+        if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
+            raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
+        self.model = policy
+        self.task = task
+        self.config = config
+
+    def sleep(self):
+        """It has no memory of its own to give."""
+
+    def sync(self, policy):
+        """It has no weights of its own."""
+
+    @torch.inference_mode()
+    def generate(self, prompts, n, temperature, seeds):
+        """n completions of each prompt, groups adjacent: [(token ids, log-probs)].
+
+        Each prompt has its own seed: its completions depend neither on the other prompts nor on the
+        number of processes (up to rounding, which can decide between two nearly equal tokens).
+        """
+        device = self.model.device
+        limit = self.config.max_tokens
+        # One thread of a CPU samples from a small model faster than two, which would have to meet
+        # after each of a hundred operations a token.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1 if self.model.num_parameters() < 20_000_000 else threads)
+        # One forward pass over the prompts, padded on the left; then n rows share each one's keys.
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
+        padding = torch.tensor([width - len(p) for p in prompts], device=device)
+        column = torch.arange(width + limit, device=device)
+        visible = column[:width] >= padding[:, None]  # (P, W)
+        with precision(device, self.config):
+            out = self.model(
+                input_ids=ids,
+                attention_mask=visible,
+                position_ids=visible.cumsum(dim=1) - 1,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V): a row is a completion
+        cache = [torch.stack([layer.keys, layer.values]) for layer in out.past_key_values.layers]
+        cache = torch.stack(cache).repeat_interleave(n, dim=2)  # (layers, 2, R, heads, W, D)
+        cache = F.pad(cache, (0, 0, 0, limit))  # with room for the completions
+        padding = padding.repeat_interleave(n)
+        # Drawn on the CPU: the same on every device.
+        uniforms = [
+            torch.rand(limit, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+            for seed in seeds
+        ]
+        uniforms = torch.cat(uniforms, dim=1).to(device)  # (max_tokens, R)
+        completions = [([], []) for _ in padding]
+        row = torch.arange(len(padding), device=device)  # the completion of each row that runs
+        for t in range(limit):
+            token, log_prob = sample_token(
+                # Logits beyond the tokenizer's tokens only pad the embedding to a round size.
+                logits[:, : len(self.task.tokenizer)],
+                temperature,
+                uniforms[t, row, None],
+            )
+            for i, number, score in zip(row.tolist(), token.tolist(), log_prob.tolist()):
+                completions[i][0].append(number)
+                completions[i][1].append(score)
+            runs = [not self.task.has_ended(completions[i][0]) for i in row.tolist()]
+            if not any(runs):
+                break
+            # Completions that have ended leave the batch; rows from its end take their places.
+            count = sum(runs)
+            holes = [i for i in range(count) if not runs[i]]
+            movers = [i for i in range(count, len(runs)) if runs[i]]
+            for values in (row, token):
+                values[holes] = values[movers]
+            row = row[:count]
+            cache[:, :, holes] = cache[:, :, movers]
+            cache = cache[:, :, :count]
+            end = width + t + 1
+            with precision(device, self.config):
+                logits = next_logits(
+                    self.model,
+                    token[:count],
+                    position=end - 1 - padding[row],
+                    visible=column[:end] >= padding[row, None],  # (R, S)
+                    cache=cache[..., :end, :],
+                )
+        torch.set_num_threads(threads)
+        return completions
 
 
 class VLLMSampler:
-    """vLLM in this process: paged KV cache, continuous batching; sleeps while we train."""
+    """vLLM in this process: paged KV cache, continuous batching. On a GPU it sleeps in training."""
 
-    def __init__(self, config, stop_ids, stop_texts, max_length, padding_ids=()):
-        on_gpu = torch.cuda.is_available()
-        if not on_gpu:  # GiB; without it vLLM takes a share of all memory
-            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        from vllm import LLM
+    def __init__(self, policy, task, config):
+        self.task = task
+        self.config = config
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process: it is handed weights
+        # Or vLLM takes a share of all memory on a CPU, and leaves torch one thread on a GPU.
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+        import vllm
 
-        self.stop_ids = stop_ids
-        self.stop_texts = list(stop_texts)
-        self.can_sleep = on_gpu
-        # Rows of the embedding that stand for no token are never sampled. (vLLM takes 1,024 at
-        # most; Qwen2.5 has 271.)
-        self.bias = {i: -100.0 for i in padding_ids} if len(padding_ids) <= 1024 else None
-        options = {"enforce_eager": True}
-        if on_gpu:
-            options = {
-                "gpu_memory_utilization": config.vllm_gpu_memory_utilization,
-                "enable_sleep_mode": True,
-            }
-        if dist.get_world_size() > 1:  # one vLLM in each of torchrun's processes
-            options["distributed_executor_backend"] = "external_launcher"
-        self.llm = LLM(
-            model=find(config.model),
+        self.sampling_params = vllm.SamplingParams
+        self.llm = vllm.LLM(
+            model=config.model,
             dtype=config.dtype,
-            max_model_len=max_length,
+            max_model_len=task.max_length,
             logprobs_mode="processed_logprobs",  # those of softmax(logits / T)
-            seed=derive_seed(config.seed, dist.get_rank(), "vllm"),
-            disable_log_stats=True,
-            **options,
+            seed=seed_of(config.seed, RANK, "vllm"),
+            gpu_memory_utilization=config.vllm_gpu_memory_utilization,
+            enable_sleep_mode=torch.cuda.is_available(),  # without a GPU, sleep does nothing
+            enforce_eager=not torch.cuda.is_available(),
+            # One vLLM in each of torchrun's processes.
+            distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
-        shutdown_hooks.append(functools.partial(close_vllm, self.llm))
+        # Rows that only pad the embedding are never sampled. (vLLM takes 1,024 at most.)
+        rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
+        self.bias = {row: -100.0 for row in rows} if len(rows) <= 1024 else None
 
-    def generate(self, prompt_token_ids, n, temperature, max_tokens, seeds):
-        """n `Completion`s of each prompt; `max_tokens` and `seeds` have one for each prompt."""
-        if not prompt_token_ids:  # this process has no share of a small evaluation
-            return []
-        from vllm import SamplingParams
-
-        params = [
-            SamplingParams(
-                n=n,
-                temperature=temperature,
-                max_tokens=limit,
-                seed=seed,
-                logprobs=0,  # of the sampled token alone
-                stop_token_ids=self.stop_ids,
-                stop=self.stop_texts,
-                include_stop_str_in_output=True,
-                detokenize=bool(self.stop_texts),
-                logit_bias=self.bias,
-            )
-            for seed, limit in zip(seeds, max_tokens)
-        ]
-        prompts = [{"prompt_token_ids": ids} for ids in prompt_token_ids]
-        groups = []
-        for result in self.llm.generate(prompts, params, use_tqdm=False):
-            group = []
+    def generate(self, prompts, n, temperature, seeds):
+        """n completions of each prompt, groups adjacent: [(token ids, log-probs)]."""
+        options = {
+            "n": n,
+            "temperature": temperature,
+            "max_tokens": self.config.max_tokens,
+            "logprobs": 0,  # of the sampled token alone
+            "stop_token_ids": sorted(self.task.stop_ids),
+            "stop": list(self.task.prompt.stop),
+            "include_stop_str_in_output": True,
+            "detokenize": bool(self.task.prompt.stop),
+            "logit_bias": self.bias,
+        }
+        completions = []
+        for result in self.llm.generate(
+            [{"prompt_token_ids": ids} for ids in prompts],
+            [self.sampling_params(seed=seed, **options) for seed in seeds],
+            use_tqdm=False,
+        ):
             for out in result.outputs:
                 log_probs = [at[i].logprob for i, at in zip(out.token_ids, out.logprobs)]
-                group.append(Completion(list(out.token_ids), log_probs, out.finish_reason))
-            groups.append(group)
-        return groups
+                completions.append((list(out.token_ids), log_probs))
+        return completions
 
     def sleep(self):
         """Give the GPU's memory to the update."""
-        if self.can_sleep:
-            self.llm.sleep(level=1)  # 2 spares a copy of the weights; some models broke with it
+        self.llm.sleep(level=1)  # level 2 spares a copy of the weights; some models broke
 
-    def sync_weights(self, policy):
-        """Step 8: wake up, load the trained weights, drop every prefix cached with the old."""
-        if self.can_sleep:
-            self.llm.wake_up()
-        with gathered(policy):
-            weights = merged_weights(policy)
-            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+    def sync(self, policy):
+        """Step 8: wake up, load the trained weights, forget what was computed with the old ones."""
+        torch.cuda.empty_cache()  # what torch keeps for later is not free for vLLM
+        self.llm.wake_up()
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": full_weights(policy)})
         if not self.llm.reset_prefix_cache():
-            raise RuntimeError("vLLM kept its prefix cache, and with it keys of old weights")
+            raise RuntimeError("vLLM kept keys and values of old weights")
 
 
-def make_sampler(config, policy, task, max_length):
-    """The sampler that `--rollout` names."""
-    stop_ids = stop_token_ids(policy, task.tokenizer)
-    if sampler_kind(config) == "transformers":
-        return TransformersSampler(policy, task, stop_ids, sample_token, config)
-    rows = policy.get_input_embeddings().num_embeddings
-    padding_ids = range(vocabulary_size(task.tokenizer), rows)
-    with starting_vllm(config):
-        return VLLMSampler(config, stop_ids, task.stop_texts, max_length, padding_ids)
-
-
-# %% [markdown]
-# ## 5. The steps of the algorithm
-#
-# What is known of one completion is its `Episode`. Each step adds to it: the reward, the advantage,
-# log-probs. Processes (torchrun's) share the prompts: each samples, rewards and scores its own.
-
-
-# %%
-@dataclass
-class Episode:
-    """One completion, and what is known of it."""
-
-    problem: dict  # a row of the data set
-    prompt_ids: list  # token ids
-    completion: Completion  # token ids, the sampler's log-prob of each, why it ended
-    text: str  # of the completion, for the verifier
-    reward: Reward = None  # step 3: total, format, answer, why
-    advantage: float = 0.0  # step 4
-    # A number for each token, by name: `advantages`, `ref_log_probs`, ...; (length,) each.
-    per_token: dict = field(default_factory=dict)
-    # What the update measured: its part of the loss, log-probs and entropies before the step.
-    measured: dict = field(default_factory=dict)
-    # No token of it counts: it stands in on a process with too few micro-batches. (variants.py
-    # leaves completions out by it.)
-    masked: bool = False
-
-    @property
-    def length(self):
-        return len(self.completion.token_ids)
-
-
-def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. (variants.py draws more than once a step.)"""
-    label = f"step {step}, {draw}"
-    # 1. Draw m prompts. Every random choice derives from the seed and its place in the run.
-    rng = random.Random(derive_seed(config.seed, label, "questions"))
-    drawn = rng.sample(problems, config.prompts_per_step)
-    # 2. Sample a group of n completions of each. 3. Reward them.
-    return sample_and_reward(
-        sampler, drawn, task, config, label, config.group_size, config.temperature
+def make_sampler(policy, task, config):
+    # A card below capability 8.0 (a T4) has one kernel of vLLM left, for float32.
+    use_vllm = config.sampler == "vllm" or (
+        config.sampler == "auto"
+        and torch.cuda.is_available()
+        and torch.cuda.get_device_capability() >= (8, 0)
     )
-
-
-def sample_and_reward(sampler, problems, task, config, label, n, temperature):
-    """Steps 2 and 3: n completions of each problem of this process's share, groups adjacent."""
-    # The seed derives from a problem's place: the same completions for any number of processes.
-    seeds = [derive_seed(config.seed, label, place) for place in range(len(problems))]
-    mine = slice(dist.get_rank(), None, dist.get_world_size())
-    problems = problems[mine]
-    prompts = [task.prompt_ids(problem) for problem in problems]
-    limits = [config.max_tokens] * len(prompts)
-    groups = sampler.generate(prompts, n, temperature, limits, seeds[mine])
-    episodes = []
-    for problem, prompt, group in zip(problems, prompts, groups):
-        for completion in group:
-            text = task.text(completion.token_ids)
-            episodes.append(Episode(problem, prompt, completion, text))
-            episodes[-1].per_token["sampler_log_probs"] = completion.logprobs
-    with timed("reward"):
-        rewards = task.rewards([e.text for e in episodes], [e.problem for e in episodes])
-    for e, reward in zip(episodes, rewards):
-        e.reward = reward
-    return episodes
-
-
-def collate(episodes, device):
-    """Episodes -> a dict of tensors (B, T): input_ids, labels, response_mask, all of per_token.
-
-    For the prompt 7 8 9 and the completion 5 2:
-
-        input_ids      7 8 9 5
-        labels         8 9 5 2     what follows each of them
-        response_mask  0 0 1 1     where that was written by the model
-    """
-    rows = [e.prompt_ids + e.completion.token_ids for e in episodes]
-    width = max(len(row) for row in rows)
-    # Padding may be any token: it is on the right, where with causal attention nobody sees it.
-    tokens = torch.zeros(len(rows), width, dtype=torch.long)
-    batch = {"response_mask": torch.zeros(len(rows), width - 1, dtype=torch.bool)}
-    for i, e in enumerate(episodes):
-        tokens[i, : len(rows[i])] = torch.tensor(rows[i])
-        response = slice(len(e.prompt_ids) - 1, len(rows[i]) - 1)  # where labels are its tokens
-        batch["response_mask"][i, response] = not e.masked
-        for name, values in e.per_token.items():
-            batch.setdefault(name, torch.zeros(len(rows), width - 1))
-            batch[name][i, response] = torch.as_tensor(values, dtype=torch.float32)
-    batch["input_ids"] = tokens[:, :-1]
-    batch["labels"] = tokens[:, 1:]
-    return {name: tensor.to(device) for name, tensor in batch.items()}
+    return (VLLMSampler if use_vllm else TransformersSampler)(policy, task, config)
 
 
 @torch.no_grad()
-def add_log_probs(model, episodes, name, config):
-    """Step 5: the log-probs of each episode's tokens under `model`, as `per_token[name]`."""
-    for rows in micro_batches(episodes, config):
-        batch = collate(rows, model.device)
-        log_probs, _ = get_response_log_probs(model, batch, config.temperature)  # (B, T)
-        for e, row, mask in zip(rows, log_probs, batch["response_mask"]):
-            e.per_token[name] = row[mask].cpu()  # (length,)
+def full_weights(policy):
+    """(name, weight), one at a time: ZeRO 3 shards them over the processes."""
+    for name, weight in policy.named_parameters(remove_duplicate=False):
+        if hasattr(weight, "ds_id"):
+            import deepspeed
 
-
-def update(engine, episodes, config, lr, loss_function=grpo_loss, score=score_tokens):
-    """Steps 6 and 7: one AdamW step on the loss of all episodes. Returns its metrics.
-
-    Another `loss_function` or `score` makes one of GRPO's relatives (variants.py).
-    """
-    batches = []
-    # All episodes; without a penalty those of advantage 0 have no gradient and are left out.
-    for rows in micro_batches(episodes, config, with_gradient=True):
-        batch = collate(rows, engine.device)  # tensors (B, T)
-        # The forward pass.
-        log_probs, entropy = get_response_log_probs(engine, batch, config.temperature, score)
-        batch["log_probs"] = log_probs.detach()
-        batch["entropy"] = entropy
-        # pi_old is the policy as it is now: it has sampled these, and this is the only step on
-        # them. (The sampler's own log-probs are rounded in another way. Where variants.py takes
-        # several steps, it has scored pi_old before the first.)
-        if "old_log_probs" not in batch:
-            batch["old_log_probs"] = batch["log_probs"]
-        # 6. The loss. Every process has as many episodes; DeepSpeed averages over processes.
-        parts, stats = loss_function(log_probs, batch, len(episodes), config)  # (B,)
-        loss = parts.sum()
-        # An infinite loss may have a finite gradient; NaN makes DeepSpeed skip the step.
-        engine.backward(loss if loss.isfinite() else loss * torch.nan)
-        # What is kept for the metrics, without its graph.
-        batch["entropy"] = entropy.detach()
-        stats = {name: values.detach() for name, values in stats.items()}
-        batches.append((rows, batch, parts.detach(), stats))
-    # 7. One AdamW step: the gradient is clipped, applied, and set to zero.
-    for group in engine.optimizer.param_groups:
-        group["lr"] = lr
-    engine.step()
-    return measure_update(batches, float(engine.get_global_grad_norm()))
-
-
-def evaluate(sampler, problems, task, config, n, temperature):
-    """(metrics, episodes) of n completions of each problem; the same seeds every time."""
-    with timed("evaluation"):
-        episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n, temperature)
-        return measure_evaluation(episodes, task, n), episodes
+            with deepspeed.zero.GatheredParameters([weight]):
+                yield name, weight
+        else:
+            yield name, weight
 
 
 # %% [markdown]
-# ## 6. The loop
+# ## 4. The optimizer
 #
-# The four functions in the signature of `main` are where GRPO's relatives differ from it:
-# `variants.py` and your own experiments put others in their place (docs/own_loss.md).
+# An engine holds the policy, its gradients and AdamW's states. `engine(batch)` is the forward pass;
+# `engine.backward(loss)` adds to the gradient, any number of times; `engine.step()` clips it, takes
+# one AdamW step and sets it to zero. These are DeepSpeed's calls; for one process torch suffices.
 
 
 # %%
-@run_safely
-def main(config, rollout=rollout, advantages=group_advantages, loss=grpo_loss, update=update):
-    """Evaluate, train, evaluate again, save. Returns the run's directory. Raises UserError."""
-    device = init_distributed(config)
-    checkpoint, start = resume_point(config)  # (None, 0) without --resume
-    tokenizer = load_tokenizer(config.model)
-    task = load_task(config.task, config.prompt, tokenizer)  # prompts, problems, the verifier
-    data = load_data(task, config)
-    policy = load_policy(config, checkpoint, device)  # the model that is trained
-    log = RunLog(config)  # the run's directory, the console, the curves
-    log.start(policy, task, data)
-    sampler = make_sampler(config, policy, task, data.max_length)
-    temperature = config.temperature
-    if config.eval_only:  # greedy and at this temperature, as a table
-        return log.evaluate_only(functools.partial(evaluate, sampler, data.eval, task, config))
-    reference = load_reference(config, policy)  # a frozen copy of the base; None without penalty
-    engine = make_engine(policy, config)  # the policy with its gradients and AdamW's states
-    if config.resume:
-        log.rewind(start)
-        restore_optimizer(engine, checkpoint)
-        sampler.sync_weights(policy)
-    sampler = checked(sampler, engine, task, data.eval, config)  # as it is, but for --check_sync
-    if start == 0:
-        metrics, episodes = evaluate(sampler, data.eval, task, config, n=1, temperature=temperature)
-        log.save_evaluation(0, metrics, episodes)
-        log.write_metrics({"step": 0} | metrics)
+class TorchEngine:
+    """torch's AdamW behind DeepSpeed's calls."""
 
-    catch_signals()  # from here on Ctrl-C finishes the step and saves a checkpoint
-    stopping = False
+    def __init__(self, scorer, device, config):
+        self.module = scorer.to(device)
+        self.device = device
+        self.config = config
+        self.optimizer = torch.optim.AdamW(
+            [p for p in scorer.parameters() if p.requires_grad],
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+        )
+
+    def __call__(self, batch):
+        return self.module(batch)
+
+    def backward(self, loss):
+        loss.backward()
+
+    def step(self):
+        self.norm = torch.nn.utils.clip_grad_norm_(
+            self.module.parameters(), self.config.max_grad_norm
+        )
+        if self.norm.isfinite():
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def get_global_grad_norm(self):
+        return self.norm
+
+    def save_checkpoint(self, path, tag, save_latest):
+        os.makedirs(f"{path}/{tag}", exist_ok=True)
+        state = [self.module.state_dict(), self.optimizer.state_dict()]
+        torch.save(state, f"{path}/{tag}/state.pt")
+
+    def load_checkpoint(self, path, tag):
+        state = torch.load(f"{path}/{tag}/state.pt", map_location="cpu", weights_only=True)
+        self.module.load_state_dict(state[0])
+        self.optimizer.load_state_dict(state[1])
+
+
+def make_engine(scorer, device, config):
+    """DeepSpeed's engine, or torch's AdamW where one process suffices."""
+    if config.engine == "torch" or (config.engine == "auto" and WORLD == 1):
+        return TorchEngine(scorer, device, config)
+    import deepspeed
+
+    dist.barrier()  # until each process has its vLLM: their starts would wait for each other
+    deepspeed.ops.__compatible_ops__ = {}  # or on a CPU it compiles an all-reduce, for a minute
+    settings = {
+        "train_micro_batch_size_per_gpu": config.micro_batch_size,
+        "managed_gradient_accumulation": False,  # any number of backward passes, then one step
+        "gradient_clipping": config.max_grad_norm,
+        "zero_optimization": {
+            "stage": config.zero_stage,
+            "reduce_bucket_size": 50_000_000,  # by default it takes 0.9 GiB
+            "offload_optimizer": {"device": "cpu" if config.offload else "none"},
+        },
+        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
+        "optimizer": {
+            "type": "AdamW",
+            "params": {
+                "betas": [0.9, 0.95],
+                "weight_decay": 0.0,
+                "torch_adam": True,  # DeepSpeed's own would have to be compiled
+            },
+        },
+    }
+    return deepspeed.initialize(
+        model=scorer,
+        model_parameters=[p for p in scorer.parameters() if p.requires_grad],
+        config=settings,
+    )[0]
+
+
+def learning_rate(step, config):
+    """Linear warm-up; with "linear" times 1 - (step - 1) / steps."""
+    rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
+    return rate * (1 - (step - 1) / config.steps if config.lr_scheduler_type == "linear" else 1)
+
+
+# %% [markdown]
+# ## 5. The task and the model
+
+
+# %%
+def load_model(config):
+    """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
+        policy = AutoModelForCausalLM.from_pretrained(
+            config.model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise SystemExit(
+            f"--model {config.model} must be a directory with safetensors, or on the hub, which "
+            f"needs a network: {error}"
+        ) from None
+    if any(
+        getattr(policy.config, name, None)
+        for name in ("final_logit_softcapping", "logits_scaling", "logit_scale")
+    ):
+        raise SystemExit(f"--model {config.model} rescales its logits: that is not supported")
+    if config.gradient_checkpointing:
+        policy.gradient_checkpointing_enable({"use_reentrant": False})
+    return policy.eval(), tokenizer
+
+
+class Task:
+    """The module TASK_rewards.py, with one of its prompts and the model's tokenizer."""
+
+    def __init__(self, tokenizer, policy, config):
+        try:
+            self.module = importlib.import_module(f"{config.task}_rewards")
+        except ModuleNotFoundError as error:
+            raise SystemExit(f"--task {config.task}: {error}; try countdown or gsm8k") from None
+        if config.prompt not in self.module.PROMPTS:
+            raise SystemExit(f"--prompt must be one of {', '.join(self.module.PROMPTS)}")
+        self.prompt = self.module.PROMPTS[config.prompt]
+        self.tokenizer = tokenizer
+        ends = policy.generation_config.eos_token_id or []  # a number or a list
+        self.stop_ids = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        self.max_length = min(  # tokens of a prompt and its completion
+            getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf),
+            1024 + config.max_tokens,
+        )
+
+    def load_problems(self, split, config):
+        """The problems of "train" or "test" whose prompts leave room for a completion."""
+        try:
+            problems = self.module.load_problems(split, config.data, config.seed)
+        except Exception as error:  # of many kinds, by file, column, network and package
+            raise SystemExit(f"--task {config.task} --data {config.data}: {error!r}") from None
+        room = self.max_length - config.max_tokens
+        return [problem for problem in problems if len(self.prompt_ids(problem)) <= room]
+
+    def prompt_ids(self, problem):
+        """Token ids of the question and of the beginning of the answer."""
+        text = self.prompt.text
+        for name, value in problem.items():
+            if name != "answer":  # it is never filled in: \\boxed{answer} stands for itself
+                text = text.replace("{" + name + "}", str(value))
+        chat = self.prompt.chat and self.tokenizer.chat_template
+        if chat:
+            text = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+            )
+        # A chat template writes the token that begins a text itself.
+        return self.tokenizer.encode(text + self.prompt.opening, add_special_tokens=not chat)
+
+    def has_ended(self, token_ids):
+        """Whether a completion ends with an end token or a stop text."""
+        tail = self.tokenizer.decode(token_ids[-32:]) if self.prompt.stop else ""
+        return token_ids[-1] in self.stop_ids or any(stop in tail for stop in self.prompt.stop)
+
+
+# %% [markdown]
+# ## 6. The steps of the algorithm
+#
+# Processes (torchrun's) share the problems: each samples, rewards and scores its own.
+
+
+# %%
+def seed_of(*parts):
+    """Every random choice has a seed that says what it is for: a resumed run is the same run."""
+    return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
+
+
+def gather(items):
+    """The lists of all processes, joined; the same on each of them."""
+    everywhere = [items] * WORLD
+    if WORLD > 1:
+        dist.all_gather_object(everywhere, items)
+    return sum(everywhere, [])
+
+
+def rollout(sampler, problems, task, config, step, draw=0):
+    """Steps 1 to 3: a batch of rewarded episodes. (Dynamic sampling needs a second draw.)"""
+    label = f"step {step}, {draw}"
+    # 1. Draw m problems.
+    drawn = random.Random(seed_of(config.seed, label, "questions")).sample(
+        problems, config.prompts_per_step
+    )
+    # 2. Sample a group of n completions of each. 3. Reward them.
+    return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
+
+
+def sample_and_reward(sampler, problems, task, config, label, n):
+    """Steps 2 and 3: n episodes of each problem of this process's share, groups adjacent."""
+    seeds = [seed_of(config.seed, label, place) for place in range(len(problems))][RANK::WORLD]
+    problems = problems[RANK::WORLD]
+    prompts = [task.prompt_ids(problem) for problem in problems]
+    episodes = []
+    completions = sampler.generate(prompts, n, config.temperature, seeds) if prompts else []
+    for place, (token_ids, log_probs) in enumerate(completions):
+        problem = problems[place // n]
+        text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
+        episodes.append(
+            Episode(
+                problem=problem,
+                prompt_ids=prompts[place // n],
+                token_ids=token_ids,
+                log_probs=log_probs,
+                ended=task.has_ended(token_ids),
+                text=text,
+                reward=task.module.reward(text, problem, task.prompt),
+                advantage=0.0,
+            )
+        )
+    return episodes
+
+
+def update(engine, reference, episodes, config, loss_function):
+    """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
+    engine.module.train()
+    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    batches = []
+    for start in range(0, len(episodes), config.micro_batch_size):
+        # Of similar length: little padding.
+        batch = collate(by_length[start : start + config.micro_batch_size], engine.device)
+        batch["completions"] = len(episodes)  # of this process: gradients are averaged over all
+        # 5. Log-probs under the reference.
+        if reference is not None:
+            with torch.no_grad():
+                batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
+        # 6. The loss and its gradient. pi_old is the policy as it is now: it has sampled these.
+        log_probs = engine(batch)  # (B, T)
+        batch["old_log_probs"] = log_probs.detach()
+        parts = loss_function(log_probs, batch, config)  # (B,)
+        engine.backward(parts.sum())
+        batches.append(batch | {"loss": parts.detach()})
+    if reference is not None and config.offload:
+        reference.to("cpu")  # until the next step
+    # 7. One AdamW step: the gradient is clipped, applied and set to zero.
+    engine.step()
+    engine.module.eval()
+    return batches
+
+
+# %% [markdown]
+# ## 7. What is measured
+
+
+# %%
+def mean(rows, name):
+    """Of a column of rows."""
+    return sum(row[name] for row in rows) / len(rows)
+
+
+def as_row(e):
+    """An episode as a row of a file."""
+    return {
+        "problem": e.problem,
+        "completion": e.text,
+        "reward": e.reward.total,
+        "format_reward": e.reward.format,
+        "answer_reward": e.reward.answer,
+        "why": e.reward.why,
+        "advantage": e.advantage,
+        "length": len(e.token_ids),
+        "prompt_length": len(e.prompt_ids),
+        "cut_off": not e.ended,
+    }
+
+
+def measure_step(rows, batches, config):
+    """The metrics of a step over all processes; docs/metrics.md explains each."""
+    found = {
+        name: torch.cat([batch[name].flatten() for batch in batches])
+        for name in batches[0]
+        if name.endswith("log_probs")
+    }
+    log_probs = found["old_log_probs"]  # 0 off the mask, as the others
+    d = found.get("ref_log_probs", log_probs) - log_probs
+    sums = {
+        # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy without bias.
+        "entropy": -log_probs.sum(),
+        "kl": (torch.exp(d) - 1 - d).sum(),
+        "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
+        "loss": sum(batch["loss"].sum() for batch in batches),
+    }
+    everywhere = gather([{name: value.item() for name, value in sums.items()}])
+    rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
+    tokens = mean(rows, "length") * len(rows) / WORLD  # of a process
+    return {name: mean(everywhere, name) / tokens for name in sums} | {
+        "loss": mean(everywhere, "loss"),
+        "reward": mean(rows, "reward"),
+        "reward_std": rewards.std(dim=1).mean().item(),
+        "reward/format": mean(rows, "format_reward"),
+        "reward/answer": mean(rows, "answer_reward"),
+        "frac_reward_zero_std": (rewards == rewards[:, :1]).all(dim=1).float().mean().item(),
+        "completions/mean_length": mean(rows, "length"),
+        "completions/clipped_ratio": mean(rows, "cut_off"),
+    }
+
+
+def evaluate(sampler, problems, task, config, path, step):
+    """One completion of each evaluation problem, with the same seeds every time: the metrics."""
+    episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
+    rows = gather([as_row(e) for e in episodes])
+    write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
+    share = mean(rows, "answer_reward")
+    low, high = interval(share, len(rows))
+    print(
+        f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {len(rows)} held-out problems correct. One:",
+        "{problem}\n{completion}\n=> {why}\n".format(**rows[0]),
+        sep="\n",
+        flush=True,
+    )
+    return {
+        "eval/pass@1": share,
+        "eval/pass@1_low": low,
+        "eval/pass@1_high": high,
+        "eval/format": mean(rows, "format_reward"),
+        "eval/mean_length": mean(rows, "length"),
+        "eval/clipped_ratio": mean(rows, "cut_off"),
+        "eval/problems": len(rows),
+    }
+
+
+def interval(share, n, z=1.96):
+    """95% interval (low, high) of a share of n, which stays within [0, 1] (Wilson 1927)."""
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * (share * (1 - share) / n + (z / (2 * n)) ** 2) ** 0.5
+    return centre - half, centre + half
+
+
+# %% [markdown]
+# ## 8. A run: its directory, its checkpoints, its end
+
+
+# %%
+def write(path, rows):
+    """One JSON object a line. The file is whole or not there, also if the run is killed."""
+    if RANK == 0:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{path}.tmp", "w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        os.replace(f"{path}.tmp", path)
+
+
+def read(path):
+    """The rows of such a file; none if it is not there."""
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def open_run(config):
+    """The run's directory, new or to be continued."""
+    name = config.name or f"{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = gather([config.resume or os.path.join("out", name)])[0]
+    saved = gather(read(f"{path}/config.json"))[:1]
+    if bool(saved) != bool(config.resume):
+        fault = f"there is a run: --resume {path} continues it" if saved else "there is no run"
+        raise SystemExit(f"{path}: {fault}; --name starts a new one")
+    for setting, value in saved[0].items() if saved else ():
+        if value != getattr(config, setting) and setting not in MAY_CHANGE:
+            raise SystemExit(f"--resume {path} needs the flags of its start: --{setting} {value}")
+    write(f"{path}/config.json", saved or [asdict(config)])
+    return path
+
+
+def save_checkpoint(engine, path, step):
+    """DeepSpeed's files, or torch's, in two places in turn; latest.json names the whole ones."""
+    saved = read(f"{path}/latest.json")
+    tag = "ab"[len(saved) % 2]
+    engine.save_checkpoint(path, tag, save_latest=False)
+    write(f"{path}/latest.json", [*saved, {"tag": tag, "step": step}])
+
+
+def save_model(policy, tokenizer, path):
+    """The policy as a Hugging Face directory."""
+    weights = {name: weight.detach().cpu() for name, weight in full_weights(policy)}
+    if RANK == 0:
+        policy.save_pretrained(path, state_dict=weights)
+        tokenizer.save_pretrained(path)
+
+
+def on_signal(received):
+    """Ctrl-C lets the step end and be saved; a second one quits."""
+    received.append(time.monotonic())
+    if received[-1] - received[0] > 1:  # torchrun repeats the first one at once
+        raise KeyboardInterrupt
+    print("\nFinishing this step, then saving. Ctrl-C again quits at once.", flush=True)
+
+
+def find_device(config):
+    """This process's device. Several processes meet here."""
+    on_gpu = torch.cuda.is_available() and config.device != "cpu"
+    if config.device == "cuda" and not on_gpu:
+        raise SystemExit(
+            f"--device cuda: torch {torch.__version__} sees no GPU. It is built for CUDA "
+            f"{torch.version.cuda} (None: for the CPU alone)"
+        )
+    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if on_gpu else "cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    if "RANK" in os.environ:  # started by torchrun, as DeepSpeed needs it
+        dist.init_process_group("nccl" if on_gpu else "gloo")
+    return device
+
+
+# %% [markdown]
+# ## 9. The loop
+#
+# The functions in the signature of `main` are where GRPO's relatives differ from it: `variants.py`
+# and your own experiments put others in their place.
+
+
+# %%
+STEP_LINE = (
+    "step {step}/{steps}: reward {reward:.2f}, correct {reward/answer:.0%}, format "
+    "{reward/format:.0%}, {completions/mean_length:.0f} tokens, no signal "
+    "{frac_reward_zero_std:.0%}, entropy {entropy:.2f}, gradient {grad_norm:.2f}, {time/step:.1f} s"
+)
+
+
+def main(
+    config,
+    load_model=load_model,
+    rollout=rollout,
+    advantages=group_advantages,
+    loss=grpo_loss,
+    update=update,
+):
+    """Evaluate, train, evaluate again, save. Returns the run's directory."""
+    device = find_device(config)
+    policy, tokenizer = load_model(config)
+    task = Task(tokenizer, policy, config)
+    train = task.load_problems("train", config)
+    test = task.load_problems("test", config)[: config.eval_problems]
+    if config.prompts_per_step % WORLD or config.prompts_per_step > len(train):
+        raise SystemExit(
+            f"--prompts_per_step {config.prompts_per_step} must be a multiple of the {WORLD} "
+            f"processes and at most the {len(train)} training problems"
+        )
+    path = open_run(config)
+    print(f"{config.model}, {policy.num_parameters():,} parameters, on {device}; record: {path}")
+    sampler = make_sampler(policy, task, config)
+    reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
+    engine = make_engine(Scorer(policy, config), device, config)
+    # What an update does to each token, as a page.
+    recorder = importlib.util.find_spec("report") and importlib.import_module("report.record")
+    if config.wandb != "off" and RANK == 0:
+        import wandb
+
+        wandb.init(project="nano_r1", config=asdict(config), mode=config.wandb)
+    start = 0
+    for latest in read(f"{path}/checkpoint/latest.json")[-1:]:
+        # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
+        engine.load_checkpoint(f"{path}/checkpoint", latest["tag"])
+        start = latest["step"]
+        sampler.sleep()
+        sampler.sync(policy)
+    history = [row for row in read(f"{path}/metrics.jsonl") if row["step"] <= start] or [
+        {"step": 0} | evaluate(sampler, test, task, config, path, 0)
+    ]
+    received = []
+    signal.signal(signal.SIGINT, lambda *_: on_signal(received))
     for step in range(start + 1, config.steps + 1):
-        # 1. Draw m prompts. 2. Sample a group of n completions of each. 3. Reward them.
-        with timed("rollout"):
-            episodes = rollout(sampler, data.train, task, config, step)
-        # 4. Advantages: how much better is each completion than its group?
-        rewards = torch.tensor([float(e.reward.total) for e in episodes])
-        rewards = rewards.view(-1, config.group_size)  # (m, n)
-        values = advantages(rewards, config).flatten().tolist()
-        for e, advantage in zip(episodes, values, strict=True):
-            e.advantage = advantage  # the same for all its tokens
-            e.per_token["advantages"] = [advantage] * e.length
+        began = time.monotonic()
+        # 1. Draw m problems. 2. Sample a group of completions of each. 3. Reward them.
+        episodes = rollout(sampler, train, task, config, step)
         sampler.sleep()  # vLLM frees its share of the GPU
-
-        with timed("update"):
-            # 5. Log-probs under the reference.
-            if reference is not None:
-                add_log_probs(reference, episodes, "ref_log_probs", config)
-            # 6. The loss and its gradient. 7. One AdamW step.
-            lr = learning_rate(step, config)
-            measured = update(engine, episodes, config, lr, loss)
-        if log.is_due(step, "tokens"):  # what the update did to each token, for the report
-            with timed("record"):
-                add_log_probs(engine, episodes, "new_log_probs", config)
-
+        # 4. Advantages: how much better is each completion than its group?
+        rewards = torch.tensor([e.reward.total for e in episodes]).view(-1, config.group_size)
+        for e, advantage in zip(episodes, advantages(rewards, config).flatten().tolist()):
+            e.advantage = advantage
+        # 5. Log-probs under the reference. 6. The loss and its gradient. 7. One AdamW step.
+        for group in engine.optimizer.param_groups:
+            group["lr"] = learning_rate(step, config)
+        batches = update(engine, reference, episodes, config, loss)
         # 8. The sampler gets the new weights.
-        with timed("sync"):
-            sampler.sync_weights(policy)
-
+        sampler.sync(policy)
         # 9. Log, evaluate, save.
-        metrics = log.save_step(step, lr, episodes, measured)
-        if log.is_due(step, "evaluation"):
-            result, shown = evaluate(sampler, data.eval, task, config, n=1, temperature=temperature)
-            log.save_evaluation(step, result, shown)
-            metrics |= result
-        log.write_metrics(metrics)
-        stopping = stop_requested()
-        if stopping or log.is_due(step, "checkpoint"):
-            save_checkpoint(engine, tokenizer, log.checkpoints, step, config)
+        rows = gather([as_row(e) for e in episodes])
+        write(f"{path}/episodes/step_{step:06d}.jsonl", rows)
+        metrics = measure_step(rows, batches, config) | {
+            "step": step,
+            "lr": learning_rate(step, config),
+            "grad_norm": float(engine.get_global_grad_norm()),
+            "time/step": time.monotonic() - began,
+        }
+        print(STEP_LINE.format(steps=config.steps, **metrics), flush=True)
+        if metrics["sampling/logp_difference_mean"] > 0.1:
+            print("WARNING: sampler and trainer disagree on log-probs: other weights, or precision")
+        if recorder:
+            recorder.after_step(path, step, episodes, batches, engine, tokenizer, config)
+        if step == config.steps or (config.eval_every and step % config.eval_every == 0):
+            metrics |= evaluate(sampler, test, task, config, path, step)
+        history.append(metrics)
+        write(f"{path}/metrics.jsonl", history)
+        if config.wandb != "off" and RANK == 0:
+            wandb.log(metrics, step=step)
+        stopping = any(gather([bool(received)]))
+        if (
+            stopping
+            or step == config.steps
+            or (config.save_every and step % config.save_every == 0)
+        ):
+            save_checkpoint(engine, f"{path}/checkpoint", step)
         if stopping:
-            break
-    if not stopping:
-        save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
-    log.finish(stopping)
-    return log.path
+            print(f"Saved after step {step}. The same flags and --resume {path} continue.")
+            return path
+    save_model(policy, tokenizer, f"{path}/model")
+    print(f"{history[0]['eval/pass@1']:.1%} were correct before training. Model: {path}/model")
+    if recorder and RANK == 0:
+        importlib.import_module("report.viewer").write([path])
+    return path
 
 
-if IS_SCRIPT:
-    run_script(main, CONFIG)
-
-# /// script
-# # What `uv run nano_r1.py` installs: the core of requirements.txt, with torch's CPU build.
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#   "torch==2.13.0",
-#   "transformers==5.19.0",
-#   "numpy==2.3.5",
-#   "matplotlib==3.11.2",
-#   "tqdm==4.70.1",
-#   "tyro==1.0.17",
-#   "psutil==7.2.2",
-#   "safetensors==0.8.0",
-# ]
-# [tool.uv.sources]
-# torch = { index = "pytorch-cpu" }
-# [[tool.uv.index]]
-# name = "pytorch-cpu"
-# url = "https://download.pytorch.org/whl/cpu"
-# explicit = true
-# ///
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    try:
+        main(tyro.cli(Config, use_underscores=True))
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error}: pip install {error.name}") from None
+    except (RuntimeError, ValueError) as error:  # torch's, vLLM's
+        if "memory" in str(error):
+            raise SystemExit(
+                "Out of memory: try --micro_batch_size 1, --gradient_checkpointing, --offload, "
+                f"fewer --max_tokens. {error}"
+            ) from None
+        raise

@@ -1,249 +1,181 @@
-# %% [markdown]
-# # nano_sft: supervised fine-tuning, the warm start before reinforcement learning
-#
-# The second lesson, on top of `nano_r1.py`: fine-tune a model on rows of prompt and response, with
-# cross-entropy on the response alone. That is the policy gradient on completions that are given
-# instead of sampled, each with advantage 1; the update is the one of `nano_r1.py`.
-#
-#     python nano_sft.py --data ROWS.jsonl              # rows {"prompt": ..., "response": ...}
-#     python nano_sft.py --resume out/NAME              # go on after an interruption
-#     python nano_r1.py --model out/NAME/model          # reinforcement learning from there
-#
-# One step:
-#
-#  1. Draw a batch of rows.
-#  2. Loss of each response token:  L_t = -log pi(y_t | prompt, y_<t);  its mean over all response
-#     tokens of the batch.
-#  3. One AdamW step.
-#  4. Log; every N steps evaluate on the task's held-out problems by sampling, as in `nano_r1.py`.
+"""Supervised fine-tuning: cross-entropy on given completions, the warm start before nano_r1.py.
 
-# %%
-from dataclasses import dataclass
-from typing import Literal
+    python nano_sft.py --task gsm8k --data ROWS.jsonl      # rows {"prompt": ..., "completion": ...}
+    python nano_sft.py --task gsm8k --data ROWS.jsonl --resume out/NAME    # continue a stopped run
+    python nano_r1.py --task gsm8k --model out/NAME/model  # reinforcement learning from there
+    torchrun --nproc_per_node 8 nano_sft.py ...            # eight GPUs, with DeepSpeed
 
-from plumbing.settings import Engine, Evaluation, NonNegativeFloat, NonNegativeInt, PositiveFloat
-from plumbing.settings import PositiveInt, Record, UserError, check_settings
-from plumbing.start import parse_or_exit
+One step:
 
+ 1. Draw a batch of rows.
+ 2. Compute the loss of each completion token, L_t = -log pi(y_t | prompt, y_<t), and its mean over
+    all completion tokens of the batch.
+ 3. Take one AdamW step.
+ 4. Log; every N steps evaluate on the task's held-out problems, and save a checkpoint.
 
-# %%
-@dataclass(kw_only=True)
-class Tuning:
-    """fine-tuning"""
+This is the policy gradient on completions that are given instead of sampled, each with advantage 1.
+So the update, the evaluation and the checkpoints are those of nano_r1.py. A stopped run continues
+at its last checkpoint, with the same rows in the same order.
 
-    model: str = "models/nano-base"  # a local directory or a hub id [Qwen/Qwen2.5-1.5B]
-    # rows to learn from: a jsonl/json/csv/parquet file with the columns prompt and response. The
-    # prompt is used as it is: it must be what the task's format_prompt renders, chat template and
-    # opening tag included. The end token is added.
-    data: str | None = None
-    # learn from this many rows (0: all); the assignment compares 128, 256, 512, 1024, all
-    examples: NonNegativeInt = 0
-    steps: PositiveInt = 100  # optimizer steps
-    batch_size: PositiveInt = 32  # rows per step
-    learning_rate: PositiveFloat = 3e-4  # AdamW's [0.5B-3B: 1e-5 to 2e-5]
-    warmup_steps: NonNegativeInt = 10  # linear warm-up
-    # linear: the learning rate falls towards 0
-    lr_scheduler_type: Literal["linear", "constant"] = "linear"
-    max_grad_norm: PositiveFloat = 1.0  # gradients are scaled down to this norm
-    weight_decay: NonNegativeFloat = 0.0  # AdamW's
+Left out: several rows packed into one sequence, weights of rows or tokens, low-rank adapters. vLLM
+samples the validation only with --sampler vllm.
+"""
 
-
-@dataclass(kw_only=True)
-class Validation:
-    """the task to validate on, by sampling"""
-
-    task: str = "countdown"  # the module TASK_rewards.py
-    # one of the task's prompts: short, chat, plain; countdown also reasoning, steps
-    prompt: str = "short"
-    max_tokens: PositiveInt = 320  # completions longer than this are cut off [1024]
-    temperature: PositiveFloat = 1.0  # of the samples; training uses 1
-
-
-@dataclass(kw_only=True)
-class Config(Tuning, Validation, Engine, Evaluation, Record):
-    """Everything a run depends on; saved as `config.json` in its directory. Raises UserError."""
-
-    label = "sft"  # the name of the run's directory begins with it
-
-    def __post_init__(self):
-        check_settings(self)
-        if not self.data:
-            raise UserError("--data FILE is missing: rows with the columns prompt and response.")
-
-
-IS_SCRIPT = __name__ == "__main__" and "__file__" in globals()  # not in a notebook
-DESCRIPTION = "Fine-tune a model on rows of prompt and response, with validation by sampling."
-if IS_SCRIPT:
-    CONFIG = parse_or_exit(Config, "nano_sft.py", DESCRIPTION)
-
-# %%
-import dataclasses
-import functools
 import random
+import time
+from dataclasses import dataclass, field, replace
 
-import torch.distributed as dist
+import tyro
 
-from nano_r1 import Episode, evaluate, learning_rate, make_engine, make_sampler, update
-from plumbing.checkpoints import restore_optimizer, resume_point, save_checkpoint, save_policy
-from plumbing.curves import TUNING_PANELS
-from plumbing.data import load_rows
-from plumbing.evaluation import combine
-from plumbing.models import context_length, load_policy, load_tokenizer
-from plumbing.processes import all_reduce, catch_signals, derive_seed, init_distributed
-from plumbing.processes import stop_requested
-from plumbing.record import RunLog
-from plumbing.sampler import Completion
-from plumbing.start import run_safely, run_script
-from plumbing.tasks import drop_long_prompts, encode_prompt, load_problems, load_task
-from plumbing.timing import take_seconds, timed
-
-# %% [markdown]
-# ## 1. The objective
+import nano_r1
+from nano_r1 import RANK, WORLD, gather, seed_of
 
 
-# %%
-def sft_loss(log_probs, batch, completions, config, tokens):
-    """Each row's part of the loss, (B,); it takes the place of `nano_r1.grpo_loss`.
+@dataclass(kw_only=True)
+class Config(nano_r1.Config):
+    """Supervised fine-tuning on rows of prompt and completion, validated on a task's problems.
 
-    `tokens`: all response tokens of the step, a process's share of them.
+    The settings of nano_r1.py for groups, advantages, clip, KL, recorder and wandb have no effect.
     """
-    # L = -1/tokens sum_t log pi(y_t | prompt, y_<t)
-    return -(log_probs * batch["response_mask"]).sum(dim=1) / tokens, {}
+
+    # rows to learn from: a jsonl, json, csv or parquet file with the columns prompt and completion
+    # (or response). The prompt is used as it is; the end token is added to the completion.
+    data: str = field()
+    eval_data: str | None = None  # a file of validation problems, or hub; None: held-out problems
+    examples: int = 0  # learn from so many rows; 0: all
+    batch_size: int = 32  # rows a step, over all processes
+    steps: int = 100  # optimizer steps
+    learning_rate: float = 3e-4  # of AdamW [1e-5 to 2e-5]
 
 
-def train_step(engine, rows, config, lr):
-    """One optimizer step on the rows, as episodes. Returns its metrics."""
-    # DeepSpeed averages over the processes: a process's share of the tokens of all.
-    tokens = all_reduce(sum(e.length for e in rows)) / dist.get_world_size()
-    loss = functools.partial(sft_loss, tokens=tokens)
-    rows = [dataclasses.replace(e, measured={}) for e in rows]  # nothing is kept of a step
-    return combine(update(engine, rows, config, lr, loss))
-
-
-# %% [markdown]
-# ## 2. The rows
-
-
-# %%
-def load_examples(config, tokenizer):
-    """(rows to train on as episodes, how many were too long for the model). Raises UserError."""
+def load_examples(config, task):
+    """The different rows of the file that are short enough, shuffled, as episodes."""
+    rows = {}
     try:
-        table = load_rows(config.data, ("prompt", "response"), hub=None)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    rows = {}  # without duplicates, in order
-    for number, row in enumerate(table, start=1):
-        for name in ("prompt", "response"):
-            text = row[name]
-            if not (isinstance(text, str) and text.strip()):
-                fault = f"{name} must be a text, got {text!r:.80}"
-                raise UserError(f"{config.data}, row {number}: {fault}.")
-        rows[row["prompt"], row["response"]] = None
-    rows = list(rows)
-    random.Random(derive_seed(config.seed, "examples")).shuffle(rows)
-    examples = [make_example(prompt, response, tokenizer) for prompt, response in rows]
-    context = context_length(config.model)
-    if context is not None:
-        examples = [e for e in examples if len(e.prompt_ids) + e.length <= context]
-    if not examples:
-        raise UserError(f"No row of {config.data} fits into the model's {context} tokens.")
-    if config.examples > len(examples):
-        there = f"{config.data} has {len(examples)} different rows that fit"
-        raise UserError(f"--examples {config.examples}: {there}.")
-    return examples[: config.examples or None], len(rows) - len(examples)
+        import datasets
+
+        ending = config.data.removesuffix(".gz").rpartition(".")[2]
+        kind = {"jsonl": "json", "json": "json", "csv": "csv", "parquet": "parquet"}[ending]
+        table = datasets.load_dataset(kind, data_files=config.data, split="train", streaming=True)
+        for row in table:
+            texts = (row["prompt"], row["completion"] if "completion" in row else row["response"])
+            if not all(text.strip() for text in texts):
+                raise ValueError(f"an empty text in {row}")
+            rows[texts] = make_example(*texts, task.tokenizer)
+    except Exception as error:  # what `datasets` raises differs by version
+        raise SystemExit(
+            f"--data {config.data}, after {len(rows)} different rows: expected a jsonl, json, csv "
+            "or parquet file with texts in the columns prompt and completion, and `pip install "
+            f"datasets` done, got {error!r:.200}"
+        ) from None
+    examples = [e for e in rows.values() if len(e.prompt_ids + e.token_ids) <= task.max_length]
+    print(f"{len(rows)} different rows; {len(rows) - len(examples)} have too many tokens")
+    random.Random(seed_of(config.seed, "examples")).shuffle(examples)
+    return examples[: config.examples or None]
 
 
-def make_example(prompt, response, tokenizer):
-    """A row as an episode whose completion is the response; all its tokens have advantage 1."""
-    ids = tokenizer.encode(response, add_special_tokens=False)
-    ids.append(tokenizer.eos_token_id)  # learned too, or the model would never stop
-    row = {"prompt": prompt, "response": response}
-    example = Episode(row, encode_prompt(prompt, tokenizer), Completion(ids, [], "stop"), response)
-    example.per_token["advantages"] = [1.0] * len(ids)
-    return example
+def make_example(prompt, completion, tokenizer):
+    """A row as an episode. The end token is learned, too: without it the model never stops."""
+    token_ids = tokenizer.encode(completion, add_special_tokens=False) + [tokenizer.eos_token_id]
+    return nano_r1.Episode(
+        problem={"prompt": prompt},
+        # A model's first token is added unless the prompt begins with it.
+        prompt_ids=tokenizer.encode(
+            prompt, add_special_tokens=not prompt.startswith(tokenizer.bos_token or "")
+        ),
+        token_ids=token_ids,
+        log_probs=[0.0] * len(token_ids),  # they were not sampled
+        ended=True,
+        text=completion,
+        reward=None,
+        advantage=1.0,
+    )
 
 
-@functools.lru_cache(2)  # the current pass over the rows, and the next
-def shuffled(n, seed):
-    return random.Random(seed).sample(range(n), n)
+def draw_rows(examples, step, config):
+    """Step 1: this process's rows. Each pass over all rows has an order and a seed of its own."""
+    epoch, begin = divmod((step - 1) * config.batch_size, len(examples))
+    order = []
+    for number in (epoch, epoch + 1):  # a batch may end in the next pass
+        rng = random.Random(seed_of(config.seed, number, "order of rows"))
+        order += rng.sample(examples, len(examples))
+    return order[begin : begin + config.batch_size][RANK::WORLD]
 
 
-def draw_batch(examples, step, config):
-    """This process's rows of a step; they are reshuffled for each pass."""
-    drawn = []
-    for place in range((step - 1) * config.batch_size, step * config.batch_size):
-        epoch, index = divmod(place, len(examples))
-        order = shuffled(len(examples), derive_seed(config.seed, epoch, "order of rows"))
-        drawn.append(examples[order[index]])
-    return drawn[dist.get_rank() :: dist.get_world_size()]
+def train_step(engine, rows, config):
+    """Steps 2 and 3: one AdamW step on this process's rows. Returns metrics of all processes."""
+    # One denominator for the step: the completion tokens of all processes and micro-batches. Each
+    # process divides by its share of them, since gradients are averaged over the processes.
+    tokens = sum(gather([len(e.token_ids) for e in rows])) / WORLD
+
+    def sft_loss(log_probs, batch, config):
+        """(B, T), 0 where a token is not of a completion -> each row's part of the loss, (B,)."""
+        # L = -1/tokens sum_t log pi(y_t | prompt, y_<t)
+        return -log_probs.sum(dim=1) / tokens
+
+    batches = nano_r1.update(engine, None, rows, config, sft_loss)
+    return {
+        "loss": sum(gather([batch["loss"].sum().item() for batch in batches])) / WORLD,
+        "grad_norm": float(engine.get_global_grad_norm()),
+        "tokens/update": tokens * WORLD,
+    }
 
 
-def validate(step, sampler, policy, problems, task, log):
-    """Evaluate the current weights on the held-out problems. Returns the metrics."""
-    sampler.sync_weights(policy)
-    metrics, episodes = evaluate(sampler, problems, task, log.config, 1, log.config.temperature)
-    sampler.sleep()
-    log.save_episodes(f"episodes/step_{step:06d}", episodes)
-    log.save_evaluation(step, metrics, episodes)
-    return metrics
-
-
-# %% [markdown]
-# ## 3. The loop
-
-
-# %%
-@run_safely
 def main(config):
     """Validate, fine-tune, validate again, save. Returns the run's directory."""
-    device = init_distributed(config)
-    checkpoint, start = resume_point(config)
-    if config.batch_size % dist.get_world_size():
-        shares = f"{dist.get_world_size()} processes"
-        raise UserError(f"--batch_size {config.batch_size} cannot be shared by {shares}.")
-    tokenizer = load_tokenizer(config.model)
-    task = load_task(config.task, config.prompt, tokenizer)
-    _, problems = load_problems(
-        task, None, config.eval_data, config.eval_problems, config.seed, train=False
+    device = nano_r1.find_device(config)
+    policy, tokenizer = nano_r1.load_model(config)
+    task = nano_r1.Task(tokenizer, policy, config)
+    source = replace(config, data=config.eval_data)
+    problems = task.load_problems("all" if config.eval_data else "test", source)[
+        : config.eval_problems
+    ]
+    examples = load_examples(config, task)
+    if config.batch_size % WORLD or max(config.batch_size, config.examples) > len(examples):
+        limit = (
+            f"at most the {len(examples)} rows; --batch_size a multiple of the {WORLD} processes"
+        )
+        raise SystemExit(f"--batch_size and --examples must be {limit}")
+    path = nano_r1.open_run(config)
+    # A model that was tuned on another prompt is then sampled with one that it has not met.
+    print(
+        f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end alike:"
     )
-    context = context_length(config.model)
-    problems, max_length = drop_long_prompts(problems, task, config.max_tokens, context)
-    examples, left_out = load_examples(config, tokenizer)
-    policy = load_policy(config, checkpoint, device)
-    log = RunLog(config, TUNING_PANELS)
-    log.start_tuning(examples, left_out, task, problems)
-    sampler = make_sampler(config, policy, task, max_length)
-    engine = make_engine(policy, config)
-    if config.resume:
-        log.rewind(start)
-        restore_optimizer(engine, checkpoint)
-    sampler.sleep()
-    if start == 0:
-        log.write_metrics({"step": 0} | validate(0, sampler, policy, problems, task, log))
-    catch_signals()
-    stopping = False
-    at_one = dataclasses.replace(config, temperature=1.0)  # of the loss: the softmax as it is
+    print(tokenizer.decode(task.prompt_ids(problems[0])))
+    sampler = (nano_r1.VLLMSampler if config.sampler == "vllm" else nano_r1.TransformersSampler)(
+        policy, task, config
+    )
+    scorer = nano_r1.Scorer(policy, replace(config, temperature=1.0))  # of the loss
+    engine = nano_r1.make_engine(scorer, device, config)
+    start = 0
+    for latest in nano_r1.read(f"{path}/checkpoint/latest.json"):
+        engine.load_checkpoint(f"{path}/checkpoint", latest["tag"])
+        start = latest["step"]
+    history = [row for row in nano_r1.read(f"{path}/metrics.jsonl") if row["step"] <= start]
+    if not history:
+        history = [{"step": 0} | nano_r1.evaluate(sampler, problems, task, config, path, 0)]
+    sampler.sleep()  # vLLM frees its share of the GPU
     for step in range(start + 1, config.steps + 1):
-        # 1. A batch of rows. 2. The loss and its gradient. 3. One AdamW step.
-        lr = learning_rate(step, config)
-        with timed("update"):
-            metrics = train_step(engine, draw_batch(examples, step, config), at_one, lr)
-        # 4. Log, validate, save.
-        metrics |= {"step": step, "lr": lr, **take_seconds()}
-        log.print_step(metrics)
-        if log.is_due(step, "evaluation"):
-            metrics |= validate(step, sampler, policy, problems, task, log)
-        log.write_metrics(metrics)
-        stopping = stop_requested()
-        if stopping or log.is_due(step, "checkpoint"):
-            save_checkpoint(engine, tokenizer, log.checkpoints, step, config)
-        if stopping:
-            break
-    if not stopping:
-        save_policy(policy, tokenizer, log.model, merge=config.lora_merge)
-    log.finish(stopping)
-    return log.path
+        began = time.monotonic()
+        for group in engine.optimizer.param_groups:
+            group["lr"] = nano_r1.learning_rate(step, config)
+        # 1. Draw a batch of rows. 2. The loss and its gradient. 3. One AdamW step.
+        metrics = train_step(engine, draw_rows(examples, step, config), config)
+        # 4. Log, evaluate, save.
+        metrics |= {"step": step, "lr": group["lr"], "time/step": time.monotonic() - began}
+        print("step {step:4}  loss {loss:.3f}  {time/step:.1f} s".format(**metrics), flush=True)
+        if step == config.steps or (config.eval_every and step % config.eval_every == 0):
+            sampler.sync(policy)
+            metrics |= nano_r1.evaluate(sampler, problems, task, config, path, step)
+            sampler.sleep()
+        history.append(metrics)
+        nano_r1.write(f"{path}/metrics.jsonl", history)
+        if step == config.steps or (config.save_every and step % config.save_every == 0):
+            nano_r1.save_checkpoint(engine, f"{path}/checkpoint", step)
+    nano_r1.save_model(policy, tokenizer, f"{path}/model")
+    print(f"Model: {path}/model")
+    return path
 
 
-if IS_SCRIPT:
-    run_script(main, CONFIG)
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    main(tyro.cli(Config, use_underscores=True))

@@ -1,30 +1,35 @@
 # %% [markdown]
-# # GRPO's relatives, for a second evening
+# # GRPO's relatives
 #
-# Each differs from `nano_r1.py` in one place: `main` there takes four functions, and here are
-# others for them, each with its equation and its paper.
+# Each differs from `nano_r1.py` in one place. `nano_r1.main` takes five functions. Here are others
+# with the same signatures, each with its equation and its paper. Flags choose among them.
 #
 #     python variants.py --task countdown                # the same as nano_r1.py
 #     python variants.py --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4 --minibatches 4
-#     python variants.py --help                          # its settings and those of nano_r1.py
+#     python variants.py --help                          # every setting
 #
-# | `main(config, ...)` | what it does | what differs here |
+# | function | steps | what can differ |
 # | --- | --- | --- |
-# | `rollout` | steps 1 to 3 | rewards of 0 and 1, a penalty on length, dynamic sampling, VinePPO |
-# | `advantages` | step 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
-# | `loss` | step 6 | REINFORCE, clip-higher, GSPO, importance sampling, k1, k2, aggregation |
-# | `update` | steps 6 and 7 | several optimizer steps a batch, masks, an entropy bonus |
+# | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
+# | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
+# | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, importance sampling, k1, k2, aggregation |
+# | `update` | 5 to 7 | several optimizer steps a batch, masks |
+# | `load_model` | | LoRA |
 #
-# docs/algorithms.md lists the algorithms with their flags, docs/ablations.md what they changed.
+# docs/algorithms.md has the command of each algorithm.
 
 # %%
+import copy
+import functools
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+import tyro
+
 import nano_r1
-from plumbing.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from plumbing.settings import UserError, check_settings
-from plumbing.start import parse_or_exit
+from nano_r1 import RANK, WORLD, gather, seed_of
 
 # %% [markdown]
 # ## 1. Settings
@@ -32,121 +37,56 @@ from plumbing.start import parse_or_exit
 
 # %%
 @dataclass(kw_only=True)
-class RolloutVariants:
-    """variants of the rollout, steps 1 to 3"""
+class Config(nano_r1.Config):
+    """GRPO's relatives: nano_r1.py with another rollout, advantage, loss, update or model."""
 
-    binary_reward: bool = False  # the reward is the verdict on the answer, 0 or 1, without form
-    # over the last N of max_tokens the reward falls by up to 1 (DAPO)
-    overlong_buffer: NonNegativeInt = 0
-    # sample up to this many batches until m groups have rewards that differ (DAPO) [usual: 3]
-    max_num_gen_batches: PositiveInt = 1
-    # completion: all its tokens share one advantage; vineppo: that of a segment is the change of
-    # expected reward over it, found by sampling on from each cut (several times the rollout)
+    # Steps 1 to 3.
+
+    binary_reward: bool = False  # the reward is that of the answer alone: 0 or 1
+    # over the last N of max_tokens the reward falls by up to 1 (DAPO); 0: off
+    overlong_buffer: int = 0
+    # draw up to this many times, until m groups have rewards that differ (DAPO) [3]
+    max_num_gen_batches: int = 1
+    # completion: one advantage for all its tokens; vineppo: one for each segment of it
     credit: Literal["completion", "vineppo"] = "completion"
-    vine_segments: PositiveInt = 4  # segments of a completion with vineppo
-    vine_samples: PositiveInt = 4  # K, continuations from each cut [VinePPO's paper: 9]
+    vine_segments: int = 4  # segments of a completion
+    vine_samples: int = 4  # K, continuations from the end of each segment [9]
 
+    # Step 4.
 
-@dataclass(kw_only=True)
-class AdvantageVariants:
-    """variants of the advantages, step 4"""
-
-    # what a reward is compared with; leave_one_out: the mean of the group's others (RLOO)
+    # subtracted from a reward; leave_one_out: the mean of the group's other rewards (RLOO)
     baseline: Literal["group_mean", "leave_one_out", "none"] = "group_mean"
-    # what advantages are divided by: a standard deviation, of the group (with n - 1), the same
-    # biased (with n), of the whole batch; nothing (Dr. GRPO); the group's mean (MaxRL)
+    # the divisor of advantages: a standard deviation, of the group (with n - 1 or biased, with n)
+    # or of the batch; nothing (Dr. GRPO); the group's mean reward (MaxRL)
     scale_rewards: Literal["group", "group_biased", "batch", "none", "mean"] = "group"
 
+    # Step 6.
 
-@dataclass(kw_only=True)
-class LossVariants:
-    """variants of the loss, step 6"""
-
-    # no_baseline: raw rewards, no ratio; reinforce_with_baseline: advantages, no ratio;
-    # grpo_no_clip: the ratio without the clip; gspo: one ratio for the whole completion
-    loss_type: Literal[
-        "no_baseline", "reinforce_with_baseline", "grpo_no_clip", "grpo_clip", "gspo"
-    ] = "grpo_clip"
-    # of the tokens' losses: the mean of each completion's mean (GRPO), the mean over all tokens
-    # (DAPO), or their sum divided by completions x max_tokens (Dr. GRPO)
+    # reinforce: no ratio; grpo_no_clip: the ratio without its clip; gspo: one ratio a completion;
+    # cispo: the clipped ratio as a weight
+    loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo"] = "grpo_clip"
+    # the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum of all
+    # tokens divided by completions x max_tokens (Dr. GRPO)
     loss_agg_mode: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum-norm"] = (
         "seq-mean-token-mean"
     )
-    # the clip's upper end, where it differs from the lower one [DAPO's clip-higher: 0.28]
-    cliprange_high: PositiveFloat | None = None
-    kl_estimator: Literal["k3", "k2", "k1"] = "k3"  # which estimate of the KL is the penalty
-    # above 0: weigh tokens by pi_old / pi_sampler, at most this [usual: 2]
-    tis_cap: NonNegativeFloat = 0.0
-    entropy_coef: NonNegativeFloat = 0.0  # weight of an entropy bonus, against collapse
+    cliprange_high: float | None = None  # upper eps of the clip; None: cliprange [DAPO: 0.28]
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # the estimate that is the KL penalty
+    tis_cap: float = 0.0  # above 0: weigh tokens by pi_old / pi_sampler, at most this [2]
 
+    # Step 7.
 
-@dataclass(kw_only=True)
-class UpdateVariants:
-    """variants of the update, step 7"""
+    epochs: int = 1  # passes over each batch of completions
+    minibatches: int = 1  # optimizer steps in a pass
+    mask_truncated_completions: bool = False  # no gradient from completions that were cut off
 
-    epochs: PositiveInt = 1  # passes over each batch of completions
-    minibatches: PositiveInt = 1  # optimizer steps per pass
-    # no gradient from completions that were cut off (DAPO)
-    mask_truncated_completions: bool = False
+    # The model.
 
+    lora_rank: int = 0  # above 0: train low-rank adapters of this rank, not the weights [16]
+    lora_alpha: int = 32  # adapters are scaled by alpha / rank
+    lora_dropout: float = 0.0  # share of an adapter's inputs that an update sets to zero
+    lora_target_modules: str = "all-linear"  # layers with adapters; or names: q_proj,v_proj
 
-@dataclass(kw_only=True)
-class Config(nano_r1.Config, RolloutVariants, AdvantageVariants, LossVariants, UpdateVariants):
-    """Everything a run depends on; saved as `config.json` in its directory. Raises UserError."""
-
-    def __post_init__(self):
-        check_settings(self)
-        refuse_senseless_pairs(self)
-
-
-def refuse_senseless_pairs(config):
-    """Raise UserError for settings that contradict each other."""
-    compares = config.loss_type != "no_baseline" and config.baseline != "none"
-    if compares and config.group_size < 2:
-        raise UserError(
-            "--group_size 1 leaves nothing to compare with: take 2, or --baseline none."
-        )
-    default = config.baseline == "group_mean" and config.scale_rewards == "group"
-    if config.loss_type == "no_baseline" and not default:
-        raise UserError("--loss_type no_baseline has no use for --baseline and --scale_rewards.")
-    if config.credit == "vineppo" and not default:
-        raise UserError("--credit vineppo has no use for --baseline and --scale_rewards.")
-    if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
-        # Equal rewards have a deviation of 0: they would be divided by --advantage_eps alone.
-        raise UserError("--baseline none wants --scale_rewards none or mean.")
-    if config.loss_type == "no_baseline" and config.credit == "vineppo":
-        raise UserError("--loss_type no_baseline ignores advantages: not with --credit vineppo.")
-    if not compares and config.max_num_gen_batches > 1:
-        raise UserError("--max_num_gen_batches wants rewards that differ: not without a baseline.")
-    if config.scale_rewards == "mean" and (not config.binary_reward or config.overlong_buffer):
-        hint = "--binary_reward, and no --overlong_buffer"
-        raise UserError(
-            f"--scale_rewards mean divides by the mean, for rewards of 0 and 1: {hint}."
-        )
-    if config.cliprange_high and config.loss_type not in ("grpo_clip", "gspo"):
-        raise UserError(f"--cliprange_high: --loss_type {config.loss_type} has no clip.")
-    if config.kl_estimator != "k3" and not config.kl_coef:
-        raise UserError("--kl_estimator needs a penalty: --kl_coef above 0.")
-    if config.overlong_buffer > config.max_tokens:
-        raise UserError("--overlong_buffer must not exceed --max_tokens.")
-
-
-DESCRIPTION = "GRPO's relatives: the lesson with another rollout, advantage, loss or update."
-IS_SCRIPT = __name__ == "__main__" and "__file__" in globals()
-if IS_SCRIPT:
-    CONFIG = parse_or_exit(Config, "variants.py", DESCRIPTION)
-
-# %%
-import collections
-import functools
-import itertools
-
-import torch
-import torch.distributed as dist
-
-from plumbing.processes import all_gather_object, all_reduce, derive_seed
-from plumbing.start import run_script
-from plumbing.timing import timed
 
 # %% [markdown]
 # ## 2. The rollout: steps 1 to 3
@@ -154,255 +94,176 @@ from plumbing.timing import timed
 
 # %%
 def rollout(sampler, problems, task, config, step):
-    """Rewarded episodes; those to train on come first, others are masked."""
-    groups = []
+    """Steps 1 to 3, as `nano_r1.rollout`: this process's share of m groups, to train on."""
+    m = config.prompts_per_step
+    groups = []  # of all processes
     for draw in range(config.max_num_gen_batches):
         episodes = nano_r1.rollout(sampler, problems, task, config, step, draw)
-        if config.binary_reward:
-            take_verdicts(episodes)
-        if config.overlong_buffer:
-            penalize_overlong(episodes, config)
-        groups += batched(episodes, config.group_size)
-        # DAPO's dynamic sampling, arXiv:2503.14476, section 3.2: draw again until m groups teach.
-        if all_reduce(sum(map(has_signal, groups))) >= config.prompts_per_step:
+        for e in episodes:
+            e.reward = shaped(e.reward, len(e.token_ids), config)
+        groups += gather(batched(episodes, config.group_size))
+        # Dynamic sampling (DAPO, arXiv:2503.14476, section 3.2): until m groups have a signal.
+        if sum(map(has_signal, groups)) >= m:
             break
-    groups = deal_out(groups, config)
-    episodes = list(itertools.chain(*groups))
+    if len(groups) > m:
+        groups.sort(key=has_signal, reverse=True)  # otherwise the order stays
+    episodes = sum(batched(groups[:m], m // WORLD)[RANK], [])
     if config.credit == "vineppo":
-        with timed("vine"):  # `update` puts them in the place of main's advantages
-            add_vine_advantages(sampler, episodes[: share(config)], task, config, step)
+        add_vine_advantages(sampler, episodes, task, config, step)
+    # For the update's dropout: a resumed run draws the same.
+    torch.manual_seed(seed_of(config.seed, RANK, step, "dropout"))
     return episodes
 
 
 def batched(items, size):
-    """Lists of `size` items each. (itertools has it from Python 3.12 on.)"""
-    return [items[i : i + size] for i in range(0, len(items), size)]
-
-
-def share(config):
-    """How many episodes each process trains on."""
-    return config.prompts_per_step * config.group_size // dist.get_world_size()
-
-
-def take_verdicts(episodes):
-    """r = 1 if the answer is right, else 0: for MaxRL, and without a baseline for RFT.
-
-    There -r log pi learns from right completions alone, like fine-tuning on them.
-    """
-    for e in episodes:
-        e.reward = e.reward._replace(total=e.reward.answer)
-
-
-def penalize_overlong(episodes, config):
-    """DAPO, arXiv:2503.14476, eq. 13: over the last tokens the reward falls by up to 1."""
-    for e in episodes:
-        # r = r - min(1, max(0, (|o| - (max - buffer)) / buffer))
-        late = (e.length - (config.max_tokens - config.overlong_buffer)) / config.overlong_buffer
-        e.reward = e.reward._replace(total=e.reward.total - min(1.0, max(0.0, late)))
+    """Lists of `size` items each; the last one may be shorter."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def has_signal(group):
-    """Whether rewards differ; else every advantage is 0."""
+    """If all rewards of a group are equal, its advantages are 0."""
     return len({e.reward.total for e in group}) > 1
 
 
-def deal_out(groups, config):
-    """m of all processes' groups, those with a signal first, shared equally; then the others."""
-    if len(groups) * dist.get_world_size() == config.prompts_per_step:
-        return groups  # as many as are needed
-    # In the order in which one process would have sampled them, so that their number plays no part.
-    in_order = []
-    for same_place in zip(*all_gather_object(groups)):
-        in_order += same_place
-    in_order.sort(key=has_signal, reverse=True)  # otherwise the order stays
-    mine = slice(dist.get_rank(), None, dist.get_world_size())
-    left = in_order[config.prompts_per_step :][mine]
-    for e in itertools.chain(*left):
-        e.masked = True
-    return in_order[: config.prompts_per_step][mine] + left
+def shaped(reward, length, config):
+    """The Reward of a completion of `length` tokens, with the total that is trained on."""
+    total = reward.answer if config.binary_reward else reward.total
+    if config.overlong_buffer:
+        # r - min(1, max(0, (|o| - (max - buffer)) / buffer))         DAPO, arXiv:2503.14476, eq. 13
+        late = length - (config.max_tokens - config.overlong_buffer)
+        total -= min(1.0, max(0.0, late / config.overlong_buffer))
+    return reward._replace(total=total)
 
 
 def add_vine_advantages(sampler, episodes, task, config, step):
-    """VinePPO (arXiv:2410.01679): an advantage for each segment of a completion.
+    """VinePPO, arXiv:2410.01679: each token's advantage, `e.advantages`.
 
-    A completion is cut into segments of equal length (the paper: reasoning steps). The value of a
-    cut is the mean reward of K continuations of the very tokens before it; that of the beginning
-    the mean reward of the group's other completions; that of the end its own reward.
+    A completion is cut into segments of equal length (the paper: reasoning steps). The value V of
+    a cut is the mean reward of K continuations of the tokens before it. At the beginning it is the
+    mean reward of the group's other completions, at the end the completion's own reward.
     """
-    cuts = [cuts_of(e, config) for e in episodes]
     starts = []
-    limits = []
-    seeds = []
-    for place, e in enumerate(episodes):
-        group, member = divmod(place, config.group_size)
-        prompt = dist.get_rank() + group * dist.get_world_size()  # in any number of processes
-        for cut in cuts[place]:
-            starts.append(e.prompt_ids + e.completion.token_ids[:cut])
-            limits.append(config.max_tokens - cut)  # what is left of the completion's limit
-            seeds.append(derive_seed(config.seed, step, "vine", prompt, member, cut))
-    samples = sampler.generate(starts, config.vine_samples, config.temperature, limits, seeds)
-    continuations = iter(samples)
-    for place, e in enumerate(episodes):
-        first = place - place % config.group_size
-        others = [o.reward.total for o in episodes[first : first + config.group_size] if o is not e]
-        values = [sum(others) / max(1, len(others))]  # V(beginning)
-        for cut in cuts[place]:
-            values.append(value_of_cut(e, cut, next(continuations), task, config))  # V(cut)
-        values.append(e.reward.total)  # V(end)
-        ends = [0, *cuts[place], e.length]
-        e.per_token["vine_advantages"] = []
-        for i in range(len(ends) - 1):
+    for e in episodes:
+        parts = [len(e.token_ids) * i // config.vine_segments for i in range(config.vine_segments)]
+        e.ends = sorted({*parts, len(e.token_ids)})  # 0, the cuts, |o|
+        starts += [e.prompt_ids + e.token_ids[:cut] for cut in e.ends[1:-1]]
+    seeds = [seed_of(config.seed, step, "vine", RANK, place) for place in range(len(starts))]
+    sampled = []
+    if starts:
+        sampled = sampler.generate(starts, config.vine_samples, config.temperature, seeds)
+    tails = iter(batched(sampled, config.vine_samples))
+    for group in batched(episodes, config.group_size):
+        total = sum(e.reward.total for e in group)
+        for e in group:
+            beginning = (total - e.reward.total) / max(1, len(group) - 1)
+            cuts = [value_of_cut(e, cut, next(tails), task, config) for cut in e.ends[1:-1]]
+            values = torch.tensor([beginning, *cuts, e.reward.total])
             # A_t = V(end of the segment of t) - V(its beginning)
-            e.per_token["vine_advantages"] += [values[i + 1] - values[i]] * (ends[i + 1] - ends[i])
+            e.advantages = values.diff().repeat_interleave(torch.tensor(e.ends).diff()).tolist()
 
 
-def cuts_of(episode, config):
-    """Where a completion is cut: token counts, without its beginning and its end."""
-    parts = config.vine_segments
-    return sorted({episode.length * s // parts for s in range(1, parts)} - {0})
-
-
-def value_of_cut(e, cut, continuations, task, config):
-    """V(cut): the mean reward of completions that share the first `cut` tokens."""
-    tails = []
-    for c in continuations:
-        ids = e.completion.token_ids[:cut] + c.token_ids
-        whole = nano_r1.Completion(ids, [], c.finish_reason)
-        tails.append(nano_r1.Episode(e.problem, e.prompt_ids, whole, task.text(ids)))
-    rewards = task.rewards([t.text for t in tails], [t.problem for t in tails])
-    for tail, reward in zip(tails, rewards):
-        tail.reward = reward
-    if config.binary_reward:
-        take_verdicts(tails)
-    if config.overlong_buffer:
-        penalize_overlong(tails, config)
-    sampled = sum(len(c.token_ids) for c in continuations)
-    e.measured["vine_tokens"] = e.measured.get("vine_tokens", 0) + sampled
-    return sum(tail.reward.total for tail in tails) / len(tails)
+def value_of_cut(e, cut, tails, task, config):
+    """V(cut): the mean reward of completions that begin with the episode's first `cut` tokens."""
+    rewards = []
+    for token_ids, _ in tails:
+        whole = (e.token_ids[:cut] + token_ids)[: config.max_tokens]
+        text = task.tokenizer.decode(whole, skip_special_tokens=True)
+        reward = task.module.reward(text, e.problem, task.prompt)
+        rewards.append(shaped(reward, len(whole), config).total)
+    return sum(rewards) / len(rewards)
 
 
 # %% [markdown]
 # ## 3. The advantages: step 4
-#
-# A = (r - baseline) / (scale + eps), each from the rewards of a step, (m, n).
 
 
 # %%
-def group_mean(rewards):
-    """GRPO."""
-    return rewards.mean(dim=1, keepdim=True)  # (m, 1)
-
-
-def leave_one_out(rewards):
-    """RLOO, arXiv:2402.14740: the mean of the n - 1 others, without the reward itself."""
-    n = rewards.shape[1]
-    return (rewards.sum(dim=1, keepdim=True) - rewards) / (n - 1)  # (m, n)
-
-
-def zero_baseline(rewards):
-    """REINFORCE (Williams 1992)."""
-    return torch.zeros_like(rewards)
-
-
-BASELINES = {"group_mean": group_mean, "leave_one_out": leave_one_out, "none": zero_baseline}
-
-
-def group_std(rewards):
-    """GRPO: with n - 1."""
-    return rewards.std(dim=1, keepdim=True)  # (m, 1)
-
-
-def biased_group_std(rewards):
-    """nano-aha-moment: with n."""
-    return rewards.std(dim=1, keepdim=True, correction=0)  # (m, 1)
-
-
-def batch_std(rewards):
-    """Of all rewards of the step, over all processes (arXiv:2508.08221)."""
-    everywhere = all_gather_object(rewards.flatten().tolist())
-    return torch.tensor(list(itertools.chain(*everywhere))).std()
-
-
-def mean_reward(rewards):
-    """MaxRL, arXiv:2602.02710, for rewards of 0 and 1.
-
-    Where every completion's tokens are summed, the gradient is that of sum_{k<n} pass@k / k, the
-    first n - 1 terms of log(pass@1); REINFORCE's is the first alone.
-    """
-    return rewards.mean(dim=1, keepdim=True)  # (m, 1)
-
-
-SCALES = {"group": group_std, "group_biased": biased_group_std, "batch": batch_std}
-SCALES["mean"] = mean_reward
-
-
 def advantages(rewards, config):
-    """Step 4: (m, n) -> (m, n)."""
-    if config.loss_type == "no_baseline":  # the course's name for REINFORCE without a baseline
-        return rewards
-    values = rewards - BASELINES[config.baseline](rewards)
-    if config.scale_rewards != "none":  # none: Dr. GRPO, arXiv:2503.20783
-        values = values / (SCALES[config.scale_rewards](rewards) + config.advantage_eps)
-    if config.baseline == "none":
-        return values
-    # Exactly 0 for equal rewards, whatever the rounding, and for a group of one.
-    equal = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
-    return values.masked_fill(equal, 0.0)
+    """Step 4, as `nano_r1.group_advantages`: (m, n) -> (m, n)."""
+    mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
+    baselines = {
+        "group_mean": mean,  # GRPO
+        # RLOO, arXiv:2402.14740: the mean of the n - 1 others, (m, n)
+        "leave_one_out": (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1),
+        "none": 0.0,  # REINFORCE (Williams 1992)
+    }
+    scales = {
+        # GRPO: with n - 1, (m, 1)
+        "group": rewards.std(dim=1, keepdim=True) + config.advantage_eps,
+        # nano-aha-moment: with n
+        "group_biased": rewards.std(dim=1, keepdim=True, correction=0) + config.advantage_eps,
+        # arXiv:2508.08221: of all rewards of the step, over all processes
+        "batch": torch.tensor(gather(rewards.flatten().tolist())).std() + config.advantage_eps,
+        "none": 1.0,  # Dr. GRPO, arXiv:2503.20783
+        # MaxRL, arXiv:2602.02710, for rewards of 0 and 1. If every completion's tokens are summed,
+        # the gradient is that of sum_{k<n} pass@k / k: the first n - 1 terms of log(pass@1).
+        # REINFORCE's gradient is that of the first term alone.
+        "mean": mean + config.advantage_eps,
+    }
+    # A = (r - baseline) / scale
+    return (rewards - baselines[config.baseline]) / scales[config.scale_rewards]
 
 
 # %% [markdown]
 # ## 4. The loss: step 6
 #
-# First the loss of a token, then what is added to it, then how tokens are put together.
+# First the loss of a token, (B, T); then the KL penalty; then the sum over a completion's tokens.
 
 
 # %%
 def reinforce_loss(log_probs, batch, config):
-    """REINFORCE: no ratio. On samples of an older policy its gradient is biased."""
+    """REINFORCE. On samples of an older policy its gradient is biased."""
     # L = -A log pi
-    return -batch["advantages"] * log_probs, {}
+    return -batch["advantages"] * log_probs
 
 
 def no_clip_loss(log_probs, batch, config):
-    """The ratio without a clip: of large variance once pi has moved.
+    """The ratio without a clip: of large variance after pi has moved.
 
     It corrects the probability of each token, not that of the tokens before it, which would need
     the product of their ratios.
     """
     # L = -rho A
-    return -torch.exp(log_probs - batch["old_log_probs"]) * batch["advantages"], {}
+    return -torch.exp(log_probs - batch["old_log_probs"]) * batch["advantages"]
 
 
 def clip_loss(log_probs, batch, config):
-    """PPO's clip, with an upper end of its own: clip-higher (DAPO, arXiv:2503.14476, sec. 3.1)."""
-    return clipped(torch.exp(log_probs - batch["old_log_probs"]), batch["advantages"], config)
+    """PPO's clip; with an upper end of its own clip-higher (DAPO, arXiv:2503.14476, sec. 3.1)."""
+    return clipped_loss(torch.exp(log_probs - batch["old_log_probs"]), batch, config)
 
 
 def gspo_loss(log_probs, batch, config):
     """GSPO, arXiv:2507.18071: one ratio a completion, the geometric mean of its tokens' ratios."""
     mask = batch["response_mask"]
     # s_i = (pi(o_i) / pi_old(o_i))^(1/|o_i|)
-    log_ratio = (log_probs - batch["old_log_probs"]) * mask  # (B, T)
-    log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
-    return clipped(torch.exp(log_ratio).expand_as(log_probs), batch["advantages"], config)
+    log_ratio = ((log_probs - batch["old_log_probs"]) * mask).sum(dim=1) / mask.sum(dim=1)  # (B,)
+    return clipped_loss(torch.exp(log_ratio)[:, None], batch, config)
 
 
-def clipped(ratio, advantages, config):
-    """L = -min(rho A, clip(rho, 1 - eps, 1 + eps_high) A), and which tokens the clip froze."""
-    low = 1 - config.cliprange
-    high = 1 + (config.cliprange_high or config.cliprange)
-    loss = -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)  # (B, T)
-    stats = {"clip_ratio/low": (ratio < low) & (advantages < 0)}
-    stats["clip_ratio/high"] = (ratio > high) & (advantages > 0)
-    return loss, stats
+def cispo_loss(log_probs, batch, config):
+    """CISPO (MiniMax-M1, arXiv:2506.13585, eq. 4): every token keeps a gradient."""
+    # L = -sg(clip(rho, 1 - eps, 1 + eps_high)) A log pi
+    weight = clip(torch.exp(log_probs - batch["old_log_probs"]), config).detach()  # (B, T)
+    return -weight * batch["advantages"] * log_probs
+
+
+def clipped_loss(ratio, batch, config):
+    """PPO, arXiv:1707.06347, eq. 7, of ratios (B, T), or (B, 1)."""
+    # L = -min(rho A, clip(rho, 1 - eps, 1 + eps_high) A)
+    return -torch.minimum(ratio * batch["advantages"], clip(ratio, config) * batch["advantages"])
+
+
+def clip(ratio, config):
+    """clip(rho, 1 - eps, 1 + eps_high)."""
+    return ratio.clamp(1 - config.cliprange, 1 + (config.cliprange_high or config.cliprange))
 
 
 TOKEN_LOSSES = {
-    "no_baseline": reinforce_loss,
-    "reinforce_with_baseline": reinforce_loss,
+    "reinforce": reinforce_loss,
     "grpo_no_clip": no_clip_loss,
     "grpo_clip": clip_loss,
     "gspo": gspo_loss,
+    "cispo": cispo_loss,
 }
 
 
@@ -411,120 +272,171 @@ def estimate_kl(log_probs, ref_log_probs):
 
     As a value k1 and k3 are unbiased on samples of pi; k1 is often negative, k3 never. As a loss,
     on fresh samples and with equal weight for each token: k1's gradient is 0 on average and
-    restrains nothing, k2's is that of KL(pi || pi_ref), k3's that of KL(pi_ref || pi). Where each
+    restrains nothing, k2's is that of KL(pi || pi_ref), k3's that of KL(pi_ref || pi). If each
     completion's tokens weigh 1/|o_i| (seq-mean-token-mean), k1's is the gradient of E[1/|o|],
     which rewards length. See joschu.net/blog/kl-approx.html.
     """
     d = ref_log_probs - log_probs  # log(pi_ref / pi)
-    # k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d
-    return {"k1": -d, "k2": d * d / 2, "k3": torch.expm1(d) - d}
+    return {"k1": -d, "k2": d * d / 2, "k3": torch.exp(d) - 1 - d}
 
 
-def truncated_weights(batch, config):
-    """Truncated importance sampling: min(pi_old / pi_sampler, cap), (B, T).
-
-    For samplers that compute in another precision (fengyao.notion.site/off-policy-rl).
-    """
-    return torch.exp(batch["old_log_probs"] - batch["sampler_log_probs"]).clamp(max=config.tis_cap)
-
-
-def mean_of_means(loss, mask, completions, tokens, config):
-    """GRPO: 1/N sum_i 1/|o_i| sum_t L_it. Every completion weighs the same."""
-    return (loss * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1) / completions  # (B,)
-
-
-def mean_of_tokens(loss, mask, completions, tokens, config):
-    """DAPO: the sum over the number of all tokens of the step. Every token weighs the same."""
-    return (loss * mask).sum(dim=1) / tokens  # (B,)
-
-
-def constant_norm(loss, mask, completions, tokens, config):
-    """Dr. GRPO: the sum over a constant, completions x max_tokens."""
-    return (loss * mask).sum(dim=1) / (completions * config.max_tokens)  # (B,)
-
-
-AGGREGATES = {
-    "seq-mean-token-mean": mean_of_means,
-    "token-mean": mean_of_tokens,
-    "seq-mean-token-sum-norm": constant_norm,
-}
-
-
-def loss(log_probs, batch, completions, config, tokens):
-    """Step 6, as `nano_r1.grpo_loss`. `tokens`: those of the step that count, a process's share."""
-    token_loss, stats = TOKEN_LOSSES[config.loss_type](log_probs, batch, config)  # (B, T)
+def loss(log_probs, batch, config):
+    """Step 6, as `nano_r1.grpo_loss`: (B, T) -> (B,). `update` gives the batch its `tokens`."""
+    token_loss = TOKEN_LOSSES[config.loss_type](log_probs, batch, config)  # (B, T)
     if config.tis_cap:
-        token_loss = token_loss * truncated_weights(batch, config)
+        # Truncated importance sampling, for samplers that compute in another precision:
+        # L min(pi_old / pi_sampler, cap)                    fengyao.notion.site/off-policy-rl
+        log_weight = batch["old_log_probs"] - batch["sampler_log_probs"]
+        token_loss = token_loss * torch.exp(log_weight).clamp(max=config.tis_cap)
     if config.kl_coef:
         estimates = estimate_kl(log_probs, batch["ref_log_probs"])
         token_loss = token_loss + config.kl_coef * estimates[config.kl_estimator]
-        stats["kl"] = estimates["k3"]
-        if config.kl_estimator != "k3":
-            stats[f"kl/{config.kl_estimator}"] = estimates[config.kl_estimator]
-    if config.entropy_coef:
-        token_loss = token_loss - config.entropy_coef * batch["entropy"]
-    aggregate = AGGREGATES[config.loss_agg_mode]
-    return aggregate(token_loss, batch["response_mask"], completions, tokens, config), stats
+    mask = batch["response_mask"]
+    divisors = {
+        # GRPO: 1/N sum_i 1/|o_i| sum_t L_it. Every completion has the same weight.
+        "seq-mean-token-mean": batch["completions"] * mask.sum(dim=1),  # (B,)
+        # DAPO: the mean over all tokens of the step. Every token has the same weight.
+        "token-mean": batch.get("tokens"),
+        # Dr. GRPO: the sum over a constant.
+        "seq-mean-token-sum-norm": batch["completions"] * config.max_tokens,
+    }
+    return (token_loss * mask).sum(dim=1) / divisors[config.loss_agg_mode]
 
 
 # %% [markdown]
-# ## 5. The update: steps 6 and 7
+# ## 5. The update: steps 5 to 7
 
 
 # %%
-def score_with_entropy_gradient(logits, labels, temperature):
-    """`nano_r1.score_tokens`, where the entropy has a gradient too: it needs more memory."""
-    log_probs, _ = nano_r1.score_tokens(logits, labels, temperature)
-    logits = logits.float() / temperature
-    # H = log Z - sum_v p_v logit_v, which needs no log of a probability that underflows to 0
-    log_z = torch.logsumexp(logits, dim=-1)
-    return log_probs, log_z - (torch.softmax(logits, dim=-1) * logits).sum(dim=-1)
+def update(engine, reference, episodes, config, loss_function):
+    """Steps 5 to 7, as `nano_r1.update`: epochs x minibatches AdamW steps on one batch.
 
-
-def minibatches(episodes, config):
-    """The episodes of each optimizer step: equal parts, in the same order in each epoch."""
-    parts = batched(episodes, len(episodes) // config.minibatches)
-    return parts * config.epochs
-
-
-def update(engine, episodes, config, lr, loss_function=loss):
-    """Steps 6 and 7, as `nano_r1.update`: --epochs x --minibatches AdamW steps on one batch."""
-    measured = collections.defaultdict(list)
-    episodes = episodes[: share(config)]  # dynamic sampling may have sampled more
-    for e in episodes:
-        if config.credit == "vineppo":
-            e.per_token["advantages"] = e.per_token.pop("vine_advantages")
-        if config.mask_truncated_completions and e.completion.finish_reason == "length":
-            e.masked = True  # DAPO's overlong filtering: it says nothing about its answer
-    if config.credit == "vineppo":
-        sampled = [e.measured.get("vine_tokens", 0) for e in episodes]
-        measured["tokens/vine"].append(torch.tensor(sampled))
+    Returns the micro-batches of the last epoch.
+    """
     if config.epochs * config.minibatches > 1:
-        # pi_old, before the first step moves the policy
-        nano_r1.add_log_probs(engine, episodes, "old_log_probs", config)
-    score = score_with_entropy_gradient if config.entropy_coef else nano_r1.score_tokens
-    for part in minibatches(episodes, config):
-        if loss_function is loss:  # one of your own has the lesson's arguments
+        add_old_log_probs(engine, episodes, config)
+    parts = batched(episodes, math.ceil(len(episodes) / config.minibatches))
+    for _ in range(config.epochs):
+        batches = []
+        for part in parts:
             # DeepSpeed averages over the processes: a process's share of the tokens of all.
-            tokens = all_reduce(sum(e.length for e in part if not e.masked))
-            share_of_tokens = max(1.0, tokens / dist.get_world_size())
-            bound = functools.partial(loss, tokens=share_of_tokens)
-        else:
-            bound = loss_function
-        for name, tensors in nano_r1.update(engine, part, config, lr, bound, score).items():
-            measured[name] += tensors
-    return measured
+            lengths = gather([len(e.token_ids) for e in part if counts(e, config)])
+            prepared = functools.partial(prepared_loss, loss_function, max(1, sum(lengths)) / WORLD)
+            batches += nano_r1.update(engine, reference, part, config, prepared)
+    for batch in batches:
+        batch["loss"] = batch["loss"] / len(parts)  # their sum: the mean over the optimizer steps
+    return batches
+
+
+@torch.no_grad()
+def add_old_log_probs(engine, episodes, config):
+    """log pi_old of each token: the policy as it sampled, before an optimizer step moves it."""
+    for rows in batched(episodes, config.micro_batch_size):
+        batch = nano_r1.collate(rows, engine.device)
+        for e, row, mask in zip(rows, engine(batch), batch["response_mask"]):
+            e.old_log_probs = row[mask].tolist()
+
+
+def prepared_loss(loss_function, tokens, log_probs, batch, config):
+    """`loss_function`; but first the batch gets its `tokens`, and what episodes have by token."""
+    batch["tokens"] = tokens
+    for name in ("old_log_probs", "advantages"):
+        values = sum([vars(e).get(name, []) for e in batch["episodes"]], [])
+        if values:
+            values = torch.tensor(values, device=log_probs.device)
+            batch[name] = torch.zeros_like(log_probs).masked_scatter(batch["response_mask"], values)
+    keep = torch.tensor([counts(e, config) for e in batch["episodes"]], device=log_probs.device)
+    return loss_function(log_probs, batch, config) * keep
+
+
+def counts(e, config):
+    """A completion that was cut off says nothing about its answer (DAPO's overlong filtering)."""
+    return e.ended or not config.mask_truncated_completions
 
 
 # %% [markdown]
-# ## 6. The run
+# ## 6. LoRA
 
 
 # %%
-def main(config):
-    """`nano_r1.main` with the relatives that the settings name. Returns the run's directory."""
-    return nano_r1.main(config, rollout, advantages, loss, update)
+def load_model(config):
+    """(policy, tokenizer), as `nano_r1.load_model`; with --lora_rank only adapters are trained.
+
+    LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. A and B, of rank r, are trained.
+    """
+    policy, tokenizer = nano_r1.load_model(config)
+    if not config.lora_rank:
+        return policy, tokenizer
+    import peft  # pip install peft
+
+    class WithAdapters(peft.PeftModel):
+        """To the sampler and on the disk it is the model with the adapters merged in."""
+
+        def named_parameters(self, **options):
+            """(name, weight) as of the base, in float32, one merged matrix at a time."""
+            base = self.get_base_model()
+            for name, weight in base.named_parameters(**options):
+                weight = weight.float()
+                if name.endswith(".base_layer.weight"):
+                    layer = base.get_submodule(name.removesuffix(".base_layer.weight"))
+                    # W + alpha / r B A
+                    weight = weight + layer.get_delta_weight("default")
+                if ".lora_" not in name:
+                    yield name.replace(".base_layer.", "."), weight
+
+        def __deepcopy__(self, memo):
+            """The reference: the base without adapters, on the same weights. Nothing is copied."""
+            memo.update({id(weight): weight for weight in self.base_model.parameters()})
+            return copy.deepcopy(self.base_model, memo).unload()
+
+        def save_pretrained(self, path, state_dict):
+            copy.deepcopy(self).save_pretrained(path, state_dict=state_dict)
+
+    names = config.lora_target_modules
+    lora = peft.LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=names if names == "all-linear" else names.split(","),
+    )
+    for weight in policy.parameters():  # they are frozen; peft makes its adapters in float32
+        weight.data = weight.data.to(getattr(torch, config.dtype))
+    torch.manual_seed(seed_of(config.seed, "lora"))
+    try:
+        return WithAdapters(policy, lora).eval(), tokenizer
+    except ValueError as error:
+        raise SystemExit(f"--lora_target_modules {names}: {error}") from None
 
 
-if IS_SCRIPT:
-    run_script(main, CONFIG)
+# %% [markdown]
+# ## 7. The run
+
+
+# %%
+def main(config, **own):
+    """`nano_r1.main` with the relatives that the settings name; `own`: functions of yours."""
+    if config.group_size < 2 and config.baseline != "none":
+        raise SystemExit(
+            "--group_size 1 has nothing to compare with: --baseline none, or 2 or more"
+        )
+    if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
+        # Equal rewards have a deviation of 0: they would be divided by advantage_eps alone.
+        raise SystemExit("--baseline none needs --scale_rewards none, or mean")
+    if config.lora_rank and (config.zero_stage == 3 or config.offload):
+        # The reference has the policy's own weights: they stay whole, and where they are.
+        raise SystemExit("--lora_rank needs --zero_stage 1 or 2, and no --offload")
+    functions = {
+        "load_model": load_model,
+        "rollout": rollout,
+        "advantages": advantages,
+        "loss": loss,
+        "update": update,
+    }
+    return nano_r1.main(config, **(functions | own))
+
+
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    try:
+        main(tyro.cli(Config, use_underscores=True))
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error}: pip install {error.name}") from None

@@ -1,58 +1,277 @@
-"""What do runs without the verdict bring? The default Countdown command beside its controls.
+"""The controls beside a gain: what comes as far as the reward without it?
 
-    python benchmarks/controls.py --data FILE                  # three seeds; resumable
-    python benchmarks/controls.py --data FILE --only random form --seeds 0
+    python benchmarks/controls.py                              # Countdown, three seeds
+    python benchmarks/controls.py --flags "--task countdown --steps 20" --data FILE
+    python benchmarks/controls.py --only random rft --seeds 0
 
-A gain is learning only where these do not reach it, with the same model, problems and steps:
+A gain is learning only if none of these reaches it, with the same model, problems and steps:
 
-    random    a coin decides the reward of each completion
-    form      the reward for form alone, right or wrong
-    length    the reward is the length, in shares of the limit
-    k1        all advantages are 0; the KL's estimate k1 is the only loss (docs/algorithms.md)
-    rft       rejection sampling and supervised fine-tuning: the base samples as many tokens as the
-              default run did, what is right and in good form is kept, nano_sft.py learns from it
+    temperatures  of the base and of every trained model; each is judged at its best one
+    constrained   (Countdown) tokens of the base are forbidden or forced by a rule that knows the
+                  numbers and not the target; RULES lists them
+    tries         pass@k: is a problem that the trained model solves among what the base solves in
+                  k tries?
+    random        the reward of each completion is a coin flip
+    format        the reward is the format alone
+    length        the reward is the length
+    none          no reward: all advantages are 0, and the k1 estimate of the KL is the loss
+    rft           rejection sampling and fine-tuning: the base samples as many tokens as the run
+                  did; nano_sft.py imitates those that are correct and well-formed
 
-Of each its pass@1 on FILE's problems at every temperature; intervals are bootstrapped over the
-problems (mean over the seeds of each), the difference is paired by problem. What decoding rules
-bring out of the base: benchmarks/rules.py.
+Intervals are 95% over problems; the difference is paired by problem. --data FILE judges on your own
+problems. A run that is complete is not repeated. One that was stopped continues.
 """
 
 import argparse
+import dataclasses
+import importlib
+import json
 import os
-import sys
+import random
+import statistics
+import zlib
+
+import torch
+from transformers import LogitsProcessorList
 
 import runs
+from runs import nano_r1
 
-sys.path.append(os.path.join(runs.ROOT, "labs"))
-
-from coins import pay_form
-from lab import Run, Tuning
-from length_alone import K1, no_reward, pay_length
-from random_rewards import flip_coins
-from select_or_reinforce import selected
-
-CONTROLS = ["random", "form", "length", "k1", "rft"]
-TEMPERATURES = [0.0, 0.3, 0.6, 0.8, 1.0, 1.2]
-PAYS = {"random": flip_coins, "form": pay_form, "length": pay_length}  # instead of the verdict
+# ---- Runs without the correctness reward. Each takes the place of a function of nano_r1.main.
 
 
-def control(name, flags, like, tuning):
-    """The `Run` or `Tuning` of a control; `like` is the default's run, `tuning` flags of rft."""
-    if name == "k1":
-        return Run(f"{flags} {K1}", advantages=no_reward)
-    if name != "rft":
-        return Run(flags, rollout=PAYS[name])
-    tokens = sum(r["tokens/rollout"] for r in runs.records(like) if r["step"])
-    config = runs.config_of(flags)
-    same = [f"--{n} {getattr(config, n)}" for n in ("model", "task", "prompt", "max_tokens")]
-    return Tuning(f"{' '.join(same)} {tuning}", selected(flags, tokens))
+def random_reward(sampler, problems, task, config, step):
+    """`nano_r1.rollout`, but a coin flip is the reward."""
+    episodes = nano_r1.rollout(sampler, problems, task, config, step)
+    rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
+    for e in episodes:
+        e.reward = e.reward._replace(total=float(rng.random() < 0.5))
+    return episodes
 
 
-def train(name, seed, out, *settings):
-    """The directory of a control's complete run."""
-    path = os.path.join(out, f"{name}-seed{seed}")
-    control(name, *settings).train(path, seed)
-    return path
+def format_reward(sampler, problems, task, config, step):
+    """`nano_r1.rollout`, but the reward is the format alone."""
+    episodes = nano_r1.rollout(sampler, problems, task, config, step)
+    for e in episodes:
+        e.reward = e.reward._replace(total=e.reward.format)
+    return episodes
+
+
+def length_reward(sampler, problems, task, config, step):
+    """`nano_r1.rollout`, but the reward is the length in shares of the limit."""
+    episodes = nano_r1.rollout(sampler, problems, task, config, step)
+    for e in episodes:
+        e.reward = e.reward._replace(total=len(e.token_ids) / config.max_tokens)
+    return episodes
+
+
+def no_reward(rewards, config):
+    """`nano_r1.group_advantages`, but all are 0."""
+    return rewards * 0
+
+
+def k1_loss(log_probs, batch, config):
+    """The k1 estimate of the KL as the loss, each completion's mean.
+
+    Its gradient is 0 on average, except that the mean divides by a length that depends on the
+    completion: so it is the gradient of E[1/length], a reward for length.
+    """
+    mask = batch["response_mask"]
+    # 1/N sum_i 1/|o_i| sum_t (log pi - log pi_ref)
+    k1 = log_probs - batch["ref_log_probs"]  # (B, T)
+    return (k1 * mask).sum(dim=1) / mask.sum(dim=1) / batch["completions"]
+
+
+def right_samples(config, tokens, rollout=nano_r1.rollout):
+    """Rows for nano_sft.py: the correct, well-formed completions among so many sampled tokens."""
+    sampler, task = runs.load(config)
+    problems = task.load_problems("train", config)
+    rows = []
+    sampled = 0
+    step = 0
+    while sampled < tokens:
+        step += 1
+        for e in rollout(sampler, problems, task, config, step):
+            sampled += len(e.token_ids)
+            if e.reward.answer == 1 and e.reward.format == 1:
+                rows.append({"prompt": task.tokenizer.decode(e.prompt_ids), "response": e.text})
+    return rows
+
+
+CONTROLS = {
+    "random": {"rollout": random_reward},
+    "format": {"rollout": format_reward},
+    "length": {"rollout": length_reward},
+    "none": {"advantages": no_reward, "loss": k1_loss},
+    "rft": {},
+}
+
+# ---- Constrained decoding of Countdown
+
+RULES = {  # the second one with the first one
+    "format": "each line ends in yes or no; the thinking ends only after a yes or at the limit; "
+    "the answer's tags are written for the model",
+    "begun": "the first line is written up to its last operation: the numbers, subtracted",
+}
+ANSWER_ROOM = 28  # tokens for the end of the thinking and the answer
+
+
+def subtracted(nums):
+    """The numbers in random order, the larger minus the smaller, without the last operation."""
+    order = random.Random(str(nums)).sample(nums, len(nums))
+    value = order[0]
+    line = str(value)
+    for place, number in enumerate(order[1:-1]):
+        if value > number:
+            line += f"-{number}={value - number}"
+        else:
+            line = f"{line},{number}-{value}" if place else f"{number}-{value}"
+            line += f"={number - value}"
+        value = abs(value - number)
+    return line
+
+
+class Rule:
+    """transformers' LogitsProcessor: which tokens may follow in each row."""
+
+    def __init__(self, name, tokenizer, problems, width, max_tokens):
+        self.name = name
+        self.width = width  # of the prompts
+        self.max_tokens = max_tokens
+        self.end = tokenizer.eos_token_id
+        texts = ("\n", "=", " yes", " no", "</think>", "<answer>", "</answer>")
+        self.ids = [tokenizer.encode(text)[0] for text in texts]
+        self.counts = [len(problem["nums"]) for problem in problems]  # of the rows
+        self.begun = [tokenizer.encode(subtracted(problem["nums"])) for problem in problems]
+
+    def __call__(self, input_ids, scores):
+        for row, ids in enumerate(input_ids[:, self.width :].tolist()):
+            allowed, banned = self.after(ids, row)
+            if allowed:
+                kept = scores[row, allowed].clone()
+                scores[row] = -torch.inf
+                scores[row, allowed] = kept
+            scores[row, banned] = -torch.inf
+        return scores
+
+    def after(self, ids, row):
+        """(the tokens that are allowed, [] for all; those that are banned) behind `ids`."""
+        newline, equals, yes, no, close, opened, closed = self.ids
+        numbers = self.counts[row]
+        if self.end in ids:
+            return [], []
+        if close in ids:
+            answer = ids[ids.index(close) + 1 :]
+            if len(answer) < 2:
+                return [(newline, opened)[len(answer)]], []
+            if closed in answer:
+                return [self.end], []
+            return [], [newline, equals, close, self.end]
+        if not ids or ids[-1] in (yes, no):
+            return [newline], []
+        line = ids[len(ids) - ids[::-1].index(newline) :]
+        room = self.max_tokens - len(ids) - ANSWER_ROOM - 6 * numbers
+        if not line and (yes in ids or room < 0):
+            return [close], []
+        if line.count(equals) == numbers - 1 and line[-1] != equals:
+            return [yes, no], []  # the last result stands there
+        if self.name == "begun" and len(line) == len(ids) - 1 < len(self.begun[row]):
+            return [self.begun[row][len(line)]], []
+        return [], [newline, yes, no, close, self.end]
+
+
+def constrained(config, problems, rule):
+    """Is one completion of each problem correct, sampled under the rule? A list of 0.0 and 1.0."""
+    sampler, task = runs.load(config)
+    torch.manual_seed(config.seed)
+    correct = []
+    for start in range(0, len(problems), 128):
+        part = problems[start : start + 128]
+        prompts = [task.prompt_ids(problem) for problem in part]
+        width = max(map(len, prompts))
+        of_part = Rule(rule, task.tokenizer, part, width, config.max_tokens)
+        processors = LogitsProcessorList([of_part])
+        rows = runs.generate(sampler, prompts, 1, config.temperature, logits_processor=processors)
+        for problem, row in zip(part, rows):
+            text = task.tokenizer.decode(row, skip_special_tokens=True)
+            correct.append(task.module.reward(text, problem, task.prompt).answer)
+    return correct
+
+
+# ---- The tables
+
+
+def answers(config, problems, n):
+    """How many of n completions of each problem are correct?"""
+    correct = [e.reward.answer for e in runs.sample(config, problems, n)]
+    return [sum(correct[start : start + n]) for start in range(0, len(correct), n)]
+
+
+def judged(file, function, config, models, problems, more):
+    """The results of `answers` or `constrained` for each model; kept in the file."""
+    known = (nano_r1.read(file) or [{}])[0]
+    results = []
+    for model in models:
+        what = [function.__name__, model, config.temperature, more, len(problems)]
+        key = f"{what} {zlib.crc32(json.dumps(problems).encode()):08x}"
+        if key not in known:
+            known[key] = function(dataclasses.replace(config, model=model), problems, more)
+            nano_r1.write(file, [known])
+        results.append(known[key])
+    return results
+
+
+def mean_of_seeds(columns):
+    """The mean over the seeds for each problem."""
+    return [statistics.mean(of_problem) for of_problem in zip(*columns)]
+
+
+def control_table(correct):
+    """`correct`: {name: {temperature: for each problem the mean over the seeds}}."""
+    best = {name: max(of.values(), key=statistics.mean) for name, of in correct.items()}
+    names = [f"T {temperature:g}" for temperature in correct["base"]]
+    lines = [["pass@1", *names, "at its best", "the reward's best minus this"]]
+    for name, of in correct.items():
+        cells = [f"{statistics.mean(values):.3f}" for values in of.values()]
+        mean, low, high = runs.mean_interval(best[name])
+        compared = runs.signed(*runs.difference(best["reward"], best[name]))
+        lines.append([name, *cells, f"{mean:.3f} [{low:.3f}, {high:.3f}]", compared])
+    return runs.table(lines)
+
+
+def tries_table(base, trained, n):
+    """pass@k from the number of correct ones among n completions of each problem, by seed."""
+    lines = [["k", "base, pass@k", "trained, pass@k", "difference"]]
+    for k in [k for k in (1, 4, 16, 64, 256) if k <= n]:
+        means = []
+        for columns in (base, trained):
+            passed = [[runs.pass_at_k(n, int(c), k) for c in column] for column in columns]
+            means.append(mean_of_seeds(passed))
+        cells = [f"{statistics.mean(values):.3f}" for values in means]
+        lines.append([k, *cells, runs.signed(*runs.difference(means[1], means[0]))])
+    return runs.table(lines)
+
+
+def train(name, args, seed):
+    """The model of a control or, with the name "reward", of the command itself."""
+    path = runs.place(args.out, f"{name} {args.flags}", seed)
+    config = runs.parse("nano_r1", f"{args.flags} --seed {seed}")
+    if name == "reward":
+        runs.train("nano_r1", f"{args.flags} --seed {seed}", path)
+    elif name == "rft":
+        file = f"{path}.jsonl"
+        if not os.path.exists(file):
+            like = runs.metrics(runs.place(args.out, f"reward {args.flags}", seed))
+            lengths = [row.get("completions/mean_length", 0) for row in like]
+            tokens = sum(lengths) * config.prompts_per_step * config.group_size
+            nano_r1.write(file, right_samples(config, tokens))
+        same = ("task", "model", "prompt", "max_tokens", "seed")
+        words = [f"--{name} {getattr(config, name)}" for name in same]
+        runs.train("nano_sft", f"{' '.join(words)} --data {file} {args.sft_flags}", path)
+    else:
+        config.kl_coef = 1.0 if name == "none" else config.kl_coef  # it needs a reference
+        runs.complete(nano_r1.main, config, path, **CONTROLS[name])
+    return f"{path}/model"
 
 
 def main():
@@ -60,52 +279,42 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", metavar="FILE", help="Countdown problems; left out: the built-in test problems")
-    add("--problems", type=int, default=1024, help="at most (default: %(default)s)")
-    add("--only", nargs="+", choices=CONTROLS, default=CONTROLS, help="these controls")
+    add("--flags", default="--task countdown", help="of the command, in one text")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    add("--flags", default="--task countdown", help="of the command (default: %(default)s)")
-    add("--sft_steps", type=int, default=300, help="of rft (default: %(default)s)")
-    add("--sft_learning_rate", type=float, default=3e-4, help="of rft (default: %(default)s)")
-    add("--temperatures", type=float, nargs="+", default=TEMPERATURES, help="0 is greedy")
-    add("--out", default=os.path.join(runs.OUT, "controls"), help="where the runs are kept")
+    add("--only", nargs="*", choices=CONTROLS, default=list(CONTROLS), help="these controls")
+    add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
+    add("--problems", type=int, default=512, help="at most")
+    add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0], help="0 is greedy")
+    add("--tries", type=int, default=64, help="completions of each of 64 problems, for pass@k")
+    add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="of rft")
+    add("--out", default="out/controls", help="where runs and results are kept")
     args = parser.parse_args()
-
-    from elicitation import Cache, Model, mean_interval, name_of, with_interval
-
-    config = runs.config_of(args.flags)
-    trained = [
-        runs.train(os.path.join(args.out, f"default-seed{s}"), args.flags, s) for s in args.seeds
-    ]
-    tuning = f"--steps {args.sft_steps} --learning_rate {args.sft_learning_rate}"
-    by_name = {"base": [config.model], "default": trained}
-    for name in args.only:
-        by_name[name] = [
-            train(name, s, args.out, args.flags, like, tuning)
-            for s, like in zip(args.seeds, trained)
-        ]
-    sampler, _, task = runs.load_sampler(config)
-    problems = task.load_problems("all" if args.data else "test", args.data, 0)
-    key = runs.problem_key("countdown")
-    seen = set().union(*(runs.problems_trained_on(path, key) for path in trained))
-    problems = [p for p in problems if not args.data or key(p) not in seen][: args.problems]
-    cache = Cache(os.path.join(args.out, "results.json"))
-    right = {}  # name -> temperature -> of each seed, of each problem: right or not
-    for name, paths in by_name.items():
-        models = [Model(runs.model_of(p), config, sampler, task, cache) for p in paths]
-        right[name] = {t: [m.right(problems, t) for m in models] for t in args.temperatures}
-    lines = [["pass@1", *map(name_of, args.temperatures), "best", "default's best less this"]]
-    mean = lambda name, t: [sum(of) / len(of) for of in zip(*right[name][t])]  # by problem
-    best_t = {n: max(args.temperatures, key=lambda t: sum(mean(n, t))) for n in right}
-    for name in right:
-        mine = mean(name, best_t[name])
-        pairs = [a - b for a, b in zip(mean("default", best_t["default"]), mine)]
-        cells = [f"{sum(mean(name, t)) / len(problems):.3f}" for t in args.temperatures]
-        shown = [with_interval(*map(float, mean_interval(v))) for v in (mine, pairs)]
-        lines.append([name, *cells, *shown])
-    print(f"\n{len(problems)} problems, seeds {args.seeds}; [95% over problems]\n")
-    print(runs.table(lines))
+    config = runs.parse("nano_r1", args.flags)
+    models = {"base": [config.model]}
+    for name in ("reward", *args.only):
+        models[name] = [train(name, args, seed) for seed in args.seeds]
+    module = importlib.import_module(f"{config.task}_rewards")
+    problems = module.load_problems("all" if args.data else "test", args.data, 0)[: args.problems]
+    asked = [(name, answers, of_name, 1) for name, of_name in models.items()]
+    if config.task == "countdown":
+        asked += [(f"base, {rule}", constrained, models["base"], rule) for rule in RULES]
+    file = f"{args.out}/results.json"
+    correct = {}
+    for name, function, of_name, more in asked:
+        correct[name] = {}
+        for temperature in args.temperatures:
+            config.temperature = temperature
+            columns = judged(file, function, config, of_name, problems, more)
+            correct[name][temperature] = mean_of_seeds(columns)
+    config.temperature = 1.0
+    tries = []
+    for name in ("base", "reward"):
+        tries.append(judged(file, answers, config, models[name], problems[:64], args.tries))
+    print(f"\n{args.flags}, seeds {args.seeds}; commit {runs.commit()}; {len(problems)} problems")
+    print(f"\n{control_table(correct)}\n\n{tries_table(*tries, args.tries)}\n")
+    for name, rule in RULES.items():
+        print(f"{name}: {rule}")
 
 
 if __name__ == "__main__":
-    runs.as_program(main)
+    main()

@@ -1,58 +1,60 @@
 """Does reinforcement forget less than fine-tuning? (RL's razor, arXiv:2509.04259)"""
 
-import os
 import random
+import statistics
 import sys
+from dataclasses import replace
 
-from lab import COUNTDOWN, ROOT, Expected, Lab, Run, Tuning, on_task
-from select_or_reinforce import TUNING
+from lab import COUNTDOWN, ROOT, TUNING, Lab, Prediction, Run, controls
 
-import countdown_rewards
-from plumbing.models import load_tokenizer
+import gsm8k_rewards
+import runs
 
-sys.path.append(os.path.join(ROOT, "models", "nano-base"))
+sys.path.append(f"{ROOT}/models/nano-base")
 from make_base import AUTHORS, write_as
 
 
-def systematic_rows(seed):
-    """Attempts written by the most systematic authors of the base's training, in good form."""
-    tokenizer = load_tokenizer("models/nano-base")
-    rng = random.Random(seed)
+def systematic_rows(config):
+    """Well-formed attempts by the most systematic authors of the base's training."""
+    _, task = runs.load(config)
+    rng = random.Random(config.seed)
     author = AUTHORS["systematic"]._replace(forms=(1, 0, 0, 0, 0))
     rows = []
-    for problem in countdown_rewards.load_problems("train", None, seed)[:4096]:
-        response = write_as(author, problem["nums"], problem["target"], rng)
-        prompt = countdown_rewards.format_prompt(problem, tokenizer)
-        rows.append({"prompt": prompt, "response": response})
+    for problem in task.load_problems("train", config)[:4096]:
+        prompt = task.tokenizer.decode(task.prompt_ids(problem))
+        completion = write_as(author, problem["nums"], problem["target"], rng)
+        rows.append({"prompt": prompt, "completion": completion})
     return rows
+
+
+def word_problems(config):
+    """pass@1 on 256 problems of the task that the base could do before."""
+    problems = gsm8k_rewards.load_problems("test")[:256]
+    correct = controls.answers(replace(config, task="gsm8k", max_tokens=64), problems, 1)
+    return {"gsm8k": statistics.mean(correct)}
 
 
 LAB = Lab(
     title="Reinforcement forgets less than fine-tuning",
-    claim="At equal accuracy on the new task, models that were trained by reinforcement keep more "
-    "of what they could before than fine-tuned ones, because samples of their own keep them near "
+    claim="At equal accuracy on a new task, models trained by reinforcement keep more of "
+    "what they could do before than fine-tuned ones: their own samples keep them near "
     "the base (RL's razor, arXiv:2509.04259).",
-    prediction="Both reach 0.55 on Countdown. The word problems, which the base does at 0.24, stay "
-    "within 0.05 after reinforcement; they lose more than 0.1 after fine-tuning with 1e-3 and "
-    "less with 3e-4.",
+    prediction="Both reach 55% on Countdown. Only fine-tuning harms the word problems.",
     runs={
         "GRPO": Run(COUNTDOWN),
-        "fine-tuned, 3e-4": Tuning(f"{TUNING} --steps 100", systematic_rows),
-        "fine-tuned, 1e-3": Tuning(f"{TUNING} --steps 100 --learning_rate 1e-3", systematic_rows),
+        "fine-tuned, 3e-4": Run(TUNING, rows=systematic_rows),
+        "fine-tuned, 1e-3": Run(f"{TUNING} --learning_rate 1e-3", rows=systematic_rows),
     },
-    expected=[
-        Expected("GRPO", "fine-tuned, 3e-4", above=0.0, measure="gsm8k, T 1"),
-        Expected("GRPO", "fine-tuned, 1e-3", above=0.05, measure="gsm8k, T 1"),
-        Expected("GRPO", "fine-tuned, 3e-4", within=0.15, claim=False),
+    predictions=[
+        Prediction("GRPO", "fine-tuned, 3e-4", measure="gsm8k"),
+        Prediction("GRPO", "fine-tuned, 1e-3", above=0.05, measure="gsm8k"),
+        Prediction("GRPO", "fine-tuned, 3e-4", within=0.15, claim=False),
     ],
-    measures=(on_task("gsm8k"),),
-    found="The word problems, of which the base does 0.17 to 0.18 (the 0.24 of the prediction was "
-    "without the new stories), stay at 0.16 after reinforcement, and after fine-tuning with 3e-4 "
-    "as well, which is no worse on Countdown. With 1e-3 half of them are lost. What forgets here "
-    "is a large step, not what the step follows.",
-    limits="One new task and one old one, both of numbers, in a model that has seen nothing else. "
-    "The traces are of authors that the base has learned from: fine-tuning on another's habits "
-    "would move it further.",
+    measures=(word_problems,),
+    found="The base solves 17% to 18% of the word problems. It is 16% after reinforcement "
+    "and after fine-tuning with 3e-4, better on Countdown (65%, GRPO 54%). With 1e-3 "
+    "it is 9%. A large step forgets here, not the kind of training.",
+    limits="One new task and one old one. The base has learned from the imitated programs.",
 )
 
 if __name__ == "__main__":

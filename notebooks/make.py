@@ -1,41 +1,34 @@
-"""Makes the notebooks from their scripts: python notebooks/make.py
+"""Makes the notebooks: python notebooks/make.py
 
-Each script in this folder and in chapters/ becomes the notebook of its name. nano_r1.py becomes
-nano_r1.ipynb, with two cells more: the first of all the notebooks, which finds the repository or
-clones it, and a short run at the end.
+nano_r1.py becomes nano_r1.ipynb: a call of `main` stands in the place of its command line. The
+scripts of this folder and of chapters/ become the notebooks of their names. Each notebook begins
+with first_cell.py.
 """
 
 from pathlib import Path
 
 import jupytext
+from nbformat.v4 import new_code_cell
 
 ROOT = Path(__file__).parents[1]
-SHORT_RUN = """# A short run:
-# python nano_r1.py --task gsm8k --max_tokens 64 --prompts_per_step 16 --steps 12
-main(Config(task="gsm8k", max_tokens=64, prompts_per_step=16, steps=12))"""
+FIRST = ROOT / "notebooks" / "first_cell.py"
+RUN = 'main(Config(task="gsm8k", max_tokens=64, steps=12))'
 
 
 def make_notebooks():
-    """{path from the repository's root: notebook}."""
+    """{path: notebook}."""
     scripts = [ROOT / "notebooks" / "colab.py", *sorted(ROOT.glob("notebooks/chapters/*.py"))]
-    books = {
-        str(script.with_suffix(".ipynb").relative_to(ROOT)): jupytext.read(script)
-        for script in scripts
-    }
-    first = next(cell for cell in books["notebooks/colab.ipynb"].cells if cell.cell_type == "code")
-    text = (ROOT / "nano_r1.py").read_text()
-    lesson = jupytext.reads(text.partition("# /// script")[0], fmt="py:percent")  # not uv's lines
-    last = jupytext.reads(f"# %%\n{SHORT_RUN}", fmt="py:percent").cells
-    lesson.cells = [lesson.cells[0], first, *lesson.cells[1:], *last]
-    books["notebooks/nano_r1.ipynb"] = lesson
+    books = {script.with_suffix(".ipynb"): jupytext.read(script) for script in scripts}
+    lesson = (ROOT / "nano_r1.py").read_text().partition('\nif __name__ == "__main__"')[0]
+    books[ROOT / "notebooks" / "nano_r1.ipynb"] = book = jupytext.reads(lesson, "py:percent")
+    book.cells.append(new_code_cell(RUN))
     for book in books.values():
+        book.cells.insert(1, new_code_cell(FIRST.read_text().strip()))
         for number, cell in enumerate(book.cells):
-            cell.id = (
-                f"cell-{number}"  # otherwise random, and every notebook would differ each time
-            )
+            cell.id = f"cell-{number}"  # otherwise random: every notebook would differ each time
     return books
 
 
 if __name__ == "__main__":
     for path, book in make_notebooks().items():
-        jupytext.write(book, ROOT / path, fmt="ipynb")
+        jupytext.write(book, path, fmt="ipynb")

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The embedded model on the built-in Countdown problems, with the default settings: 2 CPU cores, no
-# network.
+# The embedded base on generated Countdown problems, with the default settings: two CPU cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python nano_r1.py --task countdown "$@"
+python "${SCRIPT:-nano_r1.py}" --task countdown "$@"

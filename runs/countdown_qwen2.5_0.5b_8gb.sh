@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
-# Qwen2.5-0.5B (base) on Countdown-Tasks-3to4 with low-rank adapters. One GPU with 8 GB or more that
-# knows bfloat16 (Ampere or newer). Not run yet: we had no GPU.
+# Qwen2.5-0.5B (base) on Countdown-Tasks-3to4 with low-rank adapters. One GPU with 8 GB or more and
+# bfloat16 (Ampere or newer). Not run yet: we had no GPU.
 #
-# Settings: those of countdown_qwen2.5_0.5b.sh with fewer episodes a step, and a learning rate ten
-# times as high, since adapters are trained. Nothing was reported for it elsewhere.
+# Settings: those of countdown_qwen2.5_0.5b.sh with fewer completions a step and a learning rate ten
+# times as high, for adapters. No result was reported for it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 options=(
   --model Qwen/Qwen2.5-0.5B --dtype bfloat16 --lora_rank 16
-  --data hub --prompt chat                   # 490,364 problems, 500 of them held out
-  --prompts_per_step 32 --group_size 8       # 256 episodes a step
-  --max_tokens 512 --temperature 1.0
+  --data hub --prompt chat  # 490,364 problems, 500 of them held out
+  --prompts_per_step 32 --group_size 8
+  --max_tokens 512
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-5 --lr_scheduler_type constant
   --steps 1000 --eval_every 50 --save_every 100
-  --gradient_checkpointing --micro_batch_tokens 2048
-  --vllm_gpu_memory_utilization 0.4
+  --gradient_checkpointing --micro_batch_size 4 --vllm_gpu_memory_utilization 0.4
 )
-python variants.py --task countdown "${options[@]}" "$@"
+python "${SCRIPT:-variants.py}" --task countdown "${options[@]}" "$@"

@@ -1,89 +1,66 @@
-"""ask.py: what may be typed, and what is shown of a model's attempts."""
+"""ask.py: what may be typed, and what is printed of the attempts."""
 
-import json
-import os
-import shutil
+import re
+from types import SimpleNamespace
 
 import pytest
-from helpers import ROOT
 
 import ask
 import countdown_rewards
-from plumbing.notebook import Attempt, attempts_table
-from plumbing.settings import UserError
+import gsm8k_rewards
 
-BASE = os.path.join(ROOT, "models", "nano-base")
+COUNTDOWN = SimpleNamespace(module=countdown_rewards, prompt=countdown_rewards.PROMPTS["chat"])
+GSM8K = SimpleNamespace(module=gsm8k_rewards, prompt=gsm8k_rewards.PROMPTS["chat"])
 WORDS = "Ava has 12 apples and eats 5. How many are left?"
-PUZZLE = {"nums": [19, 36, 55, 7], "target": 65}
-TYPED = {
-    ("19 36 55 7 = 65", ""): PUZZLE,
-    ("[19, 36, 55, 7] -> 65", ""): PUZZLE,
-    (WORDS, ""): {"question": WORDS},
-    (WORDS, " 7 "): {"question": WORDS, "answer": "7"},
-}
-REFUSED = ["", "1 2", "1 + 2 = 3", "3.5 2 = 4", "-3 4 = 1", "1 2 3 4 5 6 7 8 9 10", "100000 1 = 2"]
-REFUSED += ["hello there"]
 
 
-@pytest.mark.parametrize("typed", TYPED)
-def test_numbers_and_a_target_or_a_word_problem_may_be_typed(typed):
-    assert ask.read_question(*typed).problem == TYPED[typed]
+def type_in(monkeypatch, *texts):
+    """The texts are what the user types, line after line."""
+    lines = iter(texts)
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
 
 
-@pytest.mark.parametrize(("typed", "answer"), [*((text, "") for text in REFUSED), (WORDS, "a lot")])
-def test_anything_else_is_one_sentence(typed, answer):
-    with pytest.raises(UserError, match=r"\A[A-Z][^\n]+\.\Z|e\.g\. 19 36 55 7 = 65\.\Z"):
-        ask.read_question(typed, answer)
+def test_numbers_and_a_target_or_a_question_and_its_answer_may_be_typed(monkeypatch):
+    typed = ask.read_problem("19, 36 55 7 = 65", COUNTDOWN)
+    assert typed == {"nums": [19, 36, 55, 7], "target": 65}
+    type_in(monkeypatch, " 7 ")
+    assert ask.read_problem(WORDS, GSM8K) == {"question": WORDS, "answer": "7"}
 
 
-def test_each_attempt_is_streamed_and_has_the_verifier_s_sentence_and_unknown_answers_none(
-    monkeypatch,
-):
-    monkeypatch.setattr(ask, "PACE", 0.0)
-    speakers = ask.make_speakers([BASE], {"max_tokens": 60})
-    heard = []
-    changed = lambda attempts: heard.append(attempts[BASE][-1].text)
-    group = ask.take_attempts(speakers, ask.Question("countdown", PUZZLE), 3, 0, changed)[BASE]
-    rewards = [countdown_rewards.reward(attempt.text, PUZZLE) for attempt in group]
-    assert group == [Attempt(a.text, r.answer == 1, r.why) for a, r in zip(group, rewards)]
-    assert len(set(group)) == 3 and 10 < heard.index(group[0].text) < len(heard) / 2
-    assert ask.shares({"m": group}).startswith(f"m: {sum(a.right for a in group)} of 3 right")
-    (unknown,) = ask.take_attempts(speakers, ask.read_question(WORDS), 1, 0, changed)[BASE]
-    assert unknown.right is None and unknown.why.startswith(("answers ", "no answer"))
-
-
-def test_a_run_s_base_and_model_answer_side_by_side_and_a_mistake_asks_again(
-    tmp_path, monkeypatch, capsys
-):
-    settings = {"task": "countdown", "model": BASE, "prompt": "short", "max_tokens": 30}
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    shutil.copytree(BASE, tmp_path / "model")
-    typed = iter(["1 2", "19 36 55 7 = 65", "", "q"])
-    monkeypatch.setattr("builtins.input", lambda _: next(typed))
-    assert ask.main([str(tmp_path), "--attempts", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert list(typed) == [] and sum(line.startswith("Type two to") for line in lines) == 1
-    both = [line.split(" │ ") for line in lines if " │ " in line]
-    texts = [(left.strip(), right.strip()) for left, right in both if "──" not in left]
-    assert texts and all(left == right for left, right in texts)  # the same weights, the same seed
-    assert sum("right (" in line for line in lines) == 2 and "Make " in "".join(lines)
+MISTAKES = [
+    "",
+    "1 2",
+    "1 + 2 = 3",
+    "3.5 2 = 4",
+    "-3 4 = 1",
+    "100000 1 = 2",
+    "1 2 3 4 5 6 7 8 9 = 1",
+]
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["./none"], ["a", "b", "c"], [BASE, "--temperature", "0"], [BASE, "--attempts=0"]]
+    "text, task", [*((text, COUNTDOWN) for text in MISTAKES), ("hello there", GSM8K)]
 )
-def test_what_cannot_be_asked_is_one_line_and_exit_code_2(argv, capsys):
-    assert ask.main(argv) == 2 and len(capsys.readouterr().err.splitlines()) == 1
+def test_anything_else_is_one_sentence(text, task):
+    with pytest.raises(ValueError, match=r"\AType [^\n]+\Z"):
+        ask.read_problem(text, task)
 
 
-def test_what_a_model_wrote_is_text_on_a_terminal_and_in_a_notebook():
-    harm = Attempt("a\x1b[2J\n<script>b</script>", False, "<i>no</i>")
-    assert "\x1b" not in "".join(ask.side_by_side([ask.cell("m", 0, harm)] * 2, 80))
-    shown = attempts_table({"m": [harm]}, "<b>")._repr_html_()
-    assert "&lt;script&gt;b" in shown and "<i>" not in shown and "&lt;b&gt;" in shown
+def test_without_a_known_answer_the_model_s_own_answer_is_shown():
+    text = "12-5=7\n</think>\n<answer>7</answer>"
+    assert ask.judge(text, {"question": WORDS, "answer": ""}, GSM8K) == "answers 7"
+    assert ask.judge(text, {"question": WORDS, "answer": "7"}, GSM8K) == "correct"
 
 
-@pytest.mark.parametrize("text", ["", "1", "null", "[1, [2]]", '{"task": "countdown"}'])
-def test_a_config_of_something_else_is_not_that_of_a_run(text, tmp_path):
-    (tmp_path / "config.json").write_text(text)
-    assert ask.read_settings(tmp_path) is None
+def test_two_models_answer_and_a_mistake_asks_again(monkeypatch, capsys):
+    type_in(monkeypatch, "1 2", "19 36 55 7 = 65", "", "q")
+    ask.main(ask.Config(model=("models/nano-base",) * 2, attempts=2, max_tokens=40))
+    out = capsys.readouterr().out
+    assert out.count("\nType two to eight") + out.startswith("Type two to eight") == 1
+    attempts = re.split("^── .*, attempt [12]$", out, flags=re.MULTILINE)[1:]
+    assert len(attempts) == out.count("\n=> ") == 8
+    assert attempts[0] == attempts[2]  # the same model with the same seed
+
+
+def test_no_control_character_of_a_completion_reaches_the_terminal():
+    assert ask.printable("a\x1b[2J\nb\r") == "a\ufffd[2J\nb"

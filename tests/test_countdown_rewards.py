@@ -1,26 +1,36 @@
-"""Countdown: what a completion earns, what a legal expression is, the generator."""
+"""Countdown: the reward of a completion, what a legal expression is, the generator, files."""
 
+import json
+import random
 import re
 import time
-import timeit
 from fractions import Fraction
+from pathlib import Path
+from unittest import mock
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from labelled import DATA, needs_data, real
 
+import countdown_rewards
 from countdown_rewards import (
-    final_answer,
+    HUB_DATASET,
+    PROMPTS,
     generate_problems,
-    is_test_problem,
-    lenient,
+    judge,
     load_problems,
     problem_key,
     reachable,
+    read_answer,
     reward,
     subgroups,
 )
+
+# Public problems and completions with other people's labels: docs/agreement.md.
+DATA = Path(__file__).parents[2] / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of public data is absent")
+
+
+def real(name):
+    return [json.loads(line) for line in open(DATA / f"{name}.jsonl", encoding="utf-8")]
 
 
 def of(target, *nums, style="short"):
@@ -31,36 +41,36 @@ def completion(answer, thinking="36-19=17,17-7=10,10+55=65 yes"):
     return f"{thinking}\n</think>\n<answer>{answer}</answer>"
 
 
-# What a completion earns
+# The reward of a completion
 
 RIGHT = "((36-19)-7)+55"
 WRONG = "((36-19)+7)+55"
 PROBLEM = of(65, 19, 36, 55, 7)
 TAGS = of(65, 19, 36, 55, 7, style="reasoning")
 STEPS = of(1, 1, 2, 3, style="steps")
-PAID = (2.0, 1.0, 1.0)  # total, format, answer
+FULL = (2.0, 1.0, 1.0)  # total, format, answer
 FORM = (1.0, 1.0, 0.0)
 TAGS_ALONE = (0.5, 0.5, 0.0)
 VALUE_ALONE = (1.0, 0.0, 1.0)
 NOTHING = (0.0, 0.0, 0.0)
 ROWS = [
-    (completion(RIGHT), PROBLEM, PAID, "correct"),
+    (completion(RIGHT), PROBLEM, FULL, "correct"),
     (completion(WRONG), PROBLEM, FORM, "equals 79, not 65"),
     (completion("36/(19+7)*55"), PROBLEM, FORM, "equals 990/13, not 65"),
     (completion("36+55"), PROBLEM, FORM, "uses 36, 55 instead of each"),
-    (completion("36+19+55+7=65"), PROBLEM, TAGS_ALONE, "'=' is not part of a legal"),
-    (completion("(36+19+55+7"), PROBLEM, TAGS_ALONE, "unfinished"),
-    (completion("36+19+55+7)"), PROBLEM, TAGS_ALONE, "unbalanced"),
-    (completion("36+19+55*/7"), PROBLEM, TAGS_ALONE, "'/' out of place"),
-    (completion("1" * 1001), PROBLEM, TAGS_ALONE, "longer than 1000"),
-    (completion("(" * 499 + "1" + ")" * 499 + "+"), PROBLEM, TAGS_ALONE, "uses 1 instead"),
-    (completion("1+" * 499 + "1"), PROBLEM, FORM, "uses 1, 1, 1, 1, 1, 1, 1, 1 instead"),
-    (completion(""), PROBLEM, TAGS_ALONE, "uses no number"),
-    (completion(" \n"), PROBLEM, TAGS_ALONE, "something else in the answer block"),
-    (completion("()"), PROBLEM, TAGS_ALONE, "uses no number"),
-    (completion("+-"), PROBLEM, TAGS_ALONE, "something else in the answer block"),
+    (completion("36+19+55+7=65"), PROBLEM, TAGS_ALONE, "it has '='"),
+    (completion("(36+19+55+7"), PROBLEM, TAGS_ALONE, "'(' was never closed"),
+    (completion("36+19+55+7)"), PROBLEM, TAGS_ALONE, "unmatched ')'"),
+    (completion("36+19+55*/7"), PROBLEM, TAGS_ALONE, "not an expression"),
+    (completion("1" * 1001), PROBLEM, TAGS_ALONE, "more than 1000 characters"),
+    (completion("(" * 499 + "1" + ")" * 499 + "+"), PROBLEM, TAGS_ALONE, "not an expression"),
+    (completion("1+" * 499 + "1"), PROBLEM, FORM, "uses 1, 1, 1, 1, 1, 1, 1, 1"),
+    (completion(""), PROBLEM, TAGS_ALONE, "not an expression"),
+    (completion(" \n"), PROBLEM, TAGS_ALONE, "not an expression"),
+    (completion("()"), PROBLEM, TAGS_ALONE, "it has '()'"),
+    (completion("+-"), PROBLEM, TAGS_ALONE, "it has '+'"),
     # The tags
-    (" yes </think>\n\n<answer>\n( (36 - 19)\t- 7 )\n + 55 </answer> ", PROBLEM, PAID, ""),
+    (" yes </think>\n\n<answer>\n( (36 - 19)\t- 7 )\n + 55 </answer> ", PROBLEM, FULL, ""),
     (f"36-19=17\n<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "correct; format: no </think>"),
     (f"<answer>{WRONG}</answer>", PROBLEM, NOTHING, "equals 79, not 65; format: no </think>"),
     (f"yes</think>So:<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "text before the answer"),
@@ -70,52 +80,55 @@ ROWS = [
     (completion(WRONG) + f"<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "two answer blocks"),
     (completion(RIGHT) + f"<answer>{WRONG}</answer>", PROBLEM, NOTHING, "two answer blocks"),
     (completion(f"<answer>{RIGHT}"), PROBLEM, VALUE_ALONE, "format: two answer blocks"),
-    (completion(RIGHT + "</think>"), PROBLEM, NOTHING, "format: <think> in the answer block"),
-    ("<think>" + completion(RIGHT), PROBLEM, PAID, ""),
+    (completion(RIGHT + "</think>"), PROBLEM, NOTHING, "format: a second </think>"),
+    ("<think>" + completion(RIGHT), PROBLEM, FULL, ""),
     ("so <think>" + completion(RIGHT), PROBLEM, VALUE_ALONE, "format: a second <think>"),
-    (f"</answer></think><answer>{RIGHT}</answer>", PROBLEM, PAID, ""),
+    (f"</answer></think><answer>{RIGHT}</answer>", PROBLEM, FULL, ""),
     # A block inside the thinking counts neither for nor against the last one.
     (f"<answer>{RIGHT}</answer></think><answer>{WRONG}</answer>", PROBLEM, FORM, "equals 79"),
-    (f"<answer>{WRONG}</answer></think><answer>{RIGHT}</answer>", PROBLEM, PAID, ""),
-    (f"maybe <answer>{RIGHT}</answer>\n</think>", PROBLEM, NOTHING, "no answer block after the"),
-    ("", PROBLEM, NOTHING, "no answer block after the thinking; format: no </think>"),
-    ("65", PROBLEM, NOTHING, "no answer block"),
-    (RIGHT, PROBLEM, NOTHING, "no answer block"),
-    (f"<answer>{RIGHT}", PROBLEM, NOTHING, "no answer block"),
+    (f"<answer>{WRONG}</answer></think><answer>{RIGHT}</answer>", PROBLEM, FULL, ""),
+    (f"maybe <answer>{RIGHT}</answer>\n</think>", PROBLEM, NOTHING, "not an expression"),
+    ("", PROBLEM, NOTHING, "; format: no </think>"),
+    ("65", PROBLEM, NOTHING, "not an expression"),
+    (RIGHT, PROBLEM, NOTHING, "not an expression"),
+    (f"<answer>{RIGHT}", PROBLEM, NOTHING, "not an expression"),
     (f"</think><answer>{RIGHT}", PROBLEM, NOTHING, "format: no </answer>"),
-    (f"{RIGHT}</answer>", PROBLEM, NOTHING, "no answer block"),
-    ("</answer></think><answer>", PROBLEM, NOTHING, "no answer block"),
+    (f"{RIGHT}</answer>", PROBLEM, NOTHING, "not an expression"),
+    ("</answer></think><answer>", PROBLEM, NOTHING, "not an expression"),
     # An end marker or a newline behind the answer is harmless.
-    (completion(RIGHT) + "\n", PROBLEM, PAID, ""),
-    (completion(RIGHT) + " \n\n", PROBLEM, PAID, ""),
-    (completion(RIGHT) + "</s>", PROBLEM, PAID, ""),
-    (completion(RIGHT) + "<|im_end|>\n", PROBLEM, PAID, ""),
-    (completion(RIGHT) + "<|eot_id|><|endoftext|>\n</s> ", PROBLEM, PAID, ""),
+    (completion(RIGHT) + "\n", PROBLEM, FULL, ""),
+    (completion(RIGHT) + " \n\n", PROBLEM, FULL, ""),
+    (completion(RIGHT) + "</s>", PROBLEM, FULL, ""),
+    (completion(RIGHT) + "<|im_end|>\n", PROBLEM, FULL, ""),
+    (completion(RIGHT) + "<|eot_id|><|endoftext|>\n</s> ", PROBLEM, FULL, ""),
     # Tags and weights are those of the prompt.
     (f"<reasoning>17</reasoning>\n<answer>{RIGHT}</answer>", TAGS, (3, 1, 1), "correct"),
     (f"<reasoning>17</reasoning>\n<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "no </think>"),
     (completion(RIGHT), TAGS, (2, 0, 1), "no <reasoning> at the start"),
     (f"17</reasoning>\n<answer>{RIGHT}</answer>", TAGS, (2, 0, 1), "no <reasoning> at the start"),
-    ("so\n<answer>3-2*1</answer>", STEPS, PAID, ""),
-    ("so\n3-2*1", STEPS, NOTHING, "no answer block"),
+    ("so\n<answer>3-2*1</answer>", STEPS, FULL, ""),
+    ("so\n3-2*1", STEPS, NOTHING, "not an expression"),
     # Legal: one minus sign before a number or a parenthesis, any depth, exact fractions.
-    (completion("(-53 - 53 + 54 + 65)"), of(13, 53, 53, 54, 65), PAID, ""),
-    (completion("-(96 - 58) + 92"), of(54, 96, 58, 92), PAID, ""),
-    (completion("-2*3+10"), of(4, 2, 3, 10), PAID, ""),
-    (completion("-12/4/3+2"), of(1, 12, 4, 3, 2), PAID, ""),
-    (completion("-(-(7))"), of(7, 7), PAID, ""),
-    (completion("4 * -(9*2)"), of(-72, 4, 9, 2), PAID, ""),
-    (completion("9+-2"), of(7, 9, 2), PAID, ""),
-    (completion("2--5"), of(7, 2, 5), PAID, ""),
-    (completion("6/-2*3"), of(-9, 6, 2, 3), PAID, ""),
-    (completion("0+7"), of(7, 0, 7), PAID, ""),
-    (completion("7*7"), of(49, 7, 7), PAID, ""),
-    (completion("8/(3-8/3)"), of(24, 8, 3, 8, 3), PAID, ""),
-    (completion("1+2*3-8/4"), of(5, 1, 2, 3, 8, 4), PAID, ""),
-    (completion("10-3-2"), of(5, 10, 3, 2), PAID, ""),
-    (completion("24/4/2*3"), of(9, 24, 4, 2, 3), PAID, ""),
-    (completion("1/3"), of(Fraction(1, 3), 1, 3), PAID, ""),
-    (completion("(" * 495 + "1" + ")" * 495 + "+2" + " " * 7), of(3, 1, 2), PAID, ""),
+    (completion("(-53 - 53 + 54 + 65)"), of(13, 53, 53, 54, 65), FULL, ""),
+    (completion("-(96 - 58) + 92"), of(54, 96, 58, 92), FULL, ""),
+    (completion("-2*3+10"), of(4, 2, 3, 10), FULL, ""),
+    (completion("-12/4/3+2"), of(1, 12, 4, 3, 2), FULL, ""),
+    (completion("-(-(7))"), of(7, 7), FULL, ""),
+    (completion("4 * -(9*2)"), of(-72, 4, 9, 2), FULL, ""),
+    (completion("9+-2"), of(7, 9, 2), FULL, ""),
+    (completion("2--5"), of(7, 2, 5), FULL, ""),
+    (completion("6/-2*3"), of(-9, 6, 2, 3), FULL, ""),
+    (completion("0+7"), of(7, 0, 7), FULL, ""),
+    (completion("7*7"), of(49, 7, 7), FULL, ""),
+    (completion("8/(3-8/3)"), of(24, 8, 3, 8, 3), FULL, ""),
+    (completion("1+2*3-8/4"), of(5, 1, 2, 3, 8, 4), FULL, ""),
+    (completion("10-3-2"), of(5, 10, 3, 2), FULL, ""),
+    (completion("24/4/2*3"), of(9, 24, 4, 2, 3), FULL, ""),
+    (completion("1/3"), of(Fraction(1, 3), 1, 3), FULL, ""),
+    (completion("(" * 195 + "1" + ")" * 195 + "+2" + " " * 607), of(3, 1, 2), FULL, ""),
+    (completion("-(" * 195 + "1" + ")" * 195 + "+2"), of(1, 1, 2), FULL, ""),
+    # Python's parser takes at most 200 parentheses within each other.
+    (completion("(" * 495 + "1" + ")" * 495 + "+2" + " " * 7), of(3, 1, 2), TAGS_ALONE, ""),
     # No expression: Python's own operators and spellings, other scripts' digits and signs.
     (completion("2**3"), of(8, 2, 3), TAGS_ALONE, ""),
     (completion("2* *3"), of(8, 2, 3), TAGS_ALONE, ""),
@@ -163,164 +176,165 @@ ROWS = [
     (completion("1/0*0"), of(1, 1, 0, 0), FORM, ""),
     (completion(f"({10**17}*3+1)/3"), of(10**17, 10**17, 3, 1, 3), FORM, ""),  # rounds to it
     # Steps, or one equation
-    (completion("\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n"), STEPS, PAID, ""),
-    (completion("Step 1: 1 + 2 = 3 Step 2: 3 / 3 = 1"), STEPS, PAID, ""),
-    (completion("1+2=3\n3/3=1"), STEPS, PAID, ""),
-    (completion("Step 1: 3 - 2 = 1.\nStep 2: 1 * 1 = 1."), STEPS, PAID, ""),
-    (completion("(1 + 2) / 3"), STEPS, PAID, ""),
-    (completion("(1 + 2) / 3 = 1.0"), STEPS, PAID, ""),
-    (completion("(1 + 2) / 3 = 3/3."), STEPS, PAID, ""),
-    (completion("-2 + 1 * 3"), STEPS, PAID, ""),
-    (completion("3 - 5 = -2\n(-2) + 12 = 10"), of(10, 3, 5, 12, style="steps"), PAID, ""),
-    (completion("5 / 2 = 2.5\n2.5 * 4 = 10"), of(10, 2, 4, 5, style="steps"), PAID, ""),
+    (completion("\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n"), STEPS, FULL, ""),
+    (completion("Step 1: 1 + 2 = 3 Step 2: 3 / 3 = 1"), STEPS, FULL, ""),
+    (completion("1+2=3\n3/3=1"), STEPS, FULL, ""),
+    (completion("Step 1: 3 - 2 = 1.\nStep 2: 1 * 1 = 1."), STEPS, FULL, ""),
+    (completion("(1 + 2) / 3"), STEPS, FULL, ""),
+    (completion("(1 + 2) / 3 = 1.0"), STEPS, FULL, ""),
+    (completion("(1 + 2) / 3 = 3/3."), STEPS, FULL, ""),
+    (completion("-2 + 1 * 3"), STEPS, FULL, ""),
+    (completion("3 - 5 = -2\n(-2) + 12 = 10"), of(10, 3, 5, 12, style="steps"), FULL, ""),
+    (completion("5 / 2 = 2.5\n2.5 * 4 = 10"), of(10, 2, 4, 5, style="steps"), FULL, ""),
     (completion("Step 1: 1 + 2 = 4\nStep 2: 4 - 3 = 1"), STEPS, FORM, "1 + 2 = 4' is not true"),
     (
         completion("Step 1: 1 + 2 = 3\nStep 2: 3 - 2 = 1"),
         STEPS,
         FORM,
-        "takes 2, which is not there",
+        "uses 1, 2, 2 instead of",
     ),
     (
         completion("Step 1: 2 - 1 = 1\nStep 2: 3 - 3 = 0"),
         STEPS,
         FORM,
-        "takes 3, which is not there",
+        "'Step 1: 2 - 1 = 1' is not true, or its result is not used",
     ),
-    (completion("Step 1: 3 - 2 = 1"), STEPS, FORM, "leaves 1, 1 instead of one number"),
-    (completion("1 - 1 = 0\n5 / 0 = 5"), STEPS, FORM, "takes 1, which is not there"),
-    (completion("1 + 2 = 3\n3 - 3 = 0\n1"), STEPS, TAGS_ALONE, "'1' is not a step"),
-    (completion("first 1 + 2 = 3\nthen 3 / 3 = 1"), STEPS, TAGS_ALONE, "is not a step"),
-    (completion("(1 + 2) / 3 = 2"), STEPS, FORM, "'2' is not what the left side equals: 1"),
-    (completion("(1 + 2) / 3 = 1/0"), STEPS, TAGS_ALONE, "'1/0' is not what"),
-    (completion("(1 + 2) / 3 = 1e0"), STEPS, TAGS_ALONE, "'1e0' is not what"),
-    (completion("(1 + 2) / 3 ="), STEPS, TAGS_ALONE, "'' is not what"),
+    (completion("Step 1: 3 - 2 = 1"), STEPS, FORM, "uses 3, 2 instead of"),
+    (completion("1 - 1 = 0\n5 / 0 = 5"), STEPS, FORM, "divides by zero"),
+    (completion("1 + 2 = 3\n3 - 3 = 0\n1"), STEPS, TAGS_ALONE, "it has '='"),
+    (completion("first 1 + 2 = 3\nthen 3 / 3 = 1"), STEPS, TAGS_ALONE, "it has 'f'"),
+    (completion("(1 + 2) / 3 = 2"), STEPS, FORM, "'(1 + 2) / 3 = 2' is not true"),
+    (completion("(1 + 2) / 3 = 1/0"), STEPS, TAGS_ALONE, "it has '='"),
+    (completion("(1 + 2) / 3 = 1e0"), STEPS, TAGS_ALONE, "it has '='"),
+    (completion("(1 + 2) / 3 ="), STEPS, TAGS_ALONE, "it has '='"),
     (completion("1 + 2 + 3"), STEPS, FORM, "equals 6, not 1"),
-    (completion("I do not know"), STEPS, TAGS_ALONE, "not part of a legal expression"),
-    (completion(""), STEPS, TAGS_ALONE, "uses no number"),
-    (completion("+"), STEPS, TAGS_ALONE, "uses no number"),
-    (completion("3-2*1 = 1" + " " * 1000), STEPS, TAGS_ALONE, "longer than 1000"),
+    (completion("I do not know"), STEPS, TAGS_ALONE, "it has 'I'"),
+    (completion(""), STEPS, TAGS_ALONE, "not an expression"),
+    (completion("+"), STEPS, TAGS_ALONE, "not an expression"),
+    (completion("3-2*1 = 1" + " " * 1000), STEPS, TAGS_ALONE, "more than 1000 characters"),
+    (completion("3 - 5 = -2\n-2 + 12 = 10"), of(10, 3, 5, 12, style="steps"), FULL, ""),
+    (completion("6 / 2 = 3.0\n3 * 4 = 12"), of(12, 6, 2, 4, style="steps"), FULL, ""),
+    (completion("6/2=3\n4-1=3\n3*3=9"), of(9, 6, 2, 4, 1, style="steps"), FULL, ""),
+    (completion("43-2=41\n34-75=-41\n(-41)+41=0"), of(0, 75, 2, 34, 43, style="steps"), FULL, ""),
+    (completion("(1 + 2)\n/ 3"), STEPS, FULL, ""),
+    (completion("1 + 2 = 4\n4 / 3 = 1"), STEPS, FORM, "is not true"),
+    (completion("2 + 2 = 4\n(1 + 2) / 3 = 1"), STEPS, FORM, "its result is not used"),
+    (completion("3 / 2 = 3/2\n3/2 * 1 = 3/2"), STEPS, TAGS_ALONE, ""),
+    (completion("(1 + 2) / 3 = 3 / 3 = 1"), STEPS, TAGS_ALONE, ""),
 ]
 
 
-@pytest.mark.parametrize("text, problem, verdict, why", ROWS, ids=range(len(ROWS)))
-def test_what_a_completion_earns_why_and_for_which_value_it_votes(text, problem, verdict, why):
-    result = reward(text, problem, problem["style"])
-    assert result[:3] == verdict and why in result.why
+@pytest.mark.parametrize("text, problem, parts, why", ROWS, ids=range(len(ROWS)))
+def test_the_reward_of_a_completion_its_reason_and_its_vote(text, problem, parts, why):
+    prompt = PROMPTS[problem["style"]]
+    result = reward(text, problem, prompt)
+    assert result[:3] == parts and why in result.why
     assert (result.why == "correct") == (result.format == result.answer == 1.0)
-    vote = final_answer(text, problem, problem["style"])
-    right = str(problem["target"])
-    assert (vote == right) if result.answer else (vote is None or f"equals {vote}," in result.why)
+    value = judge(read_answer(text, prompt)[0], problem, prompt.steps)[0]
+    right = value == problem["target"]
+    assert right == result.answer and (right or value is None or f"equals {value}," in result.why)
 
 
 # Against Python's own arithmetic, and a second grammar
 
-TOKENS = st.lists(st.sampled_from(["1", "1", "+", "-", "*", "(", ")"]), max_size=9)
-OPERATIONS = ["{}+{}", "{} - {}", "{}*{}", "{}/{}", "({})", "-({})\n", " {}"]
-LEGAL = st.recursive(
-    st.integers(0, 99).map(str),
-    lambda parts: st.builds(str.format, st.sampled_from(OPERATIONS), parts, parts),
-    max_leaves=20,
-)
-
 
 def derivable(text):
     """Whether `S -> E | S op E; E -> O | -O; O -> n | (S)` gives the text: undo its rules."""
-    text = re.sub("[0-9]+", "n", text)
-    text = re.sub(r"\s", "", text)
-    before = None
-    while text != before:
-        before = text
-        text = re.sub(r"(^|(?<=[(+*/])|(?<=[nM)]-))-n", "M", text)
-        text = re.sub(r"[nM][-+*/][nM]", "M", text)
+    text = re.sub(r"\s", "", re.sub("[0-9]+", "n", text))
+    for _ in range(len(text)):
+        text = re.sub(r"(^|(?<=[(+*/])|(?<=[nM]-))-n", "M", text)
+        text = re.sub(r"(^|(?<=\())[nM][-+*/][nM]", "M", text)
         text = re.sub(r"\([nM]\)", "n", text)
     return text in ("n", "M")
 
 
-@settings(max_examples=1000)
-@given(LEGAL | TOKENS.map(" ".join))
-@example("( 1 ) * ( 1 - ( 1 ) )")
-@example("1 - - 1")
-@example("1 - - - 1")
-def test_a_form_is_paid_for_what_the_grammar_derives_and_its_value_is_pythons(text):
-    nums = [int(number) for number in re.findall("[0-9]+", text)]
-    paid = reward(completion(text), of(0, *nums)).format == 1.0
-    assert paid == derivable(text)
-    try:
-        value = eval("(" + re.sub("([0-9]+)", r"Fraction(\1)", text) + ")") if paid else None
-    except ZeroDivisionError:
-        value = None
-    assert final_answer(completion(text), of(0, *nums)) == (None if value is None else str(value))
+def random_expression(rng, depth):
+    if depth == 0 or rng.random() < 0.2:
+        return str(rng.randint(0, 99))
+    form = rng.choice(["{}+{}", "{} - {}", "{}*{}", "{}/{}", "({})", "-({})\n", " {}", "(({})-{})"])
+    return form.format(random_expression(rng, depth - 1), random_expression(rng, depth - 1))
 
 
-def test_twenty_thousand_typical_completions_are_scored_a_second():
-    thinking = "13+20=33,33-12=21 no\n" * 20
-    cases = []
-    for problem in generate_problems("train", 200, seed=1):
-        for joint in ("+", " - ", "*", "/", " + ", ")-(", "=", "/(", " * ", ") + ("):
-            expression = joint.join(map(str, problem["nums"]))
-            cases.append((completion(f"({expression})", thinking), problem))
-    score = lambda: [reward(*case) for case in cases]
-    # The fastest of five: a virtual core's speed comes and goes.
-    seconds = min(timeit.repeat(score, timer=time.process_time, repeat=5, number=1))
-    assert len(cases) / seconds >= 20_000
+def test_the_format_is_what_the_grammar_derives_and_the_value_is_pythons():
+    rng = random.Random(0)
+    texts = ["( 1 ) * ( 1 - ( 1 ) )", "1 - - 1", "1 - - - 1", "007 - 7", "1 + 00"]
+    texts += [random_expression(rng, 5) for _ in range(3000)]
+    texts += [" ".join(rng.choices("11+-*/()", k=rng.randint(1, 9))) for _ in range(3000)]
+    for text in texts:
+        problem = of(0, *map(int, re.findall("[0-9]+", text)))
+        result = reward(completion(text), problem)
+        assert (result.format == 1.0) == derivable(text), text
+        value, why, _ = judge(text, problem, steps=False)
+        if value is None:
+            assert "zero" in why or not derivable(text) or re.search(r"\b0[0-9]", text)
+        else:
+            assert value == eval(re.sub("([0-9]+)", r"Fraction(\1)", f"({text})"))
+
+
+# Hostile text: no exception, nothing executed, linear time
+
+FRAGMENTS = [
+    "<think>", "</think>", "<answer>", "</answer>", "<answer>(1+2)", "(3*4)</answer>", "</", "<",
+    "</think><answer>1+2+3+4</answer>", "1", "07", "2.5", "1e999", "9**9**9", "9" * 400, "1/0",
+    "1/(2-2)", "(", ")", "()", "((((((((", "-(", "-1", "1-2-3-4", "[1", "]", "+", "-", "*", "/",
+    "//", ".", "=", ",", "e", "_", "０１２", "٣", "²", "½", "𝟙", "×", "÷", "−", "\u200b", "\u3000",
+    "\x00", "\x1c", "\ud800", " ", "\n", "\t", "<|endoftext|>", "</s>", "<|im_end", "import os",
+    "__import__('os')", "{nums}", "%s", "\\boxed{", "Step 1: 1 + 2 = 3\n", "Step 2: 3 + 3 = 6 ",
+    "Step", "Step 1:", " = 10", "\n10 = 10", "1=1\n", "<reasoning>", "</reasoning>", "\\", "- -",
+]  # fmt: skip
+
+
+def rewards_of_hostile_texts(module, problem, fragments):
+    """Fragments at random, and each again and again; most of them where an answer stands."""
+    rng = random.Random(time.time_ns())
+    texts = ["".join(rng.choices(fragments, k=rng.choice((1, 4, 9, 99)))) for _ in range(3000)]
+    texts += [part * (size // len(part)) for part in fragments for size in (190, 990, 800_000)]
+    around = ["so</think><answer>{}</answer>", "{}", "</think><answer>1</answer>{}x"]
+    for text in texts:
+        completion = rng.choice(around).replace("{}", text)
+        for prompt in module.PROMPTS.values():
+            start = time.process_time()
+            result = module.reward(completion, problem, prompt)
+            assert time.process_time() - start < 1, completion[:200]
+            assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
+            assert 0 < len(result.why) <= 200 and result.why.isprintable()
+
+
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_below_a_second():
+    rewards_of_hostile_texts(countdown_rewards, of(10, 1, 2, 3, 4), FRAGMENTS)
 
 
 # The generator
 
 
-@pytest.fixture(scope="module")
-def generated():
-    return generate_problems("train", 2000, seed=0)
+TRAIN = generate_problems("train", 2000, seed=0)
+TEST = load_problems("test")
 
 
-@pytest.fixture(scope="module")
-def held_out():
-    return load_problems("test")
+def test_generated_problems_are_as_documented():
+    assert TRAIN[0] == {"nums": [29, 98, 51, 93], "target": 16}  # as in all versions
+    for problem in TRAIN + TEST:
+        assert all(type(number) is int and 1 <= number <= 99 for number in problem["nums"])
+        assert problem["target"] in reachable(tuple(problem["nums"])) & set(range(10, 101))
+    for count, share_of_all, share_easy in [(3, 0.52, 0.63), (4, 0.48, 0.39)]:
+        kinds = [subgroups(problem)[1] for problem in TRAIN if len(problem["nums"]) == count]
+        assert len(kinds) / len(TRAIN) == pytest.approx(share_of_all, abs=0.04)
+        assert kinds.count("plus_minus") / len(kinds) == pytest.approx(share_easy, abs=0.045)
 
 
-def test_generated_problems_are_as_documented(generated, held_out):
-    assert len(held_out) == 512
-    for p in generated + held_out:
-        assert len(p["nums"]) in (3, 4) and all(type(n) is int and 1 <= n <= 99 for n in p["nums"])
-        assert type(p["target"]) is int and 10 <= p["target"] <= 100
-    assert all(p["target"] in reachable(p["nums"]) for p in generated[:500] + held_out)
-    assert len({problem_key(p) for p in generated}) == len(generated)
-
-
-@pytest.mark.parametrize("count, share_of_all, share_easy", [(3, 0.52, 0.63), (4, 0.48, 0.39)])
-def test_generated_problems_are_as_hard_as_documented(generated, count, share_of_all, share_easy):
-    problems = [p for p in generated if len(p["nums"]) == count]
-    easy = [p for p in problems if p["target"] in reachable(p["nums"], "+-")]
-    assert len(problems) / len(generated) == pytest.approx(share_of_all, abs=0.04)
-    assert len(easy) / len(problems) == pytest.approx(share_easy, abs=0.045)
-
-
-def test_no_training_problem_is_a_test_problem_in_any_order_of_numbers(generated, held_out):
-    training = generated + generate_problems("train", 1000, seed=1)
-    assert {problem_key(p) for p in training}.isdisjoint(map(problem_key, held_out))
-    assert all(is_test_problem([a, 5, 9], 30) == is_test_problem([9, a, 5], 30) for a in range(99))
-
-
-def test_the_seed_decides_the_training_problems_and_never_the_test_problems(generated, held_out):
-    other = generate_problems("train", 50, seed=8)
-    assert generate_problems("train", 50, seed=0) == generated[:50]
-    assert {problem_key(p) for p in generated[:50]}.isdisjoint(map(problem_key, other))
-    assert load_problems("test", seed=123) == held_out
+def test_no_training_problem_is_a_test_problem_and_the_seed_decides_only_training():
+    keys = set(map(problem_key, TRAIN + generate_problems("train", 1000, seed=1)))
+    assert len(keys) > 2900 and len(TEST) == 512 and keys.isdisjoint(map(problem_key, TEST))
+    assert generate_problems("train", 50, seed=0) == TRAIN[:50] != generate_problems("train", 50, 1)
+    assert load_problems("test", seed=123) == TEST
 
 
 @pytest.mark.parametrize(
-    "nums, operators, values",
-    [
-        ([6, 3], "+-*/", {9, 3, 18, 2}),
-        ([3, 6], "+-*/", {9, 3, 18, 2}),
-        ([0, 5], "+-*/", {5, 0}),
-        ([5, 3], "+-*/", {8, 2, 15}),
-        ([6, 3], "+-", {9, 3}),
-        ([5], "+-*/", {5}),
-    ],
-)
-def test_reachable_lists_every_value_that_is_whole_and_not_negative(nums, operators, values):
-    assert reachable(nums, operators) == values
+    "nums, values", [((6, 3), {9, 3, 18, 2}), ((3, 6), {9, 3, 18, 2}), ((0, 5), {5, 0}),
+                     ((5, 3), {8, 2, 15}), ((5,), {5}), ((2, 2, 2), {6, 2, 8, 0, 3, 1})],
+)  # fmt: skip
+def test_reachable_lists_every_value_that_is_whole_and_not_negative(nums, values):
+    assert reachable(nums) == values
 
 
 @pytest.mark.parametrize(
@@ -328,70 +342,112 @@ def test_reachable_lists_every_value_that_is_whole_and_not_negative(nums, operat
     [
         ([1, 2, 3], 6, ["3_numbers", "plus_minus"]),
         ([5, 7, 9, 2], 315, ["4_numbers", "needs_muldiv"]),
-        (list(range(1, 31)), 6, ["30_numbers"]),
+        (list(range(1, 31)), 6, ["30_numbers", "needs_muldiv"]),
     ],
 )
 def test_subgroups_name_the_count_and_whether_plus_and_minus_suffice(nums, target, names):
     assert subgroups({"nums": nums, "target": target}) == names
 
 
-@settings(max_examples=50)
-@given(st.lists(st.integers(1, 99), min_size=3, max_size=4), st.integers(1, 200))
-def test_the_subgroup_plus_minus_is_what_the_search_finds(nums, target):
-    names = subgroups({"nums": nums, "target": target})
-    assert ("plus_minus" in names) == (target in reachable(nums, "+-"))
-
-
-# Real cases
+# Public problems and completions
 
 
 @needs_data
-def test_the_verdict_agrees_with_every_labelled_real_completion():
+def test_the_answer_agrees_with_every_labelled_completion_and_every_problem_is_solvable():
     rows = real("countdown_completions")
-    differ = [r for r in rows if reward(r["completion"], r).answer != r["exact_last"]]
+    differ = [row for row in rows if reward(row["completion"], row).answer != row["exact_last"]]
     assert (len(rows), differ) == (500, [])
-
-
-@needs_data
-def test_lenient_finds_every_labelled_solution_and_fifteen_that_are_not_the_last_answer():
-    rows = real("countdown_completions")
-    more = [lenient(row["completion"], row) - row["lenient_last"] for row in rows]
-    assert (len(rows), more.count(1), more.count(-1)) == (500, 15, 0)
-
-
-@needs_data
-def test_every_real_problem_is_loaded_and_solvable():
     problems = load_problems("all", str(DATA / "countdown_problems.jsonl"))
-    assert len(problems) == 1024
-    assert [p for p in problems if p["target"] not in reachable(p["nums"])] == []
+    solvable = [problem["target"] in reachable(tuple(problem["nums"])) for problem in problems]
+    assert solvable == [True] * 1023  # one of the 1,024 comes twice
 
 
-# The lenient reading
+# Problems from files and from the hub
+
+N40 = [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in range(1, 41)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write rows (or bytes) to a file of the given name; returns its path."""
+    import datasets
+
+    def write_file(name, rows):
+        path = tmp_path / name
+        if isinstance(rows, bytes):
+            path.write_bytes(rows)
+        else:
+            kind = re.search("json|csv|parquet", name.lower())[0]
+            array = {"lines": False} if "json" in name.split(".") else {}
+            getattr(datasets.Dataset.from_list(rows), f"to_{kind}")(path, **array)
+        return str(path)
+
+    return write_file
+
+
+@pytest.mark.parametrize("end", ["jsonl", "json", "jsonl.gz", "json.gz", "csv", "parquet"])
+def test_all_rows_of_a_file_are_read_in_order_and_anew_after_a_change(write, end):
+    assert load_problems("all", write(f"rows.{end}", [{**row, "x": "y"} for row in N40])) == N40
+    assert load_problems("all", write(f"rows.{end}", N40[::-1])) == N40[::-1]
+
+
+def test_a_tenth_of_a_file_is_held_out_by_the_seed_and_each_problem_is_in_one_split(write):
+    path = write("rows.jsonl", N40 + [{**row, "nums": row["nums"][::-1]} for row in N40[:20]])
+    train = load_problems("train", path, seed=2)
+    test = load_problems("test", path, seed=2)
+    rows = list(map(problem_key, N40))
+    random.Random("held out 2").shuffle(rows)
+    assert list(map(problem_key, test + train)) == rows and len(test) == 4
+    assert test != load_problems("test", path, seed=1)
+
+
+@pytest.mark.parametrize("split, count", [("train", 36), ("test", 4), ("all", 40)])
+def test_the_hub_has_one_split_of_which_a_tenth_is_held_out(monkeypatch, split, count):
+    load_dataset = mock.Mock(return_value=N40)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    assert len(load_problems(split, "hub")) == count
+    options = {"data_files": None, "split": "train", "streaming": False}
+    load_dataset.assert_called_once_with(HUB_DATASET, **options)
 
 
 @pytest.mark.parametrize(
-    "text, found",
+    "row",
     [
-        (f"<answer>{RIGHT} = 65</answer>", 1),
-        (f"so it is\n{RIGHT}", 1),
-        ("\\boxed{((36-19)-7)+55}", 1),
-        ("The equation:\n**((36 − 19) − 7) + 55 = 65**", 1),
-        (f"<answer>{RIGHT}</answer> no, <answer>{WRONG}</answer>", 1),
-        (f"Thus {RIGHT} = 65, so we are done.", 1),
-        (f"The equation: {RIGHT}=65", 1),
-        (f"\\[ {RIGHT} = 65 \\]", 1),
-        (f"<answer>{RIGHT[:5]}\n{RIGHT[5:]}</answer>", 1),
-        ("so -7 + 36 - 19 + 55", 1),
-        (f"- {RIGHT}", 1),
-        (f"{RIGHT}<|im_end|>", 1),
-        (f"ответ {RIGHT}", 1),
-        ("", 0),
-        ("65 = 65", 0),
-        (WRONG, 0),
-        ("36 + 55", 0),
-        ("the answer is ((36-19)-7)+54 = 65", 0),
-        (f"{RIGHT}²", 0),
+        {"numbers": [30, 100, 93], "target": 37},
+        *(
+            {"nums": nums, "target": target}
+            for target in (37, 37.0, "37")
+            for nums in ("30,100,93", "[30 100 93]", "(30, 100, 93)", "30 100 93", [30.0, 100, 93],
+                         '["30", "100.0", 93]', ["30", "100", "93"])
+        ),
     ],
-)
-def test_lenient_finds_a_right_solution_wherever_it_stands(text, found):
-    assert lenient(text, PROBLEM) == found
+)  # fmt: skip
+def test_the_forms_in_which_others_write_a_row_are_read(write, row):
+    assert load_problems("all", write("rows.jsonl", [row])) == [
+        {"nums": [30, 100, 93], "target": 37}
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        *(
+            ("rows.jsonl", json.dumps(bad).encode())
+            for bad in (
+                {"nums": [], "target": 3}, {"nums": None, "target": 3}, {"target": 3},
+                {"nums": [1, None], "target": 3}, {"nums": [1]}, {"nums": [1], "target": None},
+                {"nums": [1.5], "target": 3}, {"nums": [1], "target": 3.5}, {"nums": [1], "so": 1},
+                {"nums": [1], "target": True}, {"nums": [1], "target": "x"}, [1, 2],
+            )
+        ),
+        *(("rows.csv", f"nums,target\n{n},3\n".encode()) for n in ("[[1] 2]", "{}", "[a]", "")),
+        ("rows.jsonl", b'{"nums": [1], "target": NaN}'),
+        *((f"rows.{kind}", b"") for kind in ("jsonl", "csv", "parquet")),
+        *((f"rows.{kind}", b'{"nums": [1, 2') for kind in ("jsonl", "json", "parquet")),
+        ("rows.jsonl.gz", b"no gzip"),
+        ("rows.jsonl", b'{"nums": "caf\xe9", "target": 1}\n'),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_file_raises_an_error(write, name, content):
+    with pytest.raises(Exception):  # noqa: B017  of many kinds; nano_r1.py makes it a sentence
+        load_problems("train", write(name, content))

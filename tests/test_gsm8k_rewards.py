@@ -1,30 +1,36 @@
-"""GSM8K: what a completion earns, how a number is read, the generator."""
+"""GSM8K: the reward of a completion, how a number is read, the generator, files."""
 
+import random
 import re
-import time
-import timeit
+import sys
 from fractions import Fraction
+from unittest import mock
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from labelled import DATA, needs_data, real
+from test_countdown_rewards import (
+    DATA,
+    needs_data,
+    real,
+    rewards_of_hostile_texts,
+    write,  # noqa: F401
+)
 
 import gsm8k_rewards
 from gsm8k_rewards import (
+    HUB_DATASET,
     NEW_STORIES,
+    PROMPTS,
     STORIES,
     final_answer,
     generate_problems,
     gold,
-    lenient,
     load_problems,
     parse_number,
+    problem_key,
     reward,
     solve,
     subgroups,
 )
-from plumbing.arithmetic import calculate
 
 PROBLEM = {
     "question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. "
@@ -37,26 +43,22 @@ def completion(answer, thinking="\n64+33=97\n97-40=57"):
     return f"{thinking}\n</think>\n<answer>{answer}</answer>"
 
 
-def with_gold(number):
-    return {"question": "How many?", "answer": f"#### {number}"}
+# The reward of a completion: (total, format, answer)
 
-
-# What a completion earns: (total, format, answer)
-
-PAID = (2.0, 1.0, 1.0)
+FULL = (2.0, 1.0, 1.0)
 FORM = (1.0, 1.0, 0.0)
 MORE = (1.5, 0.5, 1.0)  # more than the number in the block
 TAGS_ALONE = (0.5, 0.5, 0.0)
 NUMBER_ALONE = (1.0, 0.0, 1.0)
 NOTHING = (0.0, 0.0, 0.0)
 ROWS = [
-    (completion("57"), PAID, "correct"),
-    (completion("\n 57\t\n"), PAID, "correct"),
-    (completion("57.0"), PAID, "correct"),
-    (completion("57") + "<|im_end|>\n", PAID, "correct"),
+    (completion("57"), FULL, "correct"),
+    (completion("\n 57\t\n"), FULL, "correct"),
+    (completion("57.0"), FULL, "correct"),
+    (completion("57") + "<|im_end|>\n", FULL, "correct"),
     (completion("58"), FORM, "is 58, not 57"),
     (completion("7/14"), FORM, "is 1/2, not 57"),
-    (completion("7/0"), FORM, "divides by zero"),
+    (completion("7/0"), TAGS_ALONE, "more than one number"),
     (completion("57 eggs"), MORE, "correct; format: something else in the answer block"),
     (completion("$57"), MORE, "correct"),
     (completion("57%"), MORE, "correct"),
@@ -72,7 +74,7 @@ ROWS = [
     (completion("57 or 58"), TAGS_ALONE, "more than one number"),
     (completion("x = 57"), TAGS_ALONE, "not a plain number"),
     (completion("57 million"), TAGS_ALONE, "'million' may change the number"),
-    (completion("5" * 201), TAGS_ALONE, "longer than 200"),
+    (completion("5" * 201), TAGS_ALONE, "not a plain number"),
     # Just short enough to be read, and slow to read for a careless expression
     (completion("a " * 100), TAGS_ALONE, "no number"),
     (completion("5" + " " * 190 + "!"), TAGS_ALONE, "not a plain number"),
@@ -85,39 +87,43 @@ ROWS = [
     (completion("57") + "<answer>58</answer>", NOTHING, "is 58, not 57; format: two answer"),
     (completion("58") + "<answer>57</answer>", NUMBER_ALONE, "correct; format: two answer"),
     ("<answer>57</answer></think><answer>58</answer>", FORM, "is 58"),
-    ("<answer>57</answer></think>", NOTHING, "no answer block"),
-    ("", NOTHING, "no answer block"),
-    ("57", NOTHING, "no answer block"),
-    ("</think>57", NOTHING, "no answer block"),
-    ("57</answer>", NOTHING, "no answer block"),
+    ("<answer>57</answer></think>", NOTHING, "no number: ''"),
+    ("", NOTHING, "no number: ''"),
+    ("57", NOTHING, "no number: ''"),
+    ("</think>57", NOTHING, "no number: ''"),
+    ("57</answer>", NOTHING, "no number: ''"),
     ("</think><answer>57", NOTHING, "no </answer>"),
     ("</answer></think><answer>", NOTHING, "no </answer>"),
 ]
 
 
-@pytest.mark.parametrize("text, verdict, why", ROWS, ids=range(len(ROWS)))
-@pytest.mark.parametrize("style", gsm8k_rewards.PROMPTS)
-def test_what_a_completion_earns_why_and_for_which_number_it_votes(text, verdict, why, style):
-    result = reward(text, PROBLEM, style)
-    assert result[:3] == verdict and why in result.why
+@pytest.mark.parametrize("text, parts, why", ROWS, ids=range(len(ROWS)))
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+def test_the_reward_of_a_completion_its_reason_and_its_vote(text, parts, why, prompt):
+    result = reward(text, PROBLEM, prompt)
+    assert result[:3] == parts and why in result.why
     assert (result.why == "correct") == (result.total == 2.0)
-    vote = final_answer(text, PROBLEM, style)
-    assert (vote == "57") if result.answer else (vote is None or f"is {vote}, not" in result.why)
+    vote = final_answer(text, PROBLEM, prompt)
+    assert vote == "57" if result.answer else vote is None or f"is {vote}, not 57" in result.why
 
 
 # How a number is read
 
 
-def read(text):
-    try:
-        return parse_number(text)
-    except ValueError:
-        return None
-
-
 @pytest.mark.parametrize(
     "value, texts",
     [
+        # Real answers of models
+        (975, [r"\boxed{975}\) dollars"]),
+        (26, [r"\[ \boxed{26} \)"]),
+        (101, [r"\boxed{}101"]),
+        (-7, ["- 7", r"-\boxed{7}", r"\boxed{-\$7}", "**-$7**"]),
+        (Fraction(7, 2), [r"\$\frac{7}{2}", r"\boxed{$3.50$}."]),
+        (
+            None,
+            ["5 $600", "$5$600", r"\boxed{5}600", r"\boxed{1} 080", "5**600**", "1$080", "€5 $6"],
+        ),
+        (None, [r"\text{5}600", r"\(5\)000", "`1`,080", "5 hundredths", "7..."]),
         (72, ["72", "72.", "72 degrees", "72 degrees.", "72°", "72 °F", r"72^\circ", "**72**"]),
         (72, ["**72 eggs.**", "**72** eggs", r"\(72\)", "$72$", "`72`", r"\boxed{72}.", "72th"]),
         (72, [r"\boxed{72} inches", r"\boxed{72 inches}", r"$\boxed{72}$ square inches."]),
@@ -194,7 +200,7 @@ def read(text):
         ),
         (
             None,
-            ["2i", "5π", "1e3", "0x10", "1_000", "--7", "-$-7", "- 7", "~7", "=7", "x = 72", "(7)"],
+            ["2i", "5π", "1e3", "0x10", "1_000", "--7", "-$-7", "~7", "=7", "x = 72", "(7)"],
         ),
         (None, ["about 72", "not 72", "7!", "√4", "7/2/3", "7.5/2", "7/-2", "7/0", r"\frac{7}{0}"]),
         (
@@ -226,148 +232,83 @@ def read(text):
     ],
 )
 def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(value, texts):
-    assert {text: read(text) for text in texts} == dict.fromkeys(texts, value)
+    assert {text: parse_number(text)[0] for text in texts} == dict.fromkeys(texts, value)
 
 
-WRITTEN = ["{:d}", "{:,d}", "${:d}", "{:,d} eggs", "{:d}.00", r"\frac{{{:d}}}{{1}}"]
-COMMAS = st.sampled_from([",", " ", "\u00a0", "\u2009", "\u202f"])
-MINUS = st.sampled_from(["", "-", "\u2212"])
+def test_every_number_is_read_back_in_every_form():
+    rng = random.Random(0)
+    forms = ["{:d}", "{:,d}", "${:d}", "{:,d} eggs", "{:d}.00", r"\frac{{{:d}}}{{1}}"]
+    for number in [0, 10**12, *(rng.randrange(10 ** rng.randint(1, 12)) for _ in range(300))]:
+        for form in forms:
+            text = form.format(number).replace(",", rng.choice(", \u00a0\u2009\u202f"))
+            assert (parse_number(text), parse_number("−" + text)) == ((number, ""), (-number, ""))
+        assert parse_number(f"-7/{number + 1}") == (Fraction(-7, number + 1), "")
+        assert parse_number(f"{number}.{number:04}") == (Fraction(f"{number}.{number:04}"), "")
 
 
-@given(st.integers(0, 10**12), st.sampled_from(WRITTEN), COMMAS, MINUS)
-def test_every_integer_is_read_back_in_every_form(number, form, comma, minus):
-    text = minus + form.format(number).replace(",", comma)
-    assert parse_number(text) == (-number if minus else number)
-
-
-@given(st.decimals(-(10**9), 10**9, allow_nan=False, places=4), st.integers(1, 999))
-def test_every_decimal_and_fraction_is_read_back_exactly(number, denominator):
-    assert parse_number(f"{number:f}") == Fraction(number)
-    assert parse_number(f"-7/{denominator}") == Fraction(-7, denominator)
-
-
-@settings(max_examples=1000)
-@given(st.text("0123456789,. ", max_size=12))
-@example("1,234.5")
-@example("12,345,678")
-@example("0  .")
-def test_separators_are_accepted_only_between_groups_of_three(text):
-    text = text.strip()
-    whole = r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?"
-    grouped = re.fullmatch(rf"{whole}(\.\d*)? *\.?", text) and re.search(r"\d", text)
-    expected = Fraction(re.sub("[, ]|[.]$", "", text).rstrip(".")) if grouped else None
-    assert read(text) == expected
-
-
-JOINTS = [" or ", " and ", ", ", "; ", " - ", "\n", " = ", " "]
-
-
-@given(st.integers(0, 99), st.sampled_from(JOINTS), st.integers(0, 99))
-def test_two_numbers_are_never_read_as_one(first, joint, second):
-    assert read(f"{first}{joint}{second}") is None
-
-
-def mutants(number):
-    """The number with one sign, digit or separator changed."""
-    yield "-" + number
-    for i, character in enumerate(number):
-        before = number[:i]
-        after = number[i + 1 :]
-        yield before + after
-        if character.isdigit():
-            for new in (str((int(character) + 1) % 10), character * 2, character + "."):
-                yield before + new + after
+def test_separators_are_accepted_only_between_groups_of_three_and_two_numbers_are_never_one():
+    rng = random.Random(0)
+    texts = ["1,234.5", "12,345,678", "0  .", "0..", "0..."]
+    texts += ["".join(rng.choices("0123456789,. ", k=rng.randint(0, 9))) for _ in range(9999)]
+    for joint in (" or ", " and ", ", ", "; ", " - ", "\n", " = ", " ", "$ $", "**", "}{"):
+        texts += [f"{rng.randrange(100)}{joint}{rng.randrange(100)}" for _ in range(100)]
+    grouped = re.compile(r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? *\.?")
+    for text in texts:
+        one = grouped.fullmatch(text.strip()) and re.search(r"\d", text)
+        value = Fraction(re.sub("[, ]", "", text).rstrip(".")) if one else None
+        assert parse_number(text)[0] == value, text
 
 
 @needs_data
-def test_no_real_gold_answer_is_paid_after_one_sign_digit_or_separator_is_changed():
-    value = lambda number: float(number.replace(",", ""))
+def test_no_public_gold_answer_is_rewarded_after_one_sign_digit_or_separator_is_changed():
     for row in real("gsm8k_test"):
         number = row["answer"].rpartition("####")[2].strip()
-        for text in mutants(number):
-            # Equal are a zero more or less in front, a full stop behind, no comma.
-            assert not reward(completion(text), row).answer or value(text) == value(number), text
+        for i in range(len(number)):
+            for new in ("", "-", ".", "7", number[i] * 2, number[i] + "0"):
+                text = number[:i] + new + number[i + 1 :]
+                # Equal are a zero more or less in front, a full stop behind, no comma.
+                if reward(completion(text), row).answer:
+                    assert float(text.replace(",", "")) == gold(row), text
 
 
-@pytest.mark.parametrize(
-    "number, found, texts",
-    [
-        (57, 1, [completion("57"), completion("the answer is 57"), "<answer>57", "\\boxed{57}"]),
-        (57, 1, ["<answer> so \\boxed{57 \\text{ eggs}} remain </answer>", "so 57 remain"]),
-        (57, 1, ["64+33=97 \\[ \\boxed{57} \\] and 97 before", "97-40=57\n#### 57\nnext: 12"]),
-        (57, 1, ["The answer is 57 because 97-40 is that, see 40", "A: 57\nQ: 40", "\\boxed{57"]),
-        (57, 1, ["The answer is: **$57**, see 40", "Answer: \\(57\\) of 97", "97-40=57<|im_end|>"]),
-        (57, 1, ["A: Iris had 97 and gave away 40, so 57.", "57" + " " * 19_900 + "eggs"]),
-        (Fraction(7, 2), 1, ["so \\frac{7}{2} remain", "\\boxed{\\frac{7}{2}} of 3", "#### 3.5"]),
-        (-7, 1, ["it is -7.", "A: −$7"]),
-        (3, 1, ["10-3", "(10)-3"]),  # a minus behind a number is an operator
-        (57, 0, ["", "no number", "57 or 58", "#### 57\n#### 58\n57"]),
-        (57, 0, ["<answer>58</answer> \\boxed{57}", "\\boxed{57} \\boxed{58} 57"]),
-        (57, 0, ["<answer>57</answer> <answer>58</answer>", "A: 58\n57"]),
-        (57, 0, ["the answer is 58, not 57", "-57", "is −57", "57,5", "1,057", "57.5"]),
-        (57, 0, ["57/2", "157", "x57", "57" + " " * 20_000 + "eggs"]),
-        (7, 0, ["it is -7."]),
-        (16, 0, ["\\boxed{\\frac{1}{16}}", "\\boxed{\\sqrt{16}}", "the answer is \\frac{3}{16}"]),
-    ],
-    ids=str,
-)
-def test_the_lenient_reading_takes_the_number_that_a_reader_would_take(number, found, texts):
-    assert [lenient(text, with_gold(number)) for text in texts] == [found] * len(texts)
+FRAGMENTS = [
+    "<think>", "</think>", "<answer>", "</answer>", "<answer>57", "</think><answer>57</answer>",
+    "<", "</", "5", "57", "057", "1,080", "1,08", "1,", "1 080", "1.", ".5", "1e999", "9**9**9",
+    "9" * 400, "7/0", "7/", "/14", "-", "+", "−", "–", "$", "\\$", "€", "%", "\\%", "°", "**", "`",
+    "\\(", "\\)", "=", ",", ".", ":", "#", "\\boxed{", "\\boxed{57}", "\\boxed{57} eggs", "\\[",
+    "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "#### 57", "\\frac",
+    "\\frac{57}{1}", "answer is", " eggs", "ab", "or", " and ", "５７", "٧", "²", "½", "\\",
+    "\u00a0", "\u2009", "\u200b", "\x00", "\ud800", " ", "\n", "\t", "</s>", "<|im_end|>\n",
+    "{question}", "%s",
+]  # fmt: skip
 
 
-def test_five_thousand_typical_completions_are_scored_a_second():
-    thinking = "".join(f"{a}+{a + 7}={2 * a + 7}\n" for a in range(30))
-    forms = ["{}", "{}.00", "${}", "{} eggs", r"\boxed{{{}}}", "{} or 3", "x", "10-3={}", "-{}"]
-    cases = []
-    for problem in generate_problems("train", 100, seed=1):
-        cases += [(completion(form.format(gold(problem)), thinking), problem) for form in forms]
-    score = lambda: [(reward(*case), lenient(*case)) for case in cases]
-    # The fastest of five: a virtual core's speed comes and goes.
-    seconds = min(timeit.repeat(score, timer=time.process_time, repeat=5, number=1))
-    assert len(cases) / seconds >= 5_000
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_below_a_second():
+    rewards_of_hostile_texts(gsm8k_rewards, PROBLEM, FRAGMENTS)
 
 
 # The generator
 
 
-@pytest.fixture(scope="module")
-def generated():
-    return generate_problems("train", 2000, seed=0)
+TRAIN = generate_problems("train", 2000, seed=0)
+TEST = load_problems("test")
 
 
-@pytest.fixture(scope="module")
-def held_out():
-    return load_problems("test")
-
-
-def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result(generated):
-    for problem in generated:
-        steps = re.findall(r"<<(\d+)([-+*/])(\d+)=(\d+)>>(\d+)\n", problem["answer"])
-        for left, symbol, right, result, again in steps:
-            value = calculate(int(left), symbol, int(right))
-            assert value == int(result) == int(again) and 1 <= value <= 999
+def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result():
+    for problem in TRAIN + TEST:
+        assert "{" not in problem["question"]
+        for step, result, again in re.findall(r"<<(.*)=(\d+)>>(\d+)\n", problem["answer"]):
+            assert eval(step) == int(result) == int(again) and 1 <= int(result) <= 999
         assert gold(problem) == int(result)
 
 
-def tellings(stories, problems):
-    """The questions that each story is told in."""
-    blanks = [r"\w+".join(map(re.escape, re.split(r"\{\w\}", story))) for story, _ in stories]
-    return [[p for p in problems if re.fullmatch(blank, p["question"])] for blank in blanks]
-
-
-def test_every_story_is_told_and_ten_in_the_test_split_alone(generated, held_out):
-    assert all(tellings(STORIES, generated))
-    assert tellings(NEW_STORIES, generated) == [[]] * 10
-    new = [row for row in held_out if "new_story" in subgroups(row)]
-    assert sum(map(len, tellings(NEW_STORIES, held_out))) == len(new)
-    assert 120 < len(new) < 220
-
-
-def test_every_placeholder_is_filled_and_two_people_have_two_names(generated):
-    questions = "\n".join(problem["question"] for problem in generated)
-    pairs = re.findall(r"(\w+) has \d+ \w+\. (\w+) has \d+ more than \1", questions)
-    assert len(pairs) > 20 and all(first != second for first, second in pairs)
-    assert "{" not in questions
+def test_every_story_is_told_and_ten_only_in_the_test_split():
+    for stories, problems in ((STORIES, TRAIN), (NEW_STORIES, TEST)):
+        for story, _ in stories:
+            blank = r"\w+".join(map(re.escape, re.split(r"\{\w\}", story)))
+            told = [row for row in problems if re.fullmatch(blank, row["question"])]
+            assert told and all(("new_story" in row) == (stories is NEW_STORIES) for row in told)
+    assert 120 < [subgroups(row) for row in TEST].count(["new_story"]) < 220
 
 
 @pytest.mark.parametrize(
@@ -384,21 +325,12 @@ def test_solve_gives_the_steps_of_a_story_with_results_from_1_to_999(steps, solu
     assert solve(steps, {"a": 64, "b": 33, "c": 40}) == solution
 
 
-def test_no_question_occurs_twice_nor_in_both_splits(generated, held_out):
-    questions = {problem["question"] for problem in generated}
-    other = {problem["question"] for problem in generate_problems("train", 1000, seed=1)}
-    assert len(held_out) == 512 and len(questions) == len(generated)
-    assert (questions | other).isdisjoint(problem["question"] for problem in held_out)
-
-
-def test_the_seed_decides_the_training_problems_and_never_the_test_problems(generated, held_out):
-    assert generate_problems("train", 50, seed=0) == generated[:50]
-    assert generate_problems("train", 50, seed=8) != generated[:50]
-    assert load_problems("test", seed=123) == held_out
-    assert PROBLEM in generated[:6]  # the module's worked example
-
-
-# Gold answers and real cases
+def test_no_question_occurs_twice_nor_in_both_splits_and_the_seed_decides_only_training():
+    keys = set(map(problem_key, TRAIN + generate_problems("train", 1000, seed=1)))
+    assert len(keys) > 2900 and len(TEST) == 512 and keys.isdisjoint(map(problem_key, TEST))
+    assert generate_problems("train", 50, seed=0) == TRAIN[:50] != generate_problems("train", 50, 1)
+    assert load_problems("test", seed=123) == TEST
+    assert PROBLEM in TRAIN[:6]  # the module's worked example
 
 
 @pytest.mark.parametrize(
@@ -408,25 +340,73 @@ def test_subgroups_name_the_number_of_steps_of_the_worked_answer(steps, names):
     assert subgroups({"question": "?", "answer": "1+1=<<1+1=2>>2\n" * steps + "#### 2"}) == names
 
 
+# Public problems and completions
+
+
 @needs_data
 @pytest.mark.parametrize("name, count", [("gsm8k_test", 1319), ("gsm8k_train_sample", 2000)])
-def test_every_real_gold_answer_is_read(name, count):
+def test_every_public_gold_answer_is_read(name, count):
     problems = load_problems("all", str(DATA / f"{name}.jsonl"))
     assert len(problems) == count
     assert all(gold(p) == int(p["answer"].split("####")[1].replace(",", "")) for p in problems)
 
 
-# Rows of gsm8k_completions.jsonl on which the lenient reading and the label differ. Both ran out of
-# tokens just after the right number: one inside \boxed{, one behind the last sum. We read it, the
-# label wants a finished box or block.
-DISAGREEMENTS = [192, 373]
-
-
 @needs_data
-def test_the_verdicts_agree_with_the_labels_of_real_completions():
+def test_every_rewarded_public_completion_has_the_label_correct():
     rows = real("gsm8k_completions")
-    found = [lenient(r["completion"], with_gold(r["gold"])) for r in rows]
-    differ = [i for i, (r, value) in enumerate(zip(rows, found)) if value != r["label_correct"]]
-    assert (len(rows), differ) == (500, DISAGREEMENTS)
-    paid = [r for r in rows if reward(r["completion"], with_gold(r["gold"])).answer]
-    assert len(paid) >= 50 and all(r["label_correct"] for r in paid)
+    correct = [row for row in rows if reward(row["completion"], {"answer": row["gold"]}).answer]
+    assert len(correct) >= 50 and all(row["label_correct"] for row in correct)
+
+
+# Problems from files and from the hub
+
+ROW = {"question": "1+1?", "answer": "1+1=<<1+1=2>>2\n#### 2"}
+
+
+@pytest.mark.parametrize("end", ["jsonl", "json", "jsonl.gz", "csv", "parquet"])
+@pytest.mark.parametrize("answer", [2, "2", ROW["answer"]])
+def test_rows_of_a_file_are_read_and_a_repeated_question_is_not_trained_on(write, end, answer):  # noqa: F811
+    path = write(f"rows.{end}", [{"question": q, "answer": answer} for q in ("A?", " a?", "b?")])
+    problems = load_problems("all", path)
+    assert problems == [{"question": q, "answer": str(answer)} for q in ("A?", " a?", "b?")]
+    test = load_problems("test", path)
+    train = [row for row in problems if problem_key(row) != problem_key(test[0])]
+    assert len(test) == 1 and sorted(map(str, load_problems("train", path))) == sorted(
+        map(str, train)
+    )
+
+
+@pytest.mark.parametrize("split, asked", [("train", "train"), ("test", "test"), ("all", "test")])
+def test_the_hubs_own_splits_are_used_whole_and_in_order(monkeypatch, split, asked):
+    load_dataset = mock.Mock(return_value=[ROW] * 3)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    assert load_problems(split, "hub") == [ROW] * 3
+    assert load_dataset.call_args.args == (HUB_DATASET,)
+    assert load_dataset.call_args.kwargs.items() >= {"name": "main", "split": asked}.items()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({**ROW, "question": text} for text in ("", " \n", None)),
+        *({**ROW, "answer": text} for text in (None, "many", "#### 3 or 4\n", "57\n####")),
+        {"question": "1+1?"},
+    ],
+)
+def test_a_mistake_in_a_row_is_one_sentence_that_names_it(write, bad):  # noqa: F811
+    path = write("rows.jsonl", [ROW, bad])
+    with pytest.raises(ValueError, match=f"^{path}, row 2: got .*, expected question"):
+        load_problems("train", path)
+
+
+def test_a_missing_file_network_package_or_second_problem_is_one_sentence(write, monkeypatch):  # noqa: F811
+    with pytest.raises(ValueError, match="^none.jsonl, row 1: got FileNotFoundError"):
+        load_problems("train", "none.jsonl")
+    with pytest.raises(ValueError, match="2 different problems"):
+        load_problems("train", write("rows.csv", [ROW]))
+    monkeypatch.setattr("datasets.load_dataset", mock.Mock(side_effect=ConnectionError("down")))
+    with pytest.raises(ValueError, match="^hub, row 1: got ConnectionError"):
+        load_problems("train", "hub")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match="`pip install datasets`"):
+        load_problems("train", "rows.jsonl")

@@ -1,83 +1,127 @@
-"""The labs: each says what it expects before it runs; the one to copy runs, and is resumed."""
+"""The labs: each predicts before it runs, has a section of the page, and its code works."""
 
-import argparse
 import importlib
 import os
-import re
 import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "labs"))
+
+import coins_rewards
+import lab
 
 import countdown_rewards
+import runs
 
-LABS = os.path.join(ROOT, "labs")
-sys.path.append(LABS)
-NAMES = sorted({path.stem for path in Path(LABS).glob("*.py")} - {"lab", "page"})
+NAMES = sorted(
+    {file.stem for file in Path(lab.__file__).parent.glob("*.py")} - {"lab", "coins_rewards"}
+)
+TINY = "--steps 1 --prompts_per_step 2 --eval_problems 4 --max_tokens 16 --warmup_steps 1"
 
-from lab import Expected
+
+PROBLEMS = countdown_rewards.load_problems("test")[:64]
+
+
+@pytest.fixture
+def few_problems(monkeypatch):
+    monkeypatch.setattr(countdown_rewards, "load_problems", lambda *_: list(PROBLEMS))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_lab_predicts_has_flags_that_exist_and_a_section_of_the_page(name):
-    lab = importlib.import_module(name).LAB
-    assert lab.claim and lab.prediction and lab.limits and any(e.claim for e in lab.expected)
-    for run in lab.runs.values():
-        run.config()
-    for expected in lab.expected:
-        assert expected.high in lab.runs
-        assert not isinstance(expected.low, str) or expected.low in {*lab.runs, "before"}
-    assert name == "template" or f"<!-- lab {name} -->" in Path(ROOT, "docs/labs.md").read_text()
+def test_the_flags_and_runs_that_a_lab_names_exist(name):
+    declared = importlib.import_module(name).LAB
+    for run in declared.runs.values():
+        script = "nano_sft" if run.rows else "variants"
+        runs.parse(script, run.flags + " --data x" * bool(run.rows))
+    for p in declared.predictions:
+        assert {p.high, p.low} <= {*declared.runs, "before"} or isinstance(p.low, float)
+
+
+def test_the_page_is_what_the_recorded_results_make_of_it(tmp_path):
+    page = (lab.ROOT / "docs/labs.md").read_text()
+    (tmp_path / "labs.md").write_text(page)
+    (tmp_path / "labs").mkdir()
+    lab.write_page(tmp_path)
+    assert (tmp_path / "labs.md").read_text() == page and len(page.split()) <= 1900
+    assert set(os.listdir(tmp_path / "labs")) == set(os.listdir(lab.ROOT / "docs/labs"))
+    sections = page.partition(lab.GENERATED)[2].split("\n## ")
+    assert max(len(section.split()) for section in sections) <= 120
 
 
 @pytest.mark.parametrize(
-    ("expected", "word"),
+    ("prediction", "word"),
     [
-        (Expected("a", "b"), "held"),
-        (Expected("b", "a"), "failed"),
-        (Expected("a", "b", within=0.05), "failed"),
-        (Expected("a", "b", within=0.2), "held"),
-        (Expected("a", above=0.44), "not resolved"),
-        (Expected("a", 0.9), "failed"),
+        (lab.Prediction("a", "b"), "held"),
+        (lab.Prediction("b", "a"), "failed"),
+        (lab.Prediction("a", "b", within=0.05), "failed"),
+        (lab.Prediction("a", "b", within=0.2), "held"),
+        (lab.Prediction("a", above=0.44), "inconclusive"),
+        (lab.Prediction("a", 0.9), "failed"),
+        (lab.Prediction("one seed"), "inconclusive"),
     ],
 )
-def test_a_prediction_holds_fails_or_is_not_resolved(expected, word):
-    values = {"a": {"pass@1": [0.5, 0.6, 0.55], "before": [0.1] * 3}}
-    values["b"] = {"pass@1": [0.4, 0.5, 0.45], "before": [0.1] * 3}
-    assert expected.check(values)[-1] == word
+def test_a_prediction_holds_fails_or_is_inconclusive(prediction, word):
+    values = {
+        "a": {"pass@1": [0.5, 0.6, 0.55], "before": [0.1] * 3},
+        "b": {"pass@1": [0.4, 0.5, 0.45]},
+        "one seed": {"pass@1": [0.9], "before": [0.1]},
+    }
+    assert prediction.word(prediction.difference(values)) == word
 
 
-def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch):
-    """Five runs in this process, which saves starts; the sixth by the lab's command."""
-    monkeypatch.setitem(countdown_rewards.BUILT_IN, "train", 128)  # instead of 16,384
-    lab = importlib.import_module("template").LAB
-    page = tmp_path / "labs.md"
-    page.write_text("# Labs\n")
-    more = "--steps 1 --prompts_per_step 2 --eval_problems 4 --max_tokens 16 --eval_every 1"
-    args = argparse.Namespace(out=tmp_path / "out", more=more)
-    for label, seed in [(label, seed) for label in lab.runs for seed in (0, 1)][:-1]:
-        lab.complete("template", label, seed, args)
-    command = [f"{LABS}/template.py", "--page", str(page), "--jobs", "1", "--seeds", "0", "1"]
-    mine = ["--out", str(tmp_path / "out"), f"--more={more}"]
-    monkeypatch.setattr(sys, "argv", [*command, *mine])
-    lab.main()  # starts a process for the one run that is missing
-    text = page.read_text()
-    assert text.startswith("# Labs\n") and text.count("<!-- lab template -->") == 1
-    assert "*GRPO* above *code of your own*" in text and "Not run yet" not in text
-    assert (tmp_path / "labs" / "template.png").exists()
-    records = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("metrics.jsonl")}
-    lab.main()  # again: nothing is run
-    assert records == {p: p.stat().st_mtime_ns for p in records} and len(records) == 6
-    monkeypatch.setattr(sys, "argv", [*command, "--out", str(tmp_path / "empty"), "--complete"])
-    lab.main()  # where the runs are not: what was seen stays
-    assert page.read_text() == text
+def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch, capsys, few_problems):
+    monkeypatch.setattr(
+        sys, "argv", ["template.py", "--seeds", "0", "--out", str(tmp_path), "--more", TINY]
+    )
+    importlib.import_module("template").LAB.main()
+    written = [(file, file.stat().st_mtime) for file in tmp_path.rglob("metrics.jsonl")]
+    importlib.import_module("template").LAB.main()
+    assert len(written) == 3 and all(file.stat().st_mtime == time for file, time in written)
+    assert "pass@1: GRPO above own code by more than 0.05" in capsys.readouterr().out
 
 
-def test_the_readme_says_each_verdict_and_leads_to_it():
-    page = Path(ROOT, "docs/labs.md").read_text()
-    readme = Path(ROOT, "README.md").read_text()
-    for title, word in re.findall(r"<!-- lab \w+ -->\n## (.*)\n\n\*\*(.*?)\.\*\*", page):
-        anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-        row = f"| [{title}](docs/labs.md#{anchor}) | {word.lower()} |"
-        assert row in readme or word == "Claim", title  # not run yet
+def test_a_run_begins_with_the_model_of_another_that_imitated_rows(
+    tmp_path, monkeypatch, few_problems
+):
+    sizes = f"{TINY} --max_tokens 64 --prompts_per_step 8 --batch_size 1"
+    stale = importlib.import_module("staleness").LAB.runs["age 2, corrected"].functions
+    both = {
+        "tuned": lab.Run(sizes, rows=lambda config: lab.controls.right_samples(config, 1)),
+        "started": lab.Run(f"{TINY} --steps 3", stale, start="tuned"),
+    }
+    monkeypatch.setattr(sys, "argv", ["x", "--seeds", "0", "--out", str(tmp_path), "--more= "])
+    lab.Lab("", "", "", both, [lab.Prediction("started")], "", "").main()
+    (path,) = tmp_path.glob("x_started*/")
+    assert f'"model": "{tmp_path}' in (path / "config.json").read_text()
+    assert len(runs.metrics(path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("completion", "form", "answer"),
+    [
+        ("\n58-29=29\n</think>\n<answer>29</answer>", 1.0, 1.0),
+        ("\n29-58=29</think> <answer> 29 </answer>\n", 1.0, 1.0),
+        ("</think><answer>28</answer>", 1.0, 0.0),
+        ("</think><answer>29 coins</answer>", 0.5, 0.0),
+        ("</think>29", 0.0, 0.0),
+        ("<answer>29</answer>", 0.0, 1.0),
+        ("</think><answer>3</answer><answer>29</answer>", 0.0, 1.0),
+        ("</think><answer>" * 100_000, 0.0, 0.0),
+    ],
+)
+def test_the_reward_of_the_coins(completion, form, answer):
+    assert coins_rewards.reward(completion, {"ava": 29, "ben": 58})[1:3] == (form, answer)
+
+
+def test_a_kind_of_coin_questions_is_held_out():
+    test = coins_rewards.load_problems("test")
+    for problem in coins_rewards.load_problems("train"):
+        assert coins_rewards.subgroups(problem) != ["held_out"] and problem not in test
+
+
+def test_the_rows_that_forgetting_imitates_are_well_formed(few_problems):
+    rows = importlib.import_module("forgetting").systematic_rows(runs.parse("nano_r1", ""))
+    for problem, row in zip(PROBLEMS, rows, strict=True):
+        assert countdown_rewards.reward(row["completion"], problem).format == 1.0

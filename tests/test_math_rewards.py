@@ -1,37 +1,38 @@
-"""MATH: what a completion earns, which answers are equivalent, and the processes that decide it."""
+"""MATH: what a completion earns, which answers are equivalent, hostile texts, files of problems."""
 
-import multiprocessing
-import os
+import gzip
+import io
+import json
+import random
 import re
-import resource
-import signal
-import subprocess
 import sys
-import textwrap
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+import tracemalloc
 from pathlib import Path
+from unittest import mock
 
+import datasets
 import pytest
-from labelled import needs_data, real
 
-import math_rewards
 from math_rewards import (
+    PROMPTS,
     equivalent,
     final_answer,
     last_boxed,
-    lenient,
     load_problems,
     reward,
+    same_answer,
     subgroups,
+    title,
 )
-from plumbing import math_workers
-from plumbing.tasks import load_task
 
+DATA = Path(__file__).parents[2] / "shared" / "data"  # real cases: docs/agreement.md
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of real cases is absent")
 PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
-SLOW = "9^{9^{9^9}}"
-HOUSE = Path(math_rewards.__file__).parent
+
+
+def real(name):
+    return [json.loads(line) for line in open(DATA / f"{name}.jsonl", encoding="utf-8")]
 
 
 def box(answer):
@@ -40,41 +41,35 @@ def box(answer):
 
 # What a completion earns
 
-
-PAID = (2.0, 1.0, 1.0)  # total, format, answer
-WRONG = (1.0, 1.0, 0.0)
-OPEN = (0.5, 0.5, 0.0)
-NOTHING = (0.0, 0.0, 0.0)
-ROWS = [
-    (box("\\frac{1}{2}"), PAID, "correct"),
-    (box("0.5"), PAID, "correct"),
-    (box("\\sqrt{1/4}"), PAID, "correct"),
-    (box("2"), WRONG, "'2' is not '\\\\frac{1}{2}'"),
-    (box("\\sqrt{2}"), WRONG, "is not '\\\\frac{1}{2}'"),
-    (box("\\frac{1}{2} x 3"), WRONG, "not read in full"),
-    (box("0" * 501), WRONG, "longer than 500 characters"),
-    ("\\boxed{}", OPEN, "empty or never closed"),
-    ("\\boxed{ \n }", OPEN, "empty or never closed"),
-    ("\\boxed{1\\}", OPEN, "empty or never closed"),
-    ("\\boxed{", OPEN, "empty or never closed"),
-    ("", NOTHING, "no \\boxed{...}"),
-    ("0.5", NOTHING, "no \\boxed{...}"),
-    ("\\boxed", NOTHING, "no \\boxed{...}"),
-    ("\\fbox{0.5}", NOTHING, "no \\boxed{...}"),
-    (box("0.5") + "\n", PAID, "correct"),
-    (box("0.5") + " I hope it is correct.<|im_end|>", PAID, "correct"),
-    (box("0.5") + box("2"), WRONG, "'2' is not"),
-    (box("2") + box("0.5"), PAID, "correct"),
-    (box("0.5") + "\\boxed{", OPEN, "empty or never closed"),
+ROWS = [  # (completion, total, why)
+    (box("\\frac{1}{2}"), 2.0, "correct"),
+    (box("0.5"), 2.0, "correct"),
+    (box("\\sqrt{1/4}"), 2.0, "correct"),
+    (box("2"), 1.0, "'2' is not '\\\\frac{1}{2}'"),
+    (box("\\sqrt{2}"), 1.0, "is not '\\\\frac{1}{2}'"),
+    (box("\\frac{1}{2} x 3"), 1.0, "not read in full"),
+    (box("0" * 501), 1.0, "longer than 500 characters"),
+    ("\\boxed{}", 0.5, "empty or never closed"),
+    ("\\boxed{ \n }", 0.5, "empty or never closed"),
+    ("\\boxed{1\\}", 0.5, "empty or never closed"),
+    ("\\boxed{", 0.5, "empty or never closed"),
+    ("", 0.0, "no \\boxed{...}"),
+    ("0.5", 0.0, "no \\boxed{...}"),
+    ("\\boxed", 0.0, "no \\boxed{...}"),
+    ("\\fbox{0.5}", 0.0, "no \\boxed{...}"),
+    (box("0.5") + "\n", 2.0, "correct"),
+    (box("0.5") + " I hope it is correct.<|im_end|>", 2.0, "correct"),
+    (box("0.5") + box("2"), 1.0, "'2' is not"),
+    (box("2") + box("0.5"), 2.0, "correct"),
+    (box("0.5") + "\\boxed{", 0.5, "empty or never closed"),
 ]
 
 
-@pytest.mark.parametrize("text, verdict, why", ROWS, ids=range(len(ROWS)))
-@pytest.mark.parametrize("style", math_rewards.PROMPTS)
-def test_what_a_completion_earns_and_why(text, verdict, why, style):
-    result = reward(text, PROBLEM, style)
-    assert result[:3] == verdict and why in result.why
-    assert (result.why == "correct") == (result.total == 2.0)
+@pytest.mark.parametrize("text, total, why", ROWS, ids=range(len(ROWS)))
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_what_a_completion_earns_and_why(text, total, why, prompt):
+    result = reward(text, PROBLEM, PROMPTS[prompt])
+    assert result[:3] == (total, min(total, 1.0), float(total == 2.0)) and why in result.why
 
 
 @pytest.mark.parametrize(
@@ -94,6 +89,12 @@ def test_what_a_completion_earns_and_why(text, verdict, why, style):
 )
 def test_the_last_box_ends_at_its_own_brace(text, content):
     assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+def test_a_prompt_has_one_column_the_question_and_the_box_as_it_is(prompt):
+    braces = {*re.findall(r"\S*\{\w*\}", prompt.text)} - {"{problem}"}
+    assert braces in ({"\\boxed{}"}, {"$\\boxed{answer}"}) and "{problem}" in prompt.text
 
 
 # Which answers are equivalent
@@ -143,6 +144,9 @@ PAIRS = [
     ("\\text{B}", True, ["(B)", "B", "b", "\\text{(B)}"]),
     ("\\text{odd}", True, ["odd"]),
     ("p=5,q=2;p=7,q=2", True, ["(5,2),(7,2)"]),
+    ("x=5,y=6", True, ["y=6, x=5", "5,6", "(5,6)"]),
+    ("x=5,y=6", False, ["x=6,y=5", "6,5", "(6,5)", "x=5", "x=5,y=6,z=7"]),
+    ("x=5,x=6", True, ["6,5", "x=6 \\text{ or } x=5"]),
     ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", True, ["\\begin{pmatrix} 1 \\\\ \n 2 \\end{pmatrix}"]),
     (
         "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
@@ -170,6 +174,7 @@ PAIRS = [
     ("1-\\mathrm{e}", False, ["1", "1-\\mathrm{f}"]),
     ("1-\\frac1{\\mathrm e}", False, ["1+\\frac1{\\mathrm e}", "1"]),
     ("5\\text{ cm}^2", False, ["5\\text{ cm}^3", "5\\text{ m}^2", "5\\text{ cm}"]),
+    ("5\\text{ cm}^2", False, ["5\\text{ cm}^2\\text{ or more}", "5\\text{ million cm}^2"]),
     ("A", False, ["A^T", "A'", "a"]),
     ("1e-5", False, ["e-5", "1e-6"]),
     ("2516_8", False, ["2516_9", "2517_8"]),
@@ -202,111 +207,221 @@ PAIRS = [
     ("5:30", False, ["6:30", "11:66", "1:6"]),
     ("\\text{even}", False, ["\\text{odd}", "even number"]),
     ("No", False, ["Yes", "on"]),
+    # Braces that only group print nothing.
+    ("40", False, ["4{10}", "{4}{10}", "\\frac{4{10}}{1}", "4\\{10\\}"]),
+    ("72", False, ["6{12}", "6{{12}}", "{6}12", "\\sqrt{6{12}^2}"]),
+    ("1", True, ["3{-2}", "{2}{-1}", "{1}"]),
+    ("2.5", True, ["2{\\frac{1}{2}}", "{2}\\frac12", "2\\frac{1}2"]),
+    ("-6", False, ["3{-2}"]),
+    ("4x^2", True, ["4{x}^2", "{4}x^{2}", "4 {x^2}"]),
+    # Two formulas in dollars are not one.
+    ("2", False, ["$x=1$ or $x=2$", "$a = 14$ or $a = 2$", "$x=1$, $x=2$", "\\(1\\) or \\(2\\)"]),
+    ("4", False, ["$x=-\\frac{8}{3}$ or $x=4$", "$4$or$5$"]),
+    ("$48$, $384$", False, ["48384", "48,384", "384"]),
+    ("$48$, $384$", True, ["48, 384", "384, 48", "$384$ and $48$", "\\{48,384\\}"]),
+    ("34", False, ["$3$ $4$", "$3$$4$", "\\(3\\) \\(4\\)"]),
+    ("x-1", False, ["$x$ $-1$"]),
+    # Indices.
+    ("2^{k}", False, ["2^{k}_3", "2^k_{3}", "{2^k}_3", "2^{k}{}_3", "2_3^k"]),
+    ("2^{1009}", False, ["2^{1009}_3", "(2^{1009})_3"]),
+    ("x_1^2", True, ["x^2_1", "x^{2}_{1}", "x_1x_1"]),
+    ("x^2", False, ["x^2_1", "(x)^2_1"]),
+    ("5!", False, ["5!_3", "\\frac{120}{1}_3", "\\sqrt{14400}_3"]),
+    ("\\log 8", False, ["\\log_2 8", "\\ln 8", "3"]),
+    # Equations of constants, false chains, names.
+    ("3=4", False, ["1=2", "4=5", "x=x+1"]),
+    ("1<2", False, ["3<4", "0<1"]),
+    ("3 \\ne 4", False, ["1 \\ne 2"]),
+    ("\\$\\dfrac23 \\approx \\$0.67", False, ["\\$\\dfrac26 \\approx \\$0.67", "0.67"]),
+    ("\\$\\dfrac23 \\approx \\$0.67", True, ["\\frac23", "2/3 \\approx 0.667"]),
+    ("11", False, ["x = 5+5+1 = 7 = 11", "5=11", "11=5"]),
+    ("18", True, ["f(2)=18", "18 = f(2)", "f(\\frac12)=18", "P(-1) = 18", "f(2)=3\\cdot 6=18"]),
+    ("f(2)=18", False, ["9", "f(3)=18", "f(1)=9", "2f=18", "g(2)=18"]),
+    ("mc^2", True, ["E = mc^2", "E=m c^{2}", "E_1 = mc^2", "E(m) = mc^2"]),
+    ("E", False, ["e", "2.718281828", "E+E"]),
+    ("5", False, ["x /= 5", "x \\not= 5", "\\text{not } x = 5", "x = 2x = 5", "\\neg x = 5"]),
+    ("C=\\frac{def}{de+df+ef}", True, ["\\frac{d \\cdot e \\cdot f}{ef + df + de}"]),
+    ("I\\frac{d\\omega}{dt}+2B\\omega=T", True, ["I \\frac{d\\omega}{dt} = T - 2B\\omega"]),
+    ("m\\frac{dv}{dt}+bv=f", True, ["m \\cdot \\frac{dv}{dt} + bv = f"]),
+    ("I(0)e^{-\\frac{t}{RC}}", True, ["I(0) e^{-\\frac{1}{RC} t}"]),
+    ("I(0)e^{t}", False, ["I(0)e^{2t}", "I(1)e^t", "0"]),
+    (
+        "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+        True,
+        ["\\text{proj}_{\\mathbf{b}} \\mathbf{a} = \\begin{pmatrix}1\\\\2\\end{pmatrix}"],
+    ),
+    # Sets of numbers.
+    (
+        "x \\neq 1",
+        True,
+        ["(-\\infty, 1) \\cup (1, \\infty)", "1 \\ne x", "\\mathbb{R}\\setminus\\{1\\}"],
+    ),
+    ("x \\neq 1", False, ["x \\ne 2", "y \\ne 1", "1", "x=1", "(-\\infty,1)\\cup(2,\\infty)"]),
+    ("(2,5)", False, ["[2,5)", "5 > x \\ge 2", "(5,2)", "2 < x < 6", "2<x<y"]),
+    ("x<5", False, ["x<5\\%", "x \\le 5", "x<0.05", "x<500\\%"]),
+    ("(-\\infty,5)", False, ["x<5\\%", "x > 5"]),
+    ("x=5", False, ["x=5\\%", "x=-5", "x=5\\text{ million}"]),
+    ("1+\\sqrt2, -1-\\sqrt2", False, ["\\pm 1 \\pm \\sqrt 2"]),
+    ("\\emptyset", False, ["0", "\\{0\\}"]),
+    # Words that change a number, units, times of day.
+    ("5", False, ["5 \\text{ or more}", "5 or more", "5 \\text{ is wrong}", "5\\text{ at most}"]),
+    ("5", False, ["5 \\text{ and up}", "5\\text{ dozens}", "5 \\text{ sevenths}", "5\\text{ M}"]),
+    ("5", False, ["not 5", "5 \\text{?}", "\\text{less than }5", "\\text{5 or 6}", "2abcd"]),
+    ("106^\\circ", False, ["106^\\circ million", "106^\\circ\\text{ or more}", "-106^\\circ"]),
+    (
+        "5",
+        True,
+        [
+            "5\\text{ m}",
+            "5 kg",
+            "5\\text{ feet}",
+            "5cm",
+            "5\\,\\mathrm{m}",
+            "5~\\mathrm{kg}",
+            "\\$5 per hour",
+        ],
+    ),
+    ("5\\text{ m}", True, ["5", "5 meters", "x = 5\\text{ m}"]),
+    (
+        "5\\text{ m}",
+        False,
+        ["5\\text{ cm}", "5\\text{ m}^2", "5m", "5\\text{ million}", "5\\text{ ft}"],
+    ),
+    ("x=5\\text{ cm}", False, ["x=5\\text{ m}", "5\\text{ m}", "x=6\\text{ cm}"]),
+    ("60\\text{ m/s}", True, ["60 \\text{ meters per second}", "60\\text{ m}\\text{/s}"]),
+    ("60\\text{ m/s}", False, ["60\\text{ m/s}^2", "60\\text{ km/s}", "60\\text{ m/h}"]),
+    ("\\$5", True, ["5", "5\\text{ dollars}", "\\$5.00", "x = \\$5"]),
+    ("\\$5", False, ["5\\text{ cents}", "\\$5\\text{ million}", "\\$5 million"]),
+    ("2000", True, ["\\text{2000 calories}", "\\text{2,000 calories}", "\\text{2000}"]),
+    ("200", False, ["\\text{2000 calories}", "\\text{200 or 300}", "201_3"]),
+    ("1:58 am", True, ["1:58 \\text{ a.m.}", "1:58 AM", "01:58 a.m.", "1:58\\text{ am}", "1:58"]),
+    ("1:58 am", False, ["1:58 \\text{ p.m.}", "2:58 am", "1/58"]),
+    ("2:01\\text{ pm}", False, ["4:02\\text{ pm}"]),
+    ("25^\\circ C", False, ["25^\\circ F"]),
+    ("28\\%", False, ["28\\%\\%", "28\\%^2", "28\\% million", "2.8"]),
+    # Products, powers, mixed numbers, functions.
+    ("480", True, ["\\dfrac{6!-5!2!}{6!}\\cdot 6!", "2\\cdot 240", "4 * 120"]),
+    ("2^6 3^5 5^4", True, ["2^6 * 3^5 * 5^4", "2^{6}3^{5}5^{4}", "2^6 \\times 3^5\\cdot 5^4"]),
+    ("192", False, ["2^63", "2{63}", "\\frac123"]),
+    ("18", True, ["9+-1+10", "9--9", "2*9"]),
+    ("\\frac{388}{3}", True, ["4\\cdot 32\\frac{1}{3}", "32\\frac13\\cdot 4"]),
+    ("3.5", False, ["2\\frac{3}{2}", "3.0\\frac12", "3 1/2"]),
+    ("\\frac{x}{2}", False, ["1/2x", "2/x"]),
+    ("\\frac{1}{2x}", False, ["1/2x"]),
+    ("30000000", True, ["(30,\\!000,\\!000)", "30{,}000{,}000"]),
+    ("0.15", False, ["0.15{,}000", "0.15,\\!000", "0.15\\,000"]),
+    ("2^{4950}", True, ["4^{2475}", "2^{4949}\\cdot 2"]),
+    ("2^{4950}", False, ["2^{4950}+1", "2^{4951}", "2^{4950}\\pi"]),
+    ("10^{400}\\pi", False, ["(10^{400}+1)\\pi", "10^{400}\\pi+1"]),
+    ("\\frac{1}{2}", True, ["\\sin 30^\\circ", "\\cos{60^\\circ}", "\\sin\\frac{\\pi}{6}"]),
+    ("\\sin 30", False, ["\\sin 30^\\circ", "\\sin(30^\\circ)"]),
+    ("\\sin(x+30)", False, ["\\sin(x+30^\\circ)"]),
+    ("\\frac{\\sin x}{2}", False, ["\\sin x/2", "\\sin \\frac x2"]),
+    ("\\arcsin x", True, ["\\sin^{-1} x", "\\sin^{-1}(x)"]),
+    ("120", False, ["5!!", "-5!"]),
+    ("\\frac{n(n-1)}{2}", True, ["\\binom{n}{2}", "\\frac{n!}{2(n-2)!}"]),
+    ("xy", False, ["|xy|", "\\sqrt{x^2y^2}", "x+y"]),
+    # Floors and ceilings, matrices.
+    ("3", True, ["\\lfloor 7/2 \\rfloor", "\\lceil 2.1 \\rceil", "\\lfloor\\sqrt{10}\\rfloor"]),
+    (
+        "4",
+        True,
+        ["\\lfloor \\sqrt{16} \\rfloor", "\\lceil\\sqrt{16}\\rceil", "-\\lfloor -3.5 \\rfloor"],
+    ),
+    (
+        "\\lfloor\\frac{2n-1}{5}\\rfloor",
+        False,
+        ["\\lfloor\\frac{2n-1}{8}\\rfloor", "\\lceil\\frac{2n-1}{5}\\rceil", "\\frac{2n-1}{5}"],
+    ),
+    ("\\lfloor\\frac{2n-1}{8}\\rfloor", True, ["\\left\\lfloor n/4 - 1/8 \\right\\rfloor"]),
+    ("\\lceil n/2 \\rceil+1", False, ["\\lceil n/9 \\rceil+1", "\\lceil n/2 \\rceil"]),
+    ("\\lceil n/2 \\rceil+1", True, ["\\lceil \\frac{n+2}{2} \\rceil"]),
+    (
+        "\\lfloor n/1000 \\rfloor",
+        False,
+        ["\\lfloor n/1001 \\rfloor", "\\lfloor (n+1)/1000 \\rfloor"],
+    ),
+    (
+        "\\begin{pmatrix}-1&0\\\\0&-1\\end{pmatrix}",
+        True,
+        [
+            "-\\begin{pmatrix}1&0\\\\0&1\\end{pmatrix}",
+            "-\\frac12\\cdot\\begin{bmatrix}2&0\\\\0&2\\end{bmatrix}",
+        ],
+    ),
+    (
+        "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+        False,
+        [
+            "\\begin{pmatrix}1&2\\end{pmatrix}",
+            "\\begin{pmatrix}1\\\\2\\end{pmatrix}^2",
+            "2\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+            "\\begin{pmatrix}1\\\\2\\end{pmatrix}^T",
+        ],
+    ),
 ]
 
 
 @pytest.mark.parametrize("gold, right, answers", PAIRS, ids=range(len(PAIRS)))
-def test_which_answers_are_equivalent(gold, right, answers):
-    verdicts = {answer: equivalent(answer, gold)[0] for answer in answers}
-    assert verdicts == dict.fromkeys(answers, right)
+def test_which_answers_are_equivalent_whichever_of_the_two_is_the_gold(gold, right, answers):
+    forward = {answer: equivalent(answer, gold)[0] for answer in answers}
+    backward = {answer: equivalent(gold, answer)[0] for answer in answers}
+    assert forward == backward == dict.fromkeys(answers, right)
+
+
+AROUND = [
+    "-G", "2G", "\\geq G", "\\neq G", "<G", "\\text{about }G", "\\approx 1, G", "f(G", "{1}0G",
+    "G'", "G!!", "G_{99}", "G\\text{ million}", "G or more", "G+1", "Gx", "G{10}", "G, 7",
+    "G\\ldots", "G G",
+]  # fmt: skip
+OTHER = {
+    "-": "+", "+": "-", "(": ["[", ""], ")": ["]", ""], "[": ["(", ""], "]": [")", ""], "^": [""],
+    **{digit: "0123456789".replace(digit, "") for digit in "0123456789"},
+}  # fmt: skip
 
 
 def mutants(gold):
-    """The answer with one sign, digit, exponent, letter or bracket changed."""
-    yield "-" + gold
-    other = {"-": "+", "+": "-", "(": "[", ")": "]", "[": "(", "]": ")"}
+    """The answer with one sign, digit, exponent, letter or bracket changed, or a part too many."""
+    yield from [text.replace("G", gold) for text in AROUND]
     for i, character in enumerate(gold):
-        before = gold[:i]
-        after = gold[i + 1 :]
-        in_words = re.search(r"\\[a-zA-Z]*$|\\(?:text|mbox|begin|end|mathrm)\{[^}]*$", before)
-        changed = [other[character]] if character in other else []
-        if character.isdigit():
-            changed = [str((int(character) + more) % 10) for more in (1, 7)]
-        elif character.isalpha() and not in_words:
-            changed = ["b" if character == "a" else "a", character.swapcase()]
-        elif character in "()[]^":
-            changed.append("")
-        for new in changed:
-            yield before + new + after
-
-
-EQUAL_MUTANTS = {("0", "-0")}
+        word = re.search(r"\\[a-zA-Z]*$|\\(?:text|mbox|begin|end|mathrm)\{[^}]*$", gold[:i])
+        for new in [] if word else OTHER.get(character, [character.swapcase(), f"{character}q"]):
+            yield gold[:i] + new + gold[i + 1 :]
 
 
 @needs_data
-def test_no_real_answer_is_paid_after_one_sign_digit_letter_or_bracket_is_changed():
+def test_no_real_answer_is_paid_after_one_sign_digit_letter_bracket_or_part_is_changed():
     golds = sorted({row["answer"] for row in real("math500")})
     cases = [(text, gold) for gold in golds for text in mutants(gold)]
-    with ThreadPoolExecutor(math_workers.WORKERS) as pool:
-        rewards = list(pool.map(lambda case: reward(box(case[0]), {"answer": case[1]}), cases))
-    paid = {(gold, text) for (text, gold), result in zip(cases, rewards) if result.answer}
-    assert len(cases) > 2000 and paid == EQUAL_MUTANTS
+    paid = {(text, gold) for text, gold in cases if equivalent(text, gold)[0]}
+    assert len(cases) > 10_000 and paid - {(gold, gold) for gold in golds} == {("-0", "0")}
 
 
 @needs_data
-def test_the_verdict_agrees_with_all_but_seven_labelled_pairs_and_pays_no_wrong_one():
+def test_the_verdict_agrees_with_all_but_ten_labelled_pairs_and_pays_no_wrong_one():
     def content(text):
-        return last_boxed(text) or [text, *math_rewards.FORMULA.findall(text)][-1]
+        return last_boxed(text) or [text, *re.findall(r"\$+([^$]+)\$+", text)][-1]
 
     rows = real("math_equivalence")
-    verdicts = [equivalent(content(r["pred"]), content(r["gold"]))[0] for r in rows]
-    wrong = [r for r, verdict in zip(rows, verdicts) if verdict != r["equivalent"]]
-    assert (len(rows), len(wrong)) == (300, 7)
-    assert [r for r in wrong if not r["equivalent"]] == []
+    pairs = [(content(row["pred"]), content(row["gold"]), row["equivalent"]) for row in rows]
+    assert [right for *pair, right in pairs if equivalent(*pair)[0] != right] == [True] * 10
 
 
 @needs_data
 def test_every_reference_solution_earns_two_and_every_gold_answer_is_read():
     rows = real("math500")
-    assert [r["answer"] for r in rows if last_boxed(r["solution"]) != r["answer"].strip()] == []
-    assert [r["answer"] for r in rows if reward(r["solution"], r).total != 2.0] == []
-    unread = [r["answer"] for r in rows if "read" in equivalent("\\sqrt{7}", r["answer"])[1]]
-    assert unread == []
+    assert [row["answer"] for row in rows if reward(row["solution"], row).total != 2.0] == []
+    assert not any("read" in equivalent("\\sqrt{7}", row["answer"])[1] for row in rows)
 
 
-# Lenient reading and votes
+# Votes and subgroups
 
 
-@pytest.mark.parametrize(
-    "text, found",
-    [
-        (box("0.5"), 1),
-        (box("0.5") + " I hope it is correct." * 500, 1),
-        ("It is a half, so the answer is 1/2.", 1),
-        ("The answer is 0.5 litres\nand no more.", 1),
-        ("The final answer is: $\\frac12$ because $x = 3$.", 1),
-        ("**Answer:** $1/2$", 1),
-        ("Answer:\n\\[\n\\frac{1}{2}\n\\]", 1),
-        ("First $x = 3$, then $y = \\frac{2}{4}$. Done.", 1),
-        ("So \\(y = 0.5\\).", 1),
-        ("Adding up:\n1/2", 1),
-        ("The answer is 3. No, the answer is 0.5", 1),
-        ("", 0),
-        ("3", 0),
-        (box("3") + " The answer is 0.5", 0),
-        ("The answer is 0.5. No, the answer is 3", 0),
-        ("$0.5$ or $3$", 0),
-        ("0.5\n3", 0),
-    ],
-)
-def test_the_lenient_reading_takes_the_last_answer(text, found):
-    assert lenient(text, PROBLEM) == found
-
-
-@pytest.mark.parametrize(
-    "answers, votes",
-    [
-        (
-            ["1/2", "0.5", "3", "\\frac{1}{2}", "3.0", "x", ""],
-            ["1/2", "1/2", "3", "1/2", "3", "x", None],
-        ),
-        (["3", SLOW, "2+1", SLOW, "4"], ["3", SLOW, "3", SLOW, "4"]),  # too slow: equal to itself
-        ([" \\left( 3, \\dfrac{1}{2} \\right). ", "$"], ["(3,\\frac{1}{2})", None]),
-    ],
-)
-def test_equivalent_answers_vote_together(answers, votes):
-    assert load_task("math", "short", None).votes(map(box, answers), PROBLEM) == votes
-    assert final_answer("\\boxed{", PROBLEM) is None
+def test_equivalent_answers_vote_together_and_what_is_not_read_equals_itself():
+    votes = [final_answer(box(text), PROBLEM) for text in ("1/2", " 0.5 ", "3", "9^{9^{9^9}}", "")]
+    same = [(a, b) for a in votes[:4] for b in votes[:4] if same_answer(a, b, PROBLEM)]
+    assert votes == ["1/2", "0.5", "3", "9^{9^{9^9}}", None] and len(same) == 6
+    assert {("1/2", "0.5"), ("0.5", "1/2")} < set(same) and final_answer("5", PROBLEM) is None
 
 
 @pytest.mark.parametrize(
@@ -319,189 +434,162 @@ def test_equivalent_answers_vote_together(answers, votes):
     ],
 )
 def test_subgroups_name_level_and_subject_where_they_are_known(columns, names):
-    assert subgroups({**PROBLEM, **columns}) == names
+    assert subgroups({**PROBLEM, **columns}) == names and title(PROBLEM) == PROBLEM["problem"]
+
+
+# Hostile texts
+
+TOWERS = [
+    "9^{9^{9^9}}", "10^{10^{10}}", "((9!)!)!", "3^{3^{19}}", "(10^8)!", "\\binom{10^9}{10^8}",
+    "(x+y+z+w)^{300}", "x^{99999}", "0.1^{99999999}", "\\pi^{\\pi^{\\pi^\\pi}}", "e^{e^{e^{e^e}}}",
+    "\\sum_{k=1}^{10^9} k^k", "\\Gamma(10^9)", "\\sin(10^{999})", "\\exp\\exp\\exp\\exp 9",
+    "\\ln 0", "\\lfloor\\pi^{400}\\rfloor", "(1+\\sqrt2)^{99999}", "\\tan\\frac{\\pi}2", "3000!^9",
+]  # fmt: skip
+NESTED = [
+    ("\\sqrt{", "}"), ("(", ")"), ("{", "}"), ("\\frac{1}{1+", "}"), ("|", "|"), ("\\{", "\\}"),
+]  # fmt: skip
+REPEATED = [
+    "\\sqrt", "-", "!", "^", "_", "x!", "\\sin", "\\sin x+", "x^{400}+", "\\frac1{3^{999}}+",
+    "x^y+", "1,", "x=1,", "1<", "\\pm", "\\cup", "(1,2);", "\\text{a}", "5 cm", "\\Gamma(x)+",
+    "\\\\", "$", " ", "1\\!", "1,000", "\\left", "°", "\\%", "\\approx", "{", "\\{", "\\boxed{",
+    "\\boxed{}", "\\lceil x", "\\begin{pmatrix}", "\\text{or}", "\\binom{x}{y}+", "3^{300}", "}",
+    "\\log_2 x+", "\\ln(x+y)+",
+]  # fmt: skip
+DEEP = [a + depth * a + "2" + depth * b + b for a, b in NESTED for depth in (30, 60, 5_000)]
+
+
+def test_hostile_texts_are_wrong_within_a_second_and_in_little_memory():
+    tracemalloc.start()
+    short = [(text, 1) for text in TOWERS + DEEP] + [(text, 480 // len(text)) for text in REPEATED]
+    for text, times in short + [(text, 90_000) for text in REPEATED]:
+        start = time.process_time()
+        boxed = reward(f"\\boxed{{{text * times}}}", PROBLEM)
+        assert boxed.answer == reward(text * times, PROBLEM).answer == 0 < len(boxed.why) <= 160
+        assert time.process_time() - start < 1, (text, times)
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+def test_random_texts_never_raise():
+    rng = random.Random(0)
+    for _ in range(3_000):
+        text = "".join(rng.choices([*REPEATED, *TOWERS, *"+=()[]|&;:0.9xie"], k=rng.randint(1, 12)))
+        assert reward(box(text), {"answer": text[::-1]}).why.isprintable()
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        SLOW,
-        "10^{10^{10}}",
-        "((9!)!)!",
-        "\\binom{10^9}{10^8}",
-        "(x+y+z+w)^{300}",
-        "\\sum_{k=1}^{10^9} k^k",
-        "\\sqrt{" * 5000 + "2" + "}" * 5000,
-        "\\sqrt{" * 60 + "2" + "}" * 60,
-        "(" * 240 + "2" + ")" * 240,
-    ],
+    "item", ["x!y!+{}", "\\sin {}x", "y<{}x", "\\{{{},x\\}}", "\\sqrt{{x+{}}}"]
 )
-def test_an_answer_that_would_take_years_is_wrong_within_seconds(answer):
-    start = time.monotonic()
-    assert reward(f"\\boxed{{{answer}}}", PROBLEM)[:3] == (1.0, 1.0, 0.0)
-    assert time.monotonic() - start < 10  # on a machine with other work
+def test_long_lists_that_are_the_same_in_another_order_take_less_than_a_second(item):
+    items = [item.format(number) for number in range(2, 27)]
+    start = time.process_time()
+    assert equivalent(",".join(items), ",".join(reversed(items)))[0]
+    assert time.process_time() - start < 1
 
 
-# The workers
+# Files of problems
+
+PROBLEMS = [{"problem": f"What is {n}?", "answer": str(n)} for n in range(40)]
+LINES = "".join(json.dumps(problem) + "\n" for problem in PROBLEMS)
+PARQUET = io.BytesIO()
+datasets.Dataset.from_list(PROBLEMS).to_parquet(PARQUET)
+FILES = {
+    "a.jsonl": LINES.encode(),
+    "a.json": json.dumps(PROBLEMS).encode(),
+    "a.csv": ("problem,answer\n" + "".join(f"What is {n}?,{n}\n" for n in range(40))).encode(),
+    "a.parquet": PARQUET.getvalue(),
+    "a.jsonl.gz": gzip.compress(LINES.encode()),
+}
 
 
-def idle():
-    """The pids of the idle workers, the last one used first."""
-    return [worker.pid for worker in reversed(math_workers.idle.queue) if worker]
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_each_format_gives_the_same_problems_in_silence(name, tmp_path, capfd):
+    (tmp_path / name).write_bytes(FILES[name])
+    assert load_problems("all", str(tmp_path / name)) == PROBLEMS
+    assert capfd.readouterr() == ("", "")
 
 
-def right_and_wrong():
-    """Two verdicts that only a worker can give; all others are forgotten."""
-    math_rewards.compare.cache_clear()
-    return tuple(reward(box(text), PROBLEM).answer for text in ("\\sqrt{0.25}", "\\sqrt{0.5}"))
+def test_a_file_is_split_by_the_seed_with_no_problem_in_both_and_read_anew_once_it_changes(
+    tmp_path,
+):
+    path = tmp_path / "a.jsonl"
+    path.write_text(LINES + LINES.replace("What", "WHAT"))
+    splits = [load_problems(split, str(path)) for split in ("train", "test")]
+    train, test = ({row["problem"].lower() for row in rows} for rows in splits)
+    assert len(splits[1]) == 8 and train.isdisjoint(test) and len(train | test) == 40
+    assert load_problems("test", str(path), seed=1) != splits[1] == load_problems("test", str(path))
+    path.write_text(LINES.replace("What", "Whom"))
+    assert load_problems("all", str(path))[0]["problem"] == "Whom is 0?"
 
 
-def test_plain_numbers_need_no_worker(monkeypatch):
-    monkeypatch.setattr(math_rewards, "compare", None)
-    assert [reward(box(text), PROBLEM).answer for text in ("0.5", "1/2", "3")] == [1, 1, 0]
+ANSWERS = [
+    ({"answer": 2}, "2"),
+    ({"answer": 0.5}, "0.5"),
+    ({"answer": ["2"]}, "2"),
+    ({"answer": "$\\boxed{2}$."}, "2"),
+    ({"solution": "so $\\boxed{1}$, no, $\\boxed{\\frac{1}{2}}$"}, "\\frac{1}{2}"),
+    ({"solution": "it is \\fbox{7}"}, "7"),
+    ({"solution": "it is \\boxed 7."}, "7"),
+]
 
 
-def test_the_limits_hold_the_verdict_is_remembered_and_the_worker_goes_on():
-    right_and_wrong()
-    before = idle()
-    for tower in (SLOW, "8^{9^{9^9}}", SLOW):
-        assert reward(box(tower), PROBLEM).why == f"'{tower}' takes too long to compare"
-    assert math_rewards.compare.cache_info().hits == 1
-    assert right_and_wrong() == (1.0, 0.0) and idle() == before
-    if sys.platform == "linux":
-        limits = resource.prlimit(before[0], resource.RLIMIT_AS)
-        assert limits == (math_workers.MEMORY_LIMIT, math_workers.MEMORY_LIMIT)
+@pytest.mark.parametrize("row, answer", ANSWERS, ids=range(len(ANSWERS)))
+def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(row, answer, tmp_path):
+    line = json.dumps({"problem": "?", "type": "Algebra", "level": "Level 3"} | row)
+    (tmp_path / "a.jsonl").write_text(line)
+    expected = {"problem": "?", "answer": answer, "level": "Level 3", "subject": "Algebra"}
+    assert load_problems("all", str(tmp_path / "a.jsonl")) == [expected]
 
 
-def test_a_worker_that_never_gets_to_run_counts_as_too_slow(monkeypatch):
-    right_and_wrong()
-    os.killpg(idle()[0], signal.SIGSTOP)
-    monkeypatch.setattr(math_workers, "WALL_LIMIT", 0.2)
-    assert reward(box("\\sqrt{0.75}"), PROBLEM).why.endswith("takes too long to compare")
-    monkeypatch.undo()
-    assert right_and_wrong() == (1.0, 0.0)
+MISTAKES = [
+    ("a.txt", "x", ": expected hub, or a .jsonl, .json, .csv or .parquet file"),
+    ("a.jsonl", "", "row 1: nothing is there"),
+    ("a.jsonl", "{\n", "row 1: JSON parse error"),
+    ("a.parquet", "abc", "row 1: Parquet file size is 3 bytes"),
+    ("a.jsonl.gz", "abc", "row 1: Not a gzipped file"),
+    ("a.jsonl", '{"question": "?", "answer": "2"}', "row 1: expected a text as problem"),
+    ("a.jsonl", '{"problem": " ", "answer": "2"}', "row 1: expected a text as problem"),
+    ("a.jsonl", '{"problem": "?", "answer": "2}"}', "balanced braces as answer"),
+    ("a.jsonl", json.dumps({"problem": "?", "answer": "2" * 501}), "at most 500 characters"),
+    ("a.jsonl", '{"problem": "?", "solution": "it is 2"}', "in the last \\boxed{} of solution"),
+    (
+        "a.jsonl",
+        '{"problem": "?", "answer": 123456789012345678901234}',
+        "expected a text as answer",
+    ),
+    ("a.jsonl", '{"problem": "?", "answer": true}', "got True"),
+    ("a.jsonl", '{"problem": "?", "answer": "2"}', "expected 2 different problems or more"),
+]
 
 
-@pytest.mark.parametrize("who", ["both", "the worker", "its child"])
-def test_a_worker_killed_from_outside_is_replaced_and_changes_no_verdict(who):
-    right_and_wrong()
-    worker = idle()[0]
-    child = int(Path(f"/proc/{worker}/task/{worker}/children").read_text())
-    for pid in {"both": (worker, child), "the worker": (worker,), "its child": (child,)}[who]:
-        os.kill(pid, signal.SIGKILL)
-    assert [right_and_wrong() for _ in range(3)] == [(1.0, 0.0)] * 3
-    assert ends(worker) and (who == "the worker" or ends(child))
-    math_workers.stop_workers()  # a child whose worker is dead goes on answering till then
-    math_workers.empty_pool()
+@pytest.mark.parametrize("name, text, says", MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_in_a_file_is_one_sentence_that_names_file_row_and_column(
+    name, text, says, tmp_path
+):
+    path = tmp_path / name
+    path.write_text(text)
+    sentence = f"^{re.escape(str(path))}.*{re.escape(says)}(?:.*[^.])?[.]$"
+    with pytest.raises(ValueError, match=sentence):
+        load_problems("train", str(path))
 
 
-def test_an_interrupted_question_does_not_answer_the_next_one():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs start without
-    right_and_wrong()
-    main = threading.main_thread().ident
-    threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        reward(f"\\boxed{{{SLOW}}}", PROBLEM)
-    assert right_and_wrong() == (1.0, 0.0)
+ABSENT = [
+    ("hub", {"datasets": mock.Mock(load_dataset=open)}, "hub, row 1: .*; is there a network?"),
+    ("hub", {"datasets": None}, "pip install datasets"),
+    ("nowhere.jsonl", {}, "nowhere.jsonl, row 1: Unable to find"),
+    (None, {}, "MATH has no built-in problems: use `--data hub`"),
+]
 
 
-def test_several_threads_get_their_own_verdicts_and_one_keeps_to_one_worker():
-    answers = [box(f"{n}\\sqrt{{4}}") for n in range(80)] + [box(SLOW)]
-    problems = [{"answer": str(2 * n + n % 2)} for n in range(81)]
-    expected = [1.0, 0.0] * 40 + [0.0]
-    right_and_wrong()
-    before = idle()
-    assert [result.answer for result in map(reward, answers, problems)] == expected
-    assert idle() == before
-    math_rewards.compare.cache_clear()
-    with ThreadPoolExecutor(8) as threads:
-        assert [result.answer for result in threads.map(reward, answers, problems)] == expected
-    assert 1 <= len(idle()) <= math_workers.WORKERS <= 4
+@pytest.mark.parametrize("source, modules, says", ABSENT, ids=range(len(ABSENT)))
+def test_a_source_that_is_absent_is_a_sentence(source, modules, says):
+    with mock.patch.dict(sys.modules, modules), pytest.raises(ValueError, match=says):
+        load_problems("train", source)
 
 
-def test_a_forked_child_has_workers_of_its_own():
-    right_and_wrong()
-    with multiprocessing.get_context("fork").Pool(1) as child:
-        assert child.apply_async(right_and_wrong).get(30) == (1.0, 0.0)
-        theirs = child.apply_async(idle).get(30)
-    assert len(theirs) == 1 and theirs[0] not in idle()
-    assert right_and_wrong() == (1.0, 0.0)
-
-
-SCRIPT = """
-    import os, sys, threading, time
-    sys.path.insert(0, {house!r})
-    import math_rewards
-    from plumbing import math_workers
-    for text in ("\\\\sqrt{{4}}", "\\\\frac{{x}}", "9^{{9^{{9^9}}}}", "4/2"):
-        print(math_rewards.reward(f"\\\\boxed{{{{{{text}}}}}}", {{"answer": "2"}}).answer)
-    print(*[worker.pid for worker in math_workers.idle.queue if worker], flush=True)
-    {last}
-"""
-IN_FLIGHT = (
-    f"threading.Thread(target=math_workers.ask, args=('{SLOW}', '1'), daemon=True).start(); "
-    "time.sleep(0.2)"
-)
-
-
-def ends(pid):
-    """True once no process has this pid (or only its unread exit status is left)."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (ProcessLookupError, FileNotFoundError):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-@pytest.mark.parametrize(
-    "last, status",
-    [("", 0), ("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -9), (IN_FLIGHT, 0)],
-    ids=["by itself", "at once", "killed", "with a question in flight"],
-)
-def test_a_script_runs_once_and_no_worker_outlives_it_however_it_ends(tmp_path, last, status):
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(SCRIPT).format(house=str(HOUSE), last=last))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
-    *lines, pid = done.stdout.splitlines()
-    assert lines == ["1.0", "0.0", "0.0", "1.0"]
-    assert (done.stderr, done.returncode) == ("", status) and ends(int(pid))
-
-
-# Speed
-
-
-def processor_time_of_children():
-    """Of those that have ended: workers are asked to, as a killed one would not count its child."""
-    for worker in filter(None, math_workers.idle.queue):
-        worker.stdin.close()
-        worker.wait()
-    math_workers.empty_pool()
-    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-
-
-def test_slow_answers_cost_their_limit_and_little_more_and_the_others_milliseconds():
-    """As processor time, since other work on the machine must not decide the test."""
-    cases = [f"\\frac{{{n}\\sqrt{{3}}}}{{7}}" for n in range(200)]
-    slow = [f"{n}^{{9^{{9^9}}}}" for n in (5, 6, 7)]
-    task = load_task("math", "short", None)
-    seconds = []
-    for texts in (cases[:1], cases, slow):
-        start = processor_time_of_children() + time.process_time()
-        rewards = [task.reward(box(text), PROBLEM) for text in texts]
-        seconds.append(processor_time_of_children() + time.process_time() - start)
-    assert all("too long" in result.why for result in rewards)
-    assert seconds[1] - seconds[0] < 200 * 0.008
-    assert seconds[2] - seconds[0] < len(slow) * (math_workers.CPU_LIMIT + 0.3)
-
-
-def test_without_a_working_sympy_no_problems_are_loaded(tmp_path, monkeypatch):
-    math_workers.stop_workers()
-    math_workers.empty_pool()
-    broken = tmp_path / "broken.py"
-    broken.write_text("import a_module_that_is_not_there")
-    monkeypatch.setattr(math_workers, "COMMAND", [sys.executable, str(broken)])
-    with pytest.raises(ValueError, match="requirements.txt"):
-        load_problems("train", "rows.jsonl")
+def test_the_hub_s_own_splits_are_used():
+    rows = datasets.Dataset.from_list(PROBLEMS)
+    with mock.patch("datasets.load_dataset", return_value=rows) as load:
+        assert [load_problems(split, "hub") for split in ("train", "test", "all")] == [PROBLEMS] * 3
+    calls = [(call.args[0], call.kwargs["split"]) for call in load.call_args_list]
+    assert calls == [("hiyouga/math12k", split) for split in ("train", "test", "test")]

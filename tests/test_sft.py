@@ -1,184 +1,138 @@
-"""Supervised fine-tuning: the update by hand, the rows, and whole runs of `nano_sft.py`."""
+"""nano_sft.py: the loss against the formula, the rows, whole runs, resume, two processes."""
 
 import json
-import os
+import math
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from forks import run_several
-from helpers import flags, main, records, resume, run, score
-from transformers import AutoModelForCausalLM
 
-import countdown_rewards as countdown
+import evaluate
+import nano_r1
 import nano_sft
-from nano_r1 import make_engine
-from plumbing import console
-from plumbing.models import load_model, load_tokenizer
-from plumbing.processes import init_distributed
-from plumbing.settings import UserError
-from plumbing.tasks import load_task
 
-MODEL = "models/nano-base"
+ROOT = Path(__file__).parents[1]
+SMALL = {"batch_size": 8, "eval_problems": 8, "max_tokens": 40, "warmup_steps": 2, "steps": 4}
+PROMPT = (
+    "user: Using the numbers [{0}, 2, 3], create an equation that equals 7.\nassistant: <think>"
+)
+
+
+def row(prompt, completion, name="completion"):
+    return {"prompt": prompt, name: completion}
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    init_distributed()
-    return load_tokenizer(MODEL)
+def tuned(tmp_path_factory):
+    """A run of 4 steps with greedy validation, on the older name of a column: its settings."""
+    out = tmp_path_factory.mktemp("out")
+    rows = [row(PROMPT.format(i), "Let me see. " * (1 + i % 3), "response") for i in range(20)]
+    data = write_rows(out / "rows.jsonl", rows)
+    more = {"eval_every": 2, "save_every": 2, "temperature": 0.0}
+    config = nano_sft.Config(data=data, name=str(out / "run"), **more, **SMALL)
+    nano_sft.main(config)
+    return config
 
 
-def difference(model, other):
-    """Of two models' weights, on average; one weight's step may differ where its gradient is 0."""
-    pairs = zip(model.parameters(), other.parameters(), strict=True)
-    return max((p - q).abs().mean().item() for p, q in pairs)
+@pytest.fixture(scope="module")
+def task():
+    """Countdown with the embedded model's tokenizer."""
+    config = nano_sft.Config(data="")
+    policy, tokenizer = nano_r1.load_model(config)
+    return nano_r1.Task(tokenizer, policy, config)
 
 
-@pytest.mark.parametrize("budget", [30, 10_000])
-def test_a_step_is_adamw_on_the_cross_entropy_of_all_response_tokens(budget, tokenizer):
-    """Whatever the micro-batches; rows of 2 to 18 tokens."""
-    c = nano_sft.Config(data="rows.jsonl", micro_batch_tokens=budget, weight_decay=0.1)
-    rows = [nano_sft.make_example("1+2=", "3 " * n, tokenizer) for n in (1, 3, 9, 14, 2, 7)]
-    ids = [*tokenizer.encode("1+2="), *tokenizer.encode("3 "), tokenizer.eos_token_id]
-    assert rows[0].prompt_ids + rows[0].completion.token_ids == ids
-    engine = make_engine(load_model(MODEL, "float32"), c)
-    measured = nano_sft.train_step(engine, rows, c, 1e-3)
+def metrics(path, name):
+    return [row.get(name, 0) for row in nano_r1.read(f"{path}/metrics.jsonl")]
 
-    model = load_model(MODEL, "float32")
-    adamw = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    loss = -torch.cat([score(model, e, c)[0] for e in rows]).mean()
-    loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), c.max_grad_norm)
-    adamw.step()
+
+@pytest.mark.parametrize("size", [2, 100])
+def test_the_loss_is_the_mean_over_all_completion_tokens_of_the_step(size):
+    """Of rows of different lengths, whatever the micro-batches; so is its gradient."""
+    config = nano_sft.Config(data="", micro_batch_size=size)
+    policy, tokenizer = nano_r1.load_model(config)
+    rows = [nano_sft.make_example("1+2=", "3 " * n, tokenizer) for n in (1, 3, 9, 14, 2)]
+    scores = []
+    for e in rows:
+        logits = policy(torch.tensor([e.prompt_ids + e.token_ids])).logits[0, :-1].log_softmax(-1)
+        scores.append(logits[len(e.prompt_ids) - 1 :].gather(1, torch.tensor(e.token_ids)[:, None]))
+    loss = -torch.cat(scores).mean()
+    gradient = torch.autograd.grad(loss, [*policy.parameters()])
+    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
+    measured = nano_sft.train_step(engine, rows, config)
     assert measured["loss"] == pytest.approx(loss.item(), rel=1e-5)
-    assert measured["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
-    assert difference(engine.module, model) < 1e-6
+    assert measured["grad_norm"] == pytest.approx(
+        math.hypot(*(part.norm().item() for part in gradient)), rel=1e-4
+    )
 
 
-# Whole runs
+def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tuned):
+    losses = metrics(tuned.name, "loss")
+    assert losses[4] < 0.8 * losses[1] and len(nano_r1.read(f"{tuned.name}/metrics.jsonl")) == 5
+    settings = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
+    config = evaluate.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **settings)
+    again = nano_r1.read(f"{evaluate.main(config)}/temperature_0.jsonl")
+    rows = nano_r1.read(f"{tuned.name}/evaluations/step_000004.jsonl")
+    assert [row["completion"] for row in rows] == [row["completion"] for row in again]
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory, tokenizer):
-    """Responses that begin in a way the base never does, as a file."""
-    lines = []
-    for problem in countdown.generate_problems("train", 200, 7):
-        response = f" Let me see.\n</think>\n<answer>{problem['target']}</answer>"
-        prompt = countdown.format_prompt(problem, tokenizer)
-        lines.append(json.dumps({"prompt": prompt, "response": response}) + "\n")
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("".join(lines))
-    return path
+def test_a_stopped_run_continues_to_the_same_weights(tuned, tmp_path):
+    shutil.copytree(tuned.name, tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "model")
+    nano_r1.write(f"{tmp_path}/again/checkpoint/latest.json", [{"tag": "a", "step": 2}])
+    nano_sft.main(replace(tuned, resume=str(tmp_path / "again")))
+    assert metrics(tmp_path / "again", "loss") == metrics(tuned.name, "loss")
+    files = [Path(path, "model", "model.safetensors") for path in (tuned.name, tmp_path / "again")]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
-SIZES = {"steps": 12, "batch_size": 16, "eval_problems": 16, "max_tokens": 60, "warmup_steps": 2}
-SIZES |= {"eval_every": 6, "save_every": 6}
+def test_two_processes_take_the_same_steps_as_one(tuned, tmp_path):
+    small = "--batch_size 8 --eval_problems 8 --max_tokens 40 --warmup_steps 2 --steps 4"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    flags = ["--data", tuned.data, "--name", f"{tmp_path}/two", "--temperature", "0"]
+    subprocess.run([*launcher, "nano_sft.py", *flags, *small.split()], cwd=ROOT, check=True)
+    for name in ("loss", "grad_norm"):
+        assert metrics(tmp_path / "two", name) == pytest.approx(metrics(tuned.name, name), rel=1e-3)
 
 
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory, rows):
-    """The directory of a run of 12 steps."""
-    return main(nano_sft, data=str(rows), out=str(tmp_path_factory.mktemp("out")), **SIZES)[0]
+def test_each_pass_over_the_rows_meets_every_row_once_in_another_order():
+    config = nano_sft.Config(data="", batch_size=3)
+    drawn = sum((nano_sft.draw_rows(range(8), step, config) for step in range(1, 9)), [])
+    passes = [drawn[start : start + 8] for start in (0, 8, 16)]
+    assert all(sorted(rows) == [*range(8)] for rows in passes) and passes[0] != passes[1]
 
 
-def test_fine_tuning_lowers_the_loss_and_leaves_what_an_rl_run_leaves(tuned):
-    names = {"config.json", "metrics.jsonl", "curves.png", "episodes", "checkpoints", "model"}
-    assert names <= set(os.listdir(tuned))
-    losses = [row["loss"] for row in records(tuned) if "loss" in row]
-    assert len(losses) == 12 and sum(losses[-3:]) < 0.9 * sum(losses[:3])
-    assert [row["step"] for row in records(tuned) if "eval/pass@1" in row] == [0, 6, 12]
-    assert sorted(os.listdir(tuned / "episodes")) == [f"step_{s:06d}.jsonl" for s in (0, 6, 12)]
-
-
-def test_fine_tuning_resumes_to_the_same_weights(tuned, tmp_path):
-    again = tmp_path / "a"
-    shutil.copytree(tuned, again)
-    shutil.rmtree(again / "checkpoints" / "step_000012")
-    shutil.rmtree(again / "model")
-    resume(again, lesson=nano_sft)
-    assert records(again) == records(tuned)
-    first, second = ((p / "model" / "model.safetensors").read_bytes() for p in (tuned, again))
-    assert first == second
-
-
-def test_two_processes_take_the_same_step_as_one(rows, tuned, tmp_path):
-    sizes = {**SIZES, "steps": 1, "lr_scheduler_type": "constant"}
-    args = flags(data=rows, out=tmp_path, **sizes)
-    done = run_several(*args, "--name", "two", script="nano_sft.py")
-    assert [code for code, _, _ in done] == [0, 0], done
-    one, _ = main(nano_sft, data=str(rows), out=str(tmp_path), name="one", **sizes)
-    assert records(one)[1]["loss"] == pytest.approx(records(tmp_path / "two")[1]["loss"], rel=1e-5)
-    models = [AutoModelForCausalLM.from_pretrained(tmp_path / p / "model") for p in ("one", "two")]
-    assert difference(*models) < 1e-6
-
-
-# Rows
-
-
-def test_each_pass_over_the_rows_meets_every_row_once():
-    config = nano_sft.Config(data="rows.jsonl", batch_size=4)
-    for passes in ((1, 2), (3, 4)):
-        drawn = [nano_sft.draw_batch(range(8), step, config) for step in passes]
-        assert sorted(sum(drawn, [])) == [*range(8)]
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch, tokenizer):
-    """Rows -> what is learned from them by a model that holds 50 tokens."""
-    monkeypatch.setattr(nano_sft, "context_length", lambda path: 50)
-
-    def load_rows(rows, **settings):
-        path = tmp_path / "rows.jsonl"
-        path.write_text("\n".join(map(json.dumps, rows)))
-        return nano_sft.load_examples(nano_sft.Config(data=str(path), **settings), tokenizer)
-
-    return load_rows
-
-
-def row(prompt, response):
-    return {"prompt": prompt, "response": response}
-
-
-SAME = [row("1+1=", "2")] * 5
-
-
-def test_a_number_of_examples_counts_different_rows_that_fit(load):
-    rows = SAME + [row(f"{i}+1=", f"{i + 1}") for i in range(2, 20)]
-    kept, left_out = load([*rows, row("1+" * 100, "2")])
-    assert len({e.problem["prompt"] for e in kept}) == len(kept) == 19 and left_out == 1
-    assert len(load(rows, examples=7)[0]) == 7
+def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left_out(
+    tmp_path, task
+):
+    rows = [row("1+1=", "2"), row("1+1=", "2"), row("1+2=", "3"), row("1+" * 2000, "9")]
+    config = nano_sft.Config(data=write_rows(tmp_path / "r.jsonl", rows))
+    examples = nano_sft.load_examples(config, task)
+    assert sorted(e.text for e in examples) == ["2", "3"]
+    assert {e.token_ids[-1] for e in examples} == {task.tokenizer.eos_token_id}
+    assert len(nano_sft.load_examples(replace(config, examples=1), task)) == 1
 
 
 @pytest.mark.parametrize(
-    "rows, settings, named",
+    "name, rows, fault",
     [
-        ([row("a", "b"), row("a", "")], {}, "row 2.*response"),
-        ([row(None, "b"), row("a", "b")], {}, "row 1.*prompt"),
-        ([row("a " * 100, "b")], {}, "50 tokens"),
-        ([{"prompt": "a", "answer": "b"}], {}, "response"),
-        (SAME, {"examples": 2}, "--examples 2"),
+        ("r.jsonl", [row("a", "b", "answer")], "after 0 .*response"),
+        ("r.jsonl", [row("a", "b"), row("a", "")], "after 1 .*empty"),
+        ("r.jsonl", [row(None, "b")], "after 0 "),
+        ("r.txt", [row("a", "b")], "after 0 .*txt"),
+        ("r.jsonl", [], "after 0 "),
     ],
 )
-def test_bad_rows_are_named(load, rows, settings, named):
-    with pytest.raises(UserError, match=named):
-        load(rows, **settings)
-
-
-def test_prompts_that_end_otherwise_than_the_validation_s_are_counted(tokenizer):
-    """A line break more looks the same on the console: the ends are shown with escapes."""
-    task = load_task("countdown", "short", tokenizer)
-    problems = countdown.generate_problems("test", 4, 0)
-    prompts = [task.prompt_text(problem) for problem in problems]
-
-    prompts[3] += "\n"
-    examples = [nano_sft.make_example(prompt, "1", tokenizer) for prompt in prompts]
-    config = nano_sft.Config(data="rows.jsonl")
-    warning = console.tuning_header(config, examples, 0, task, problems).splitlines()[-1]
-    assert warning.startswith("WARNING: 1 ") and "<think>\\n'" in warning
-    assert "WARNING" not in console.tuning_header(config, examples[:3], 0, task, problems)
-
-
-def test_on_the_command_line_missing_rows_are_one_line_and_exit_code_2():
-    done = run(script="nano_sft.py")
-    assert done.returncode == 2 and done.stdout == ""
-    assert "--data" in done.stderr and done.stderr.count("\n") == 1
+def test_bad_rows_are_one_sentence(name, rows, fault, tmp_path, task):
+    path = write_rows(tmp_path / name, rows)
+    with pytest.raises(SystemExit, match=f"--data {path}, {fault}"):
+        nano_sft.load_examples(nano_sft.Config(data=path), task)

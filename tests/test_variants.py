@@ -1,196 +1,279 @@
-"""GRPO's relatives, but for their losses: rewards, advantages, which groups, which settings."""
+"""GRPO's relatives: rollouts, updates, LoRA, commands. test_algorithms.py has the formulas."""
 
+import copy
 import dataclasses
-import functools
-import itertools
-import statistics
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import SMALL, assert_same, config, episode, main, make_episodes, records, updated
-from hypothesis import given
-from hypothesis import strategies as st
+import tyro
+from test_algorithms import formula
+from torch.testing import assert_close
+from two_processes import CASES, make_episodes, settings, tiny_model, updated
 
-import nano_r1 as r1
+import countdown_rewards
+import nano_r1
 import variants
-from plumbing.processes import init_distributed
-from plumbing.sampler import Completion
-from plumbing.settings import UserError
-from plumbing.tasks import Reward
+
+ROOT = Path(__file__).parent.parent
+DOCS = (ROOT / "docs" / "algorithms.md").read_text()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def processes():
-    init_distributed()
+def reward_of(total, answer=0.0):
+    return countdown_rewards.Reward(total, 0.0, answer, "")
 
 
-BASELINES = {
-    "group_mean": lambda group, i: statistics.fmean(group),
-    "leave_one_out": lambda group, i: statistics.fmean(group[:i] + group[i + 1 :]),
-    "none": lambda group, i: 0.0,
-}
-SCALES = {
-    "group": lambda group, all_rewards: statistics.stdev(group),
-    "group_biased": lambda group, all_rewards: statistics.pstdev(group),
-    "batch": lambda group, all_rewards: statistics.stdev(all_rewards),
-    "mean": lambda group, all_rewards: statistics.fmean(group),
-    "none": lambda group, all_rewards: 1.0,
-}
-REFUSED = [("none", "group"), ("none", "group_biased"), ("none", "batch")]
-PAIRS = [pair for pair in itertools.product(BASELINES, SCALES) if pair not in REFUSED]
-rewards_of_3 = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0]), min_size=3, max_size=3)
+def group_of(*rewards):
+    return [nano_r1.Episode(token_ids=[1], reward=reward_of(r)) for r in rewards]
 
 
-@pytest.mark.parametrize("baseline, scale", PAIRS)
-@given(groups=st.lists(rewards_of_3, min_size=1, max_size=4))
-def test_advantages_are_those_of_the_formula_and_0_for_equal_rewards(baseline, scale, groups):
-    c = config(
-        baseline=baseline,
-        scale_rewards=scale,
-        advantage_eps=0.01,
-        binary_reward=scale == "mean",  # it wants verdicts
-    )
-    found = variants.advantages(torch.tensor(groups), c)
-    for group, row in zip(groups, found.tolist()):
-        by = SCALES[scale](group, sum(groups, [])) + (0.01 if scale != "none" else 0.0)
-        expected = [(r - BASELINES[baseline](group, i)) / by for i, r in enumerate(group)]
-        assert row == pytest.approx(expected, rel=1e-4, abs=1e-5)
-        assert row == [0.0] * 3 or baseline == "none" or len(set(group)) > 1
-    same = torch.equal(found, r1.group_advantages(torch.tensor(groups), c))
-    assert same or (baseline, scale) != ("group_mean", "group")
-
-
-def test_where_every_completion_was_cut_off_the_step_is_recorded_and_changes_nothing(tmp_path):
-    few = {**SMALL, "mask_truncated_completions": True, "minibatches": 2, "max_tokens": 2}
-    assert records(main(variants, out=str(tmp_path), **few, steps=1)[0])[1]["grad_norm"] == 0
-
-
-def test_a_loss_of_one_s_own_has_the_lesson_s_arguments_with_several_steps_too():
-    c = config(loss_type="grpo_clip", minibatches=2, group_size=2, prompts_per_step=6)
-    own = functools.partial(variants.update, loss_function=r1.grpo_loss)
-    same = dataclasses.replace(c, loss_agg_mode="seq-mean-token-mean")
-    theirs, _ = updated(same, make_episodes(), update=variants.update)
-    assert_same(updated(c, make_episodes(), update=own)[0], theirs)
-
-
-# Rewards, and which groups are trained on
+# ---- The rollout
 
 
 @pytest.mark.parametrize(
-    "settings, expected",
-    [
-        ({"loss_type": "no_baseline"}, [[2.5, 1.0]]),
-        # RFT: minus the log-probs of right completions alone, as in fine-tuning.
-        ({"binary_reward": True, "baseline": "none", "scale_rewards": "none"}, [[1.0, 0.0]]),
-    ],
+    "length, binary, total",
+    [(6, False, 1.5), (7, False, 1.25), (10, False, 0.5), (20, False, 0.5), (6, True, 1.0)],
 )
-def test_without_a_baseline_the_advantage_is_the_reward_or_the_verdict(settings, expected):
-    episodes = [episode([1], [2], answer, answer) for answer in (1.0, 0.0)]
-    for e in episodes:
-        e.reward = Reward(1.0 + 1.5 * e.advantage, 1.0, e.advantage, "")
-    if "binary_reward" in settings:
-        variants.take_verdicts(episodes)
-    rewards = torch.tensor([[e.reward.total for e in episodes]])
-    assert variants.advantages(rewards, config(**settings)).tolist() == expected
-    assert variants.Config(**settings, group_size=1)  # one is enough
+def test_rewards_can_be_binary_and_fall_by_up_to_1_over_the_last_tokens(length, binary, total):
+    config = variants.Config(max_tokens=10, overlong_buffer=4, binary_reward=binary)
+    shaped = variants.shaped(reward_of(1.5, answer=1.0), length, config)
+    assert shaped == reward_of(total, answer=1.0)
 
 
-def of_reward(value):
-    return Reward(float(value), 0.0, 0.0, "")
+@pytest.mark.parametrize("most, draws", [(1, [0]), (2, [0, 1]), (3, [0, 1])])
+def test_dynamic_sampling_draws_until_m_groups_have_a_signal(most, draws, monkeypatch):
+    drawn = [[1, 1, 0, 2, 0, 0], [0, 0, 3, 1, 2, 1], [0, 1, 0, 1, 0, 1]]
+    asked = []
+
+    def draw_groups(sampler, problems, task, config, step, draw):
+        asked.append(draw)
+        return group_of(*drawn[draw])
+
+    monkeypatch.setattr(nano_r1, "rollout", draw_groups)
+    config = variants.Config(prompts_per_step=3, group_size=2, max_num_gen_batches=most)
+    episodes = variants.rollout(None, None, None, config, step=1)
+    assert asked == draws
+    chosen = [1, 1, 0, 2, 0, 0] if most == 1 else [0, 2, 3, 1, 2, 1]
+    assert [e.reward.total for e in episodes] == chosen
 
 
-def rewarded(rewards):
-    return [episode([1], [2, 3], reward=float(r)) for r in rewards]
-
-
-@pytest.mark.parametrize("length, reward", [(6, 2.0), (7, 1.75), (10, 1.0)])
-def test_over_the_last_tokens_the_reward_falls_by_up_to_1(length, reward):
-    (e,) = episodes = [episode([1], [2] * length, reward=2.0)]
-    variants.penalize_overlong(episodes, config(max_tokens=10, overlong_buffer=4))
-    assert e.reward.total == reward
-
-
-@pytest.mark.parametrize(
-    "m, chosen, left",
-    [
-        (1, [[1]], [[3, 0, 2]]),
-        (2, [[1, 3]], [[0, 2]]),
-        (3, [[1, 3, 0]], [[2]]),
-        (4, [[0, 1, 2, 3]], [[]]),
-        (2, [[1], [3]], [[0], [2]]),
-    ],
-)
-def test_dynamic_sampling_chooses_the_groups_that_have_a_signal_and_masks_the_others(
-    m, chosen, left, monkeypatch
-):
-    """Groups without, with, without, with a signal, in order of sampling; one or two processes."""
-    rewards = [(1, 1), (0, 2), (0, 0), (1, 0)]
-    world = len(chosen)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: world)
-    for rank in range(world):
-        groups = [rewarded(pair) for pair in rewards]
-        everywhere = [groups[r::world] for r in range(world)]
-        monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
-        monkeypatch.setattr(variants, "all_gather_object", lambda mine: everywhere)
-        dealt = variants.deal_out(everywhere[rank], config(prompts_per_step=m))
-        assert [groups.index(group) for group in dealt] == chosen[rank] + left[rank]
-        masked = [all(e.masked for e in group) for group in dealt]
-        assert masked == [False] * len(chosen[rank]) + [True] * len(left[rank])
-
-
-def test_sampling_goes_on_until_enough_groups_have_a_signal(monkeypatch):
-    drawn = {0: [1, 1, 0, 2], 1: [0, 0, 1, 0], 2: [0, 1, 0, 1]}
-    monkeypatch.setattr(r1, "rollout", lambda *args: rewarded(drawn[args[-1]]))
-    for most, count in ((1, 4), (2, 8), (3, 8)):
-        c = config(prompts_per_step=2, max_num_gen_batches=most)
-        assert len(variants.rollout(None, None, None, c, 1)) == count
+@pytest.mark.parametrize("rank, chosen", [(0, [0, 2]), (1, [3, 1])])
+def test_the_groups_that_were_chosen_are_shared_over_the_processes(rank, chosen, monkeypatch):
+    everywhere = [group_of(1, 1), group_of(0, 2), group_of(3, 1), group_of(1, 1)]
+    monkeypatch.setattr(variants, "RANK", rank)
+    monkeypatch.setattr(variants, "WORLD", 2)
+    monkeypatch.setattr(variants, "gather", lambda groups: everywhere)
+    monkeypatch.setattr(nano_r1, "rollout", lambda *args: [])
+    config = variants.Config(prompts_per_step=2, group_size=2, max_num_gen_batches=2)
+    episodes = variants.rollout(None, None, None, config, step=1)
+    assert [e.reward.total for e in episodes] == chosen
 
 
 def test_vineppo_s_advantages_are_the_differences_of_values():
-    """Continuations of the very tokens before a cut, within what is left of the limit.
-
-    Here the continuation of n tokens is one token, n, and the reward is the sum of all.
-    """
+    """The continuation of n tokens is n, then zeros, and a completion's reward is its sum."""
     asked = []
 
-    def generate(starts, n, temperature, limits, seeds):
-        asked.extend(zip(starts, limits))
+    def generate(starts, n, temperature, seeds):
+        asked.extend(starts)
         assert len(set(seeds)) == len(starts)
-        return [[Completion([len(ids) - 1], [], "stop")] * n for ids in starts]
+        return [([len(ids) - 1, 0, 0, 0, 0, 9], []) for ids in starts for _ in range(n)]
 
-    task = SimpleNamespace(text=sum, rewards=lambda texts, problems: map(of_reward, texts))
-    episodes = [episode([7], [0] * 6, reward=5.0), episode([7], [0] * 7, reward=1.0)]
-    c = config(credit="vineppo", vine_segments=3, vine_samples=2, max_tokens=60)
-    variants.add_vine_advantages(SimpleNamespace(generate=generate), episodes, task, c, step=1)
-    assert asked == [([7, 0, 0], 58), ([7] + [0] * 4, 56)] * 2
+    task = SimpleNamespace(
+        prompt=None,
+        tokenizer=SimpleNamespace(decode=lambda ids, skip_special_tokens: sum(ids)),
+        module=SimpleNamespace(reward=lambda text, problem, prompt: reward_of(float(text))),
+    )
+    common = {"problem": {}, "prompt_ids": [7]}
+    episodes = [
+        nano_r1.Episode(**common, token_ids=[0] * 6, reward=reward_of(5.0)),
+        nano_r1.Episode(**common, token_ids=[0] * 7, reward=reward_of(1.0)),
+    ]
+    sizes = {"group_size": 2, "vine_segments": 3, "vine_samples": 2}
+    config = variants.Config(**sizes, max_tokens=7)  # continuations are cut off there
+    sampler = SimpleNamespace(generate=generate)
+    variants.add_vine_advantages(sampler, episodes, task, config, step=1)
+    assert asked == [[7, 0, 0], [7, 0, 0, 0, 0]] * 2
     # V(beginning) is the other's reward; V(cut) 2, then 4; V(end) its own reward.
-    found = [e.per_token["vine_advantages"] for e in episodes]
-    assert found == [[1, 1, 2, 2, 1, 1], [-3, -3, 2, 2, -3, -3, -3]]
-    assert [e.measured["vine_tokens"] for e in episodes] == [4, 4]
+    assert episodes[0].advantages == [1, 1, 2, 2, 1, 1]
+    assert episodes[1].advantages == [-3, -3, 2, 2, -3, -3, -3]
 
 
-# Settings
+# ---- The update
+
+
+def score(model, e, config):
+    """Log-probs of an episode's tokens, from all of the model's logits."""
+    logits = model(torch.tensor([e.prompt_ids + e.token_ids])).logits[0, len(e.prompt_ids) - 1 : -1]
+    now = torch.distributions.Categorical(logits=logits / config.temperature)
+    return now.log_prob(torch.tensor(e.token_ids))
+
+
+def formula_update(config, episodes):
+    """(the weights after torch's AdamW on the formula, the mean loss of the last epoch)."""
+    model = tiny_model()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01, (0.9, 0.95), weight_decay=0.0)
+    known = []
+    for e in episodes:
+        numbers = {"advantage": torch.tensor(vars(e).get("advantages", [e.advantage]))}
+        numbers |= {"old": score(model, e, config).detach(), "sampler": torch.tensor(e.log_probs)}
+        known.append(numbers | {"ref": score(tiny_model(1), e, config).detach()})
+    size = len(episodes) // config.minibatches
+    for _ in range(config.epochs):
+        losses = []
+        for start in range(0, len(episodes), size):
+            completions = []
+            for e, numbers in list(zip(episodes, known))[start : start + size]:
+                if e.ended or not config.mask_truncated_completions:
+                    policy = score(model, e, config)
+                    completions.append(SimpleNamespace(policy=policy, **numbers))
+            optimizer.zero_grad()
+            losses.append(formula(config, completions, size))
+            losses[-1].backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+            optimizer.step()
+    weights = {name: weight.tolist() for name, weight in model.named_parameters()}
+    return weights, sum(losses).item() / len(losses)
+
+
+def assert_same(weights, others):
+    for name, weight in others.items():
+        assert_close(torch.tensor(weights[name]), torch.tensor(weight), atol=5e-5, rtol=1e-5)
+
+
+UPDATES = [
+    {"loss_agg_mode": "token-mean", "loss_type": "reinforce", "temperature": 0.7},
+    {"loss_agg_mode": "seq-mean-token-sum-norm", "kl_coef": 0.5, "kl_estimator": "k2"},
+    {"mask_truncated_completions": True, "tis_cap": 1.1},
+    {"mask_truncated_completions": True, "minibatches": 2, "loss_agg_mode": "token-mean"},
+    {"minibatches": 3, "epochs": 2, "cliprange": 0.02, "kl_coef": 0.5},
+    {"minibatches": 3, "loss_type": "cispo", "cliprange": 0.01},
+    {"minibatches": 4, "loss_type": "reinforce", "credit": "vineppo"},
+]
+
+
+@pytest.mark.parametrize("changes", [*UPDATES, CASES["gspo"]], ids=str)
+def test_an_update_is_adamw_on_the_formula(changes):
+    config = settings(**changes)
+    episodes = make_episodes()
+    for e in episodes if config.credit == "vineppo" else []:
+        e.advantages = [e.advantage + i for i in range(len(e.token_ids))]
+    expected, loss = formula_update(config, episodes)
+    weights, batches = updated(config, episodes)
+    assert_same(weights, expected)
+    assert sum(batch["loss"].sum().item() for batch in batches) == pytest.approx(loss, rel=1e-3)
+
+
+def test_a_step_by_two_processes_is_the_step_by_one(tmp_path):
+    command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command = [sys.executable, *command, "tests/two_processes.py", str(tmp_path / "weights")]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    for name, weights in json.loads((tmp_path / "weights").read_text()).items():
+        assert_same(weights, updated(settings(**CASES[name], engine="torch"), make_episodes())[0])
+
+
+# ---- LoRA
+
+
+def with_adapters(**changes):
+    """(policy, tokenizer), with adapters as after training: B is not 0."""
+    config = variants.Config(lora_rank=4, **changes)
+    policy, tokenizer = variants.load_model(config)
+    for name, weight in policy.get_base_model().named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    return policy, tokenizer
+
+
+@torch.no_grad()
+def logits_of(model):
+    return model(torch.arange(5, 60)[None]).logits
+
+
+def test_the_merged_weights_are_saved_and_sampled_and_are_the_adapters_forward_pass(tmp_path):
+    policy, tokenizer = with_adapters()
+    nano_r1.save_model(policy, tokenizer, tmp_path)
+    saved, _ = nano_r1.load_model(variants.Config(model=str(tmp_path)))
+    assert_close(logits_of(saved), logits_of(policy), atol=1e-3, rtol=1e-4)
+    to_vllm = dict(nano_r1.full_weights(policy))
+    names = dict(saved.named_parameters(remove_duplicate=False))
+    assert_close(to_vllm, {name: weight.detach() for name, weight in names.items()})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_reference_is_the_base_on_the_policy_s_own_frozen_weights(dtype):
+    policy, _ = with_adapters(dtype=dtype)
+    reference = copy.deepcopy(policy)
+    base, _ = nano_r1.load_model(nano_r1.Config())
+    assert (logits_of(policy) - logits_of(base)).abs().max() > 1
+    if dtype == "float32":
+        assert torch.equal(logits_of(reference), logits_of(base))
+    frozen = set(reference.parameters())
+    assert {weight.dtype for weight in frozen} == {getattr(torch, dtype)}
+    for weight in policy.get_base_model().parameters():
+        assert weight.requires_grad == (weight not in frozen)
+        assert weight in frozen or weight.dtype == torch.float32
+
+
+PROBLEMS = [{"nums": [i, 2, 3], "target": i + 5} for i in range(1, 20)]
+SMALL = {"prompts_per_step": 2, "group_size": 4, "max_tokens": 30, "eval_problems": 4}
+LORA = {"lora_rank": 4, "lora_dropout": 0.2, "lora_target_modules": "q_proj,up_proj"}
+DAPO = {"max_num_gen_batches": 2, "minibatches": 2, "credit": "vineppo", "overlong_buffer": 20}
+
+
+def test_a_run_with_dropout_resumes_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(countdown_rewards, "load_problems", lambda *args: PROBLEMS)
+    rate = {"learning_rate": 0.01, "lr_scheduler_type": "constant"}
+    straight = tmp_path / "straight"
+    stopped = tmp_path / "stopped"
+    runs = [(straight, 2, None), (stopped, 1, None), (stopped, 2, str(stopped))]
+    for path, steps, resume in runs:
+        config = variants.Config(**SMALL, **LORA, **DAPO, **rate, steps=steps, resume=resume)
+        variants.main(dataclasses.replace(config, name=str(path), record_tokens_every=0))
+    model = "model/model.safetensors"
+    assert (straight / model).read_bytes() == (stopped / model).read_bytes()
+
+
+def test_an_unknown_module_of_lora_is_one_sentence():
+    with pytest.raises(SystemExit, match="--lora_target_modules q_porj: "):
+        variants.load_model(variants.Config(lora_rank=4, lora_target_modules="q_porj"))
+
+
+# ---- Settings
+
+
+@pytest.mark.parametrize("command", re.findall(r"`python variants.py (--.+?)`", DOCS))
+def test_each_command_of_the_page_runs(command, monkeypatch):
+    monkeypatch.setattr(nano_r1, "main", lambda config, **functions: sorted(functions))
+    config = tyro.cli(variants.Config, args=command.split(), use_underscores=True)
+    assert variants.main(config) == ["advantages", "load_model", "loss", "rollout", "update"]
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "wrong",
     [
         {"group_size": 1},
-        {"loss_type": "no_baseline", "baseline": "leave_one_out"},
-        {"loss_type": "no_baseline", "scale_rewards": "none"},
-        {"credit": "vineppo", "baseline": "leave_one_out"},
-        {"credit": "vineppo", "loss_type": "no_baseline"},
-        {"baseline": "none", "scale_rewards": "group"},
-        {"max_num_gen_batches": 2, "baseline": "none", "scale_rewards": "none"},
-        {"max_num_gen_batches": 2, "loss_type": "no_baseline"},
-        {"cliprange_high": 0.3, "loss_type": "grpo_no_clip"},
-        {"kl_estimator": "k1", "kl_coef": 0.0},
-        {"overlong_buffer": 321},
+        {"baseline": "none", "scale_rewards": "batch"},
+        {"lora_rank": 8, "zero_stage": 3},
     ],
-    ids=str,
 )
-def test_a_senseless_pair_is_one_sentence_that_names_the_flag(settings):
-    with pytest.raises(UserError, match=f"--({'|'.join(settings)})[ :]") as caught:
-        variants.Config(**settings)
-    assert len(str(caught.value).splitlines()) == 1
+def test_settings_that_contradict_each_other_are_one_sentence(wrong):
+    with pytest.raises(SystemExit, match=f"--{list(wrong)[0]} "):
+        variants.main(variants.Config(**wrong))
+
+
+def test_the_loss_of_docs_own_loss_trains(tmp_path, monkeypatch):
+    text = (ROOT / "docs" / "own_loss.md").read_text()
+    (tmp_path / "my_loss.py").write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
+    monkeypatch.setattr(countdown_rewards, "load_problems", lambda *args: PROBLEMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    my_loss = importlib.import_module("my_loss")
+    my_loss.compare(model=str(ROOT / "models" / "nano-base"), steps=1, **SMALL)
+    assert (tmp_path / "own_loss.png").stat().st_size > 1000

@@ -1,48 +1,78 @@
-"""For test_update.py: an update of each case by two processes, into the file argv[1]."""
+"""For test_variants.py: an update of each case by torchrun's processes, into the file argv[1]."""
 
 import json
-import os
 import sys
+from types import SimpleNamespace
 
-if __name__ == "__main__":
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
-import torch.distributed as dist
-from helpers import config, make_episodes, updated
-
+import nano_r1
 import variants
-from plumbing import chunked_logits, processes
 
-GSPO = {"loss_type": "gspo", "minibatches": 3, "epochs": 2, "entropy_coef": 0.02}
-CASES = {  # every other episode without signal, settings
-    "plain": (False, {"loss_agg_mode": "token-mean"}),
-    "silent": (True, {}),
-    "sharded": (False, {"zero_stage": 3}),
-    "sharded, in chunks": (False, {"zero_stage": 3}),
-    "gspo": (False, GSPO),
-    "constant": (False, {"loss_agg_mode": "seq-mean-token-sum-norm"}),
+CASES = {
+    "plain": {},
+    "token-mean": {"loss_agg_mode": "token-mean", "mask_truncated_completions": True},
+    "gspo": {"loss_type": "gspo", "cliprange": 0.01, "minibatches": 3, "epochs": 2},
+    "ZeRO 3": {"zero_stage": 3, "kl_coef": 0.5},
 }
 
 
-def updated_case(case):
-    """Its update, of this process's share of the groups."""
-    episodes = make_episodes()
-    silent, changes = CASES[case]
-    for e in episodes[1::2] if silent else []:
-        e.per_token["advantages"] = [0.0] * e.length
-    groups = [episodes[start : start + 2] for start in range(0, 12, 2)]
-    mine = groups[dist.get_rank() :: dist.get_world_size()]
-    return updated(config(**changes), [e for group in mine for e in group], update=variants.update)
+def tiny_model(seed=0):
+    """13,000 random weights, the same at each call."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=True,
+    )
+    return Qwen2ForCausalLM(config).eval()
+
+
+def make_episodes(count=12):
+    """Random episodes, groups of 2 adjacent; every third was cut off."""
+    g = torch.Generator().manual_seed(0)
+    episodes = []
+    for i in range(count):
+        ids = torch.randint(1, 50, (7 + 3 * i % 11,), generator=g).tolist()
+        episodes.append(
+            SimpleNamespace(
+                prompt_ids=ids[:3],
+                token_ids=ids[3:],
+                log_probs=[-3.9] * len(ids[3:]),
+                ended=i % 3 > 0,
+                advantage=torch.randn(1, generator=g).item(),
+            )
+        )
+    return episodes
+
+
+def settings(**changes):
+    sizes = {"prompts_per_step": 6, "group_size": 2, "micro_batch_size": 5, "max_tokens": 20}
+    return variants.Config(**{**sizes, "kl_coef": 0.0, "max_grad_norm": 0.5, **changes})
+
+
+def updated(config, episodes):
+    """(weights after an update with a learning rate of 0.01, its micro-batches)."""
+    policy = tiny_model()
+    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
+    engine.optimizer.param_groups[0]["lr"] = 0.01
+    reference = nano_r1.Scorer(tiny_model(1), config) if config.kl_coef else None
+    batches = variants.update(engine, reference, episodes, config, variants.loss)
+    weights = {name: weight.tolist() for name, weight in nano_r1.full_weights(policy)}
+    return weights, batches
 
 
 if __name__ == "__main__":
-    processes.init_distributed()
+    nano_r1.find_device(settings(device="cpu"))
     results = {}
-    for name in CASES:
-        chunked_logits.CHUNK["cpu"] = 50 * 7 if "chunks" in name else 10**9
-        weights, measured = updated_case(name)
-        results[name] = {n: p.tolist() for n, p in weights.items()}, measured
-    if dist.get_rank() == 0:
+    for name, changes in CASES.items():
+        groups = variants.batched(make_episodes(), 2)[nano_r1.RANK :: nano_r1.WORLD]
+        results[name] = updated(settings(**changes), sum(groups, []))[0]
+    if nano_r1.RANK == 0:
         with open(sys.argv[1], "w") as file:
             json.dump(results, file)
-    processes.shutdown()

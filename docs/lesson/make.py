@@ -1,134 +1,276 @@
-"""Makes docs/lesson.html and docs/variants.html: python docs/lesson/make.py
+"""Makes docs/lesson.html of nano_r1.py and docs/lesson/record.json: python docs/lesson/make.py
 
-The lessons' files with what each line computed in one real step of the default run. It takes some
-minutes; --keep takes the records out of the pages as they are, which takes seconds: for a change of
-comments, docstrings or the page itself.
+The page is the file as it is, with the values of one real step beside its lines. If the code has
+changed, `python docs/lesson/record.py` records the step again first.
 """
 
-import argparse
-import base64
-import hashlib
+import ast
+import html
 import json
 import re
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-HERE = Path(__file__).parent
-sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+from equations import EQUATIONS
+from latex2mathml.converter import convert
+from markdown_it import MarkdownIt
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from source import FILE, ROOT, fingerprint, functions_of, statements_of
 
-from lesson import reading, sources
+sys.path.insert(0, str(ROOT))
+from report.viewer import fill
 
-PAGES = {
-    "nano_r1.py": ROOT / "docs" / "lesson.html",
-    "variants.py": ROOT / "docs" / "variants.html",
-}
-SCRIPTS = ("values.js", "predict.js", "lines.js", "calls.js", "main.js")
-LEAD = {
-    "nano_r1.py": (
-        "nano_r1, with the values of one step",
-        "The file as it is, and beside each line what it computed in step {step} of {steps} of "
-        "<code>python nano_r1.py --task countdown</code>: {prompts} prompts, {size} attempts at "
-        "each. Click a line for all its values, and ▸ to open a call below its line. Six places "
-        "ask for a prediction first.",
-    ),
-    "variants.py": (
-        "One step under GRPO’s relatives",
-        "The file as it is, and beside each line what it computed when step {step} of "
-        "<code>python nano_r1.py --task countdown</code> was taken under one of GRPO’s relatives: "
-        "the same weights, the same prompts, the same seeds. Choose a relative; ≠ marks what "
-        "differs from GRPO.",
-    ),
-}
+RECORD = ROOT / "docs" / "lesson" / "record.json"
+PAGE = ROOT / "docs" / "lesson.html"
+SCRIPTS = "page/dom.js ../docs/lesson/page/lesson.js"
+STYLES = "page/base.css ../docs/lesson/page/lesson.css"
+CUTS = (0.002, 0.01, 0.05, 0.2)  # nats, where a colour's next shade begins: report/page/tokens.js
 
 
-def page(file, record):
-    """The page of a file as text: the same for the same file and record."""
-    source = (ROOT / file).read_text(encoding="utf-8")
-    lesson = (ROOT / "nano_r1.py").read_text(encoding="utf-8")
-    known = [sources.fingerprint(source), sources.fingerprint(lesson)]
-    if record["code"] != known:
-        sources.stop(f"{file} is not the code that was recorded: run it without --keep.")
-    others = "" if file == "nano_r1.py" else sources.render("nano_r1.py", lesson)
-    payload = {
-        "file": file,
-        **record,
-        "functions": sources.functions(file, source) | sources.functions("nano_r1.py", lesson),
-        "lines": reading.lines("nano_r1.py", lesson) if file == "nano_r1.py" else {},
-        "facts": [
-            reading.Reading(run["call"], record["values"]).facts(record["size"])
-            for run in record["runs"]
-        ],
-        "predictions": [],
-    }
-    if file == "nano_r1.py":
-        payload["predictions"] = reading.predictions(file, source, record, payload["facts"][0])
-    script = "\n".join((HERE / "page" / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    title, lead = LEAD[file]
-    runs = '<div id="runs"></div>' if len(record["runs"]) > 1 else ""
-    parts = {
-        "policy": f"default-src 'none'; script-src {sha256(script)}; style-src 'unsafe-inline'",
-        "title": f"{title} · nano_r1",
-        "name": names(file),
-        "opening": f'<h1>{title}</h1><p class="lead">{lead.format(**record)}</p>{runs}',
-        "file": sources.render(file, source),
-        "others": f"<div hidden>{re.sub(' id=.L[0-9]+.', '', others)}</div>" if others else "",
-        "footer": "Made by <code>python docs/lesson/make.py</code> of nano_r1, never by hand. "
-        "Highlighted by Pygments, equations by latex2mathml.",
-        "style": (HERE / "page" / "page.css").read_text(encoding="utf-8"),
-        "script": script,
-        # A `<` in a text of the model could end the element that the record is in.
-        "record": json.dumps(payload, separators=(",", ":")).replace("<", "\\u003c"),
-    }
-    template = (HERE / "page" / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+# ---- Prose and code
 
 
-def names(file):
-    links = [
-        f'<a href="{PAGES[name].name}"{" aria-current=page" if name == file else ""}>{name}</a>'
-        for name in PAGES
+def equation(text, display):
+    """MathML, with the plain text beside it for those who do not see it."""
+    math = convert(EQUATIONS[text], display=display)
+    return math.replace("<math ", f'<math alttext="{html.escape(text)}" ', 1)
+
+
+def cells_of(source):
+    """[(whether it is prose, number of its first line, its lines)]."""
+    cells = []
+    for number, line in enumerate(source.splitlines(), start=1):
+        if line.startswith("# %%"):
+            cells.append(("[markdown]" in line, number + 1, []))
+        else:
+            cells[-1][2].append(line)
+    return cells
+
+
+def prose(lines):
+    """A Markdown cell as HTML with its equations typeset."""
+    markdown = MarkdownIt("commonmark", {"html": False})
+    tokens = markdown.parse("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
+    for token in tokens:
+        if token.type == "code_block" and token.content.strip() in EQUATIONS:
+            token.type = "html_block"
+            token.content = f"<div>{equation(token.content.strip(), 'block')}</div>\n"
+    text = markdown.renderer.render(tokens, markdown.options, {})
+    within = "|".join(re.escape(plain) for plain in EQUATIONS)  # a sentence, not an attribute
+    text = re.sub(f'(?<!")(?:{within})', lambda match: equation(match[0], "inline"), text)
+    return text.replace("<pre>", '<pre tabindex="0">')
+
+
+def highlighted(source):
+    """[HTML of each line]; the name of a function that is called links to it."""
+    text = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    for name, node in functions_of(source).items():
+        called = rf'<span class="n">{name}</span>(?=<span class="p">\()'
+        text = re.sub(called, f'<a href="#L{node.lineno}">{name}</a>', text)
+    return text.split("\n")
+
+
+def folds_of(source, values):
+    """{first line: (last line, name)} of the classes and functions of which no line ran."""
+    functions = functions_of(source)
+    ran = {name for name in functions if values.get(name)}
+    folds = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            inside = [name for name in functions if name.split(".")[0] == node.name]
+            idle = {name: functions[name] for name in inside if name not in ran}
+            if len(idle) == len(inside):
+                idle = {node.name: node}
+            for name, one in idle.items():
+                first = min([one.lineno, *[decorator.lineno for decorator in one.decorator_list]])
+                folds[first] = (one.end_lineno, name)
+    return folds
+
+
+# ---- Values
+
+
+def shade(change):
+    """The class of a token's colour."""
+    size = sum(abs(change) >= cut for cut in CUTS)
+    return f"{'up' if change > 0 else 'down'}-{size}" if size else ""
+
+
+def value_html(record, name, text, tokens):
+    """A value; if each token has one, they can be opened."""
+    label = f"<b>{html.escape(name)}</b> {html.escape(text)}"
+    if not tokens:
+        return f"<div>{label}</div>"
+    cells = []
+    for piece, number in zip(record["pieces"], tokens):
+        colour = f' class="{shade(float(number))}"' if name == CHANGE else ""
+        cells.append(f"<li{colour}><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>")
+    return f"<details><summary>{label}</summary><ol>{''.join(cells)}</ol></details>"
+
+
+def values_by_line(source, record):
+    """{line: [[name, text, tokens]]}."""
+    found = {}
+    for function, node in functions_of(source).items():
+        for number, statement in enumerate(statements_of(node)):
+            shown = record["values"].get(function, {}).get(str(number))
+            if shown:
+                found[statement.lineno] = shown
+    total = sum(record["changes"])
+    line = line_of(source, "main", "batches = update(")
+    changes = [f"{change:+.4f}" for change in record["changes"]]
+    found[line] = [[CHANGE, f"{total:+.3f} nats in all", changes]]
+    return found
+
+
+CHANGE = "change of its log-prob"
+
+
+# ---- Predictions
+
+
+def line_of(source, function, text):
+    """The number of the first line of a function that begins with a text."""
+    node = functions_of(source)[function]
+    lines = source.splitlines()
+    for number in range(node.lineno, node.end_lineno + 1):
+        if lines[number - 1].strip().startswith(text):
+            return number
+    sys.exit(f"{function} of nano_r1.py has no line `{text}`: change docs/lesson/make.py.")
+
+
+def predictions_of(source, record, values):
+    """[{line, question, choices, answer, because}] in the order of the page."""
+    row = record["rows"][record["place"] - 1]
+    rewards = ", ".join(f"{one['reward']:g}" for one in record["rows"])
+    signs = ["positive", "0", "negative"]
+    d = line_of(source, "grpo_loss", "d = batch")
+    distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
+    further = sum(distances) < 0
+    asked = [
+        (
+            line_of(source, "group_advantages", "return"),
+            f"The rewards of the group are {rewards}. The reward of completion {record['place']} is "
+            f"{row['reward']:g}. Which sign has its advantage?",
+            signs,
+            0 if row["advantage"] > 0 else 2,
+            "Its reward is above the mean of the group.",
+        ),
+        (
+            line_of(source, "grpo_loss", "ratio = "),
+            "Each batch has one update, and pi_old is the policy before it. Is the ratio of a "
+            "token below 1, exactly 1, or above 1?",
+            ["below 1", "exactly 1", "above 1"],
+            1,
+            "The policy is still the one that sampled. Only the gradient of the ratio matters.",
+        ),
+        (
+            line_of(source, "grpo_loss", "loss = -torch"),
+            "Which sign has the loss of each token?",
+            signs,
+            2 if row["advantage"] > 0 else 0,
+            "At ratio 1 it is minus the advantage.",
+        ),
+        (
+            d,
+            f"The policy has had {record['step'] - 1} updates. On average, does it give these "
+            "tokens a higher or a lower probability than the reference does?",
+            ["higher", "lower"],
+            0 if further else 1,
+            f"The mean of d is {sum(distances) / len(distances):+.3f} nats a token.",
+        ),
+        (
+            line_of(source, "main", "batches = update("),
+            "After the update: is this completion more or less likely than before?",
+            ["more likely", "less likely"],
+            0 if sum(record["changes"]) > 0 else 1,
+            "Open the value: each token's change. One update comes from all completions.",
+        ),
     ]
-    return " · ".join(links)
+    names = ("line", "question", "choices", "answer", "because")
+    return [dict(zip(names, one)) for one in sorted(asked)]
 
 
-def sha256(text):
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+# ---- The page
 
 
-RECORD = re.compile(r'<script type="application/json" id="record">(.*?)</script>', re.DOTALL)
-ADDED = ("file", "functions", "lines", "facts", "predictions")  # by `page`
+def code_html(source, record):
+    """{line: its HTML}, with its value, and with folds begun and ended."""
+    values = values_by_line(source, record)
+    folds = folds_of(source, record["values"])
+    asked = [one["line"] for one in predictions_of(source, record, values)]
+    lines = {}
+    ends = set()
+    for number, code in enumerate(highlighted(source)[: len(source.splitlines())], start=1):
+        comment = re.fullmatch(r"\s*# (.+?)(?:   .*)?", source.splitlines()[number - 1])
+        math = equation(comment[1], "inline") if comment and comment[1] in EQUATIONS else ""
+        shown = "".join(value_html(record, *one) for one in values.get(number, []))
+        ask = f' data-ask="{asked.index(number)}"' if number in asked else ""
+        line = (
+            f'<div class="line" id="L{number}"><a href="#L{number}">{number}</a><code>{code}</code>'
+            f'<div class="value"{ask}>{math}{shown}</div></div>'
+        )
+        if number in folds:
+            last, name = folds[number]
+            ends.add(last)
+            count = f"{last - number + 1} lines, none of them ran in this step"
+            line = f"<details><summary><code>{name}</code> {count}</summary>{line}"
+        lines[number] = line + "</details>" * (number in ends)
+    return lines
 
 
-def payload_in(text):
-    """All that a page has of its step."""
-    return json.loads(RECORD.search(text)[1])
+def outline(source):
+    """The nine steps as links to the last line that names them, in `main` or what it calls."""
+    steps = re.findall(r"^#  (\d)\. (\w+)(.*?)[.:,]", source, re.MULTILINE)
+    links = []
+    for number, verb, rest in steps:
+        places = [i for i, line in enumerate(source.splitlines(), 1) if f" {number}. " in line]
+        links.append(f'<li><a href="#L{places[-1]}">{verb}{rest}</a></li>')
+    return "".join(links)
 
 
-def record_in(text):
-    """The record that a page was made of."""
-    return {name: value for name, value in payload_in(text).items() if name not in ADDED}
+def story(record):
+    """The group, and the completion that is followed."""
+    row = record["rows"][record["place"] - 1]
+    rewards = "".join(f"<li>{one['reward']:g}</li>" for one in record["rows"])
+    nums = ", ".join(map(str, row["problem"]["nums"]))
+    return (
+        f"<p>Step {record['step']} of {record['steps']}, group {record['group']}: make "
+        f"{row['problem']['target']} from {nums}.</p><p>Rewards of its completions:</p>"
+        f'<ol class="rewards">{rewards}</ol><p>Completion {record["place"]}, which is followed '
+        f"({row['why']}):</p><pre>{html.escape(row['completion'].strip())}</pre>"
+    )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keep", action="store_true", help="keep the records of the pages")
-    if parser.parse_args().keep:
-        kept = [path for path in PAGES.values() if path.exists()]
-        if not kept:
-            sources.stop("There is no page to keep a record of: leave out --keep.")
-        records = {
-            file: record_in(path.read_text("utf-8")) for file, path in PAGES.items() if path in kept
-        }
-    else:
-        from lesson import runs  # torch and the lessons: seconds
-
-        records = runs.records()
-    texts = {file: page(file, record) for file, record in records.items()}
-    for file, text in texts.items():
-        PAGES[file].write_text(text, encoding="utf-8")
-        print(f"{PAGES[file].relative_to(ROOT)}: {len(text.encode()) / 1e6:.2f} MB")
+def page(source, record):
+    """The page as text: the same for the same file and record."""
+    if record["code"] != fingerprint(source):
+        sys.exit("The code of nano_r1.py has changed: python docs/lesson/record.py")
+    missing = [text for text in EQUATIONS if text not in source]
+    if missing:
+        sys.exit(f"nano_r1.py has no `{missing[0]}`: change docs/lesson/equations.py.")
+    code = code_html(source, record)
+    sections = []
+    for is_prose, first, lines in cells_of(source):
+        if is_prose:
+            sections.append(f'<div class="prose">{prose(lines)}</div>')
+        else:
+            rows = [code[number] for number in range(first, first + len(lines))]
+            sections.append(f'<div class="code">{"".join(rows)}</div>')
+    asked = predictions_of(source, record, values_by_line(source, record))
+    parts = {
+        "title": "nano_r1, with the values of one step",
+        "outline": outline(source),
+        "story": story(record),
+        "file": "\n".join(sections),
+        "predictions": json.dumps(asked).replace("<", "\\u003c"),
+        "loop": str(functions_of(source)["main"].lineno),
+    }
+    return fill("../docs/lesson/page/lesson.html", SCRIPTS, STYLES, parts)
 
 
 if __name__ == "__main__":
-    main()
+    text = page(FILE.read_text(), json.loads(RECORD.read_text()))
+    PAGE.write_text(text)
+    print(f"{PAGE.relative_to(ROOT)}: {len(text) / 1e6:.2f} MB")

@@ -1,274 +1,276 @@
 # %% [markdown]
 # # The embedded base model, from scratch
 #
-#     python models/nano-base/make_base.py --exclude FILE                   # all stages; resumable
-#     python models/nano-base/make_base.py --start_from DIR --exclude FILE  # DIR has stages 1, 2
+#     python models/nano-base/make_base.py --exclude FILE       # all stages; writes out/nano-base
+#     python models/nano-base/make_base.py --exclude FILE --start_from out/nano-base --first 3
 #
-# Reinforcement learning makes likely what a model already does now and then; the base decides what
-# can be learned. On a hard task a pretrained model may answer at once, without a check, in the
-# wrong form, though it can do better. This base is made to be like that, with a Qwen2 architecture
-# of 1.2 million parameters:
+# Reinforcement learning makes more likely what a model already does now and then. So the base
+# decides what can be learned. On a hard task a pretrained model may answer at once, without a
+# check, in the wrong format, although it can do better. This base is made to be like that. It has a
+# Qwen2 architecture of 1.2 million parameters, and learns in seven stages:
 #
-#  1. Scratch work: correct chains of arithmetic, short bouts at Countdown problems. It learns + - *
-#     / .
-#  2. Varied attempts in the form of the tasks, by authors who differ in patience alone.
-#  3. Practice: two tokens in three are scratch work without any prompt, in which the search of the
-#     systematic authors
-#     below is practised; the rest are completions by the population of stage 3.
-#  4. More practice: nine tokens in ten, with many a pair of numbers whose one operation has to be
-#     aimed.
-#  5. The final population: most authors are hasty, few are good; a little practice beside it. So
-#     the skill is known,
-#     but rarely shown when asked.
-#  6. The same population, and practice in which a line of arithmetic has to be written as one
-#     expression, as an
-#     answer does it.
-#  7. The same population, and searches that have begun, to be gone on with to their end: however
-#     seldom a completion
-#     begins to search, the search itself is known.
+#  1. Scratch work without a prompt: correct chains of arithmetic and short attempts at problems.
+#  2. Varied attempts in the format of the tasks, by authors who differ in patience only.
+#  3. Practice: two tokens in three are the search of the systematic authors below, without a
+#     prompt; the rest are completions by a first population of authors.
+#  4. More practice: nine tokens in ten, with many pairs of numbers whose one operation is aimed.
+#  5. The final population: most authors are hasty, few search. The model knows the search, and
+#     rarely shows it.
+#  6. The same population, and practice in writing a line of arithmetic as one expression.
+#  7. The same population, and searches that have begun and are continued to their end.
 #
-# Every sum that is written down is right, and every yes or no is true. No solution is inserted, but
-# an oracle raises their number in stages 1 and 2, and the systematic authors of stages 3 to 7 solve
-# most problems: a completion succeeds where its author's search meets the target.
+# Every line of arithmetic is correct, and every yes or no is true. No solution is inserted. But an
+# oracle helps in stages 1 and 2: with the shares of BOUTS and FORESIGHT a step is chosen among
+# those from which the target can still be reached. From stage 3 on there is no oracle. Some authors
+# *aim*: they compare the results of the last operation, at most four, with the target.
 #
-# Foresight, exactly. In stages 1 and 2 an oracle helps: with the shares of PRACTICE and FORESIGHT a
-# step is chosen at random among those from which the target can still be reached (with 2, 3, 4
-# numbers left: 70, 50, 30% in the bouts of stage 1; 50, 30, 15% in stage 2), else among all legal
-# ones. From stage 3 on there is no oracle: nobody knows whether the target can still be reached.
-# Some authors aim the last operation, which is to compare the results of the at most four legal
-# ones with the target (10% of the hasty, 30% of the wavering, half of the persistent, all of the
-# systematic).
+# `docs/base.md` has the numbers: what each stage sees, and what the model can do.
 
 # %%
-import argparse
-import dataclasses
 import functools
 import itertools
-import json
 import math
 import os
 import random
 import re
-import shutil
 import sys
-import time
+from collections import namedtuple
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
+import tyro
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))  # the repository's root
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
-from nano_r1 import Episode, make_engine
-from nano_sft import train_step
-from plumbing import packing
-from plumbing.checkpoints import newest_checkpoint, restore_optimizer, save_checkpoint, save_policy
-from plumbing.files import write_text
-from plumbing.models import load_model, load_policy
-from plumbing.processes import derive_seed, init_distributed
-from plumbing.sampler import Completion
-from plumbing.settings import UserError
-from plumbing.start import run_script
+import nano_r1 as r1
 
 # %% [markdown]
-# ## 1. The populations of stages 3 to 7: who writes, and how often
+# ## 1. The authors
 #
-# An author is drawn for each completion, and stays the same to its end.
+# An author is drawn for each completion of stages 3 to 7:
 #
-# - hasty: one attempt, no check; it is the answer, whatever its value
-# - wavering: checks each attempt; after a failure mostly gives up, and answers with the failed
-#   attempt
-# - persistent: checks, and tries again nine times in ten, with whatever operations habit suggests
-# - systematic: checks, goes through the attempts in an order, and takes each last operation with
-#   the target in view
-#
-# The first two are four fifths of all authors, and end in bad form more often than not. The
-# population of stages 3 and 4 was a first try, from which the lower temperatures still got more
-# than 0.30; stages 5 to 7 correct its shares.
+# - hasty: one attempt without a check, which is the answer, whatever its value;
+# - wavering: checks each attempt, mostly gives up after a failure, and answers with that attempt;
+# - persistent: checks, and tries again nine times in ten, with the operations that habit suggests;
+# - systematic: checks, goes through the attempts in an order, and aims each last operation.
 
 # %%
-# The forms of an answer. Only the first is what the reward asks for; improper is
-# `expression=target` in the answer tag.
+# An answer is right in the first of these formats only; improper is `expression=target` in the tag.
 FORMS = ("good", "improper", "no answer tag", "no </think>", "no answer")
-
-
-class Author(NamedTuple):
-    """One type of author of Countdown completions."""
-
-    share: float  # of all Countdown completions of the stage
-    patience: float  # probability of another attempt after a failure
-    checks: bool  # writes yes or no behind each attempt
-    aims: float  # share who choose the last operation of an attempt nearest to the target
-    systematic: bool  # goes through the attempts in an order, so that none comes twice
-    forms: tuple  # weights of FORMS
-    habit: dict  # weights of the operators among the legal ones, for those who are not systematic
-
-
+# share of all Countdown completions; patience: probability of another attempt after a failure;
+# checks: writes yes or no; aims: share who choose the last operation nearest to the target;
+# forms: weights of FORMS; habit: weights of the operators among the legal ones.
+Author = namedtuple("Author", "share patience checks aims systematic forms habit")
 PLUS = {"+": 0.5, "-": 0.3, "*": 0.15, "/": 0.05}
-EARLY_AUTHORS = {
+EARLY_AUTHORS = {  # of stages 3 and 4
     "hasty": Author(0.52, 0.0, False, 0.1, False, (0.30, 0.40, 0.1, 0.1, 0.1), PLUS),
     "wavering": Author(0.26, 0.3, True, 0.3, False, (0.40, 0.30, 0.1, 0.1, 0.1), PLUS),
     "persistent": Author(0.13, 0.9, True, 0.5, False, (0.60, 0.10, 0.1, 0.1, 0.1), PLUS),
     "systematic": Author(0.09, 1.0, True, 1.0, True, (0.60, 0.10, 0.1, 0.1, 0.1), PLUS),
 }
 MOSTLY_PLUS = {"+": 0.6, "-": 0.25, "*": 0.1, "/": 0.05}
-AUTHORS = {
+AUTHORS = {  # of stages 5 to 7
     "hasty": Author(0.66, 0.0, False, 0.1, False, (0.32, 0.38, 0.1, 0.1, 0.1), MOSTLY_PLUS),
     "wavering": Author(0.15, 0.3, True, 0.3, False, (0.40, 0.30, 0.1, 0.1, 0.1), MOSTLY_PLUS),
     "persistent": Author(0.09, 0.9, True, 0.5, False, (0.65, 0.05, 0.1, 0.1, 0.1), MOSTLY_PLUS),
     "systematic": Author(0.10, 1.0, True, 1.0, True, (0.65, 0.05, 0.1, 0.1, 0.1), MOSTLY_PLUS),
 }
 MAX_ATTEMPTS = 18
-MAX_VALUE = 999  # the largest number the tokenizer has one token for
-WORD_PROBLEMS = 0.25  # share of word problems among the completions of stages 2 to 7
-CAREFUL = 0.2  # share of authors who solve a word problem the right way; the others are careless:
-SLOPPY = 0.15  # how often a careless author stops a step too soon
+MAX_VALUE = 999  # the largest number that is one token
+# By how many numbers are left: how often the oracle chooses a step, in stage 2 and in stage 1.
+FORESIGHT = {2: 0.5, 3: 0.3, 4: 0.15}
+BOUTS = {2: 0.7, 3: 0.5, 4: 0.3}
+PATIENCE = (0.3, 0.6, 0.95)  # of stage 2's authors
+WORD_PROBLEMS = 0.25  # share of the completions of stages 2 to 7
+SLIPS = (0.0, 0.3, 0.5)  # stage 2: probability of the wrong operation in a step of a word problem
+CAREFUL = 0.2  # stages 3 to 7: share of authors who solve a word problem; the others are careless:
+SLOPPY = 0.15  # so often they stop a step too soon
 STORY_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
-# What careless authors do with 12 of the 20 stories, by a phrase of the story: the first way that
-# stays in 1 to 999.
+# What they do with 12 of the 20 stories: the first of these ways whose results are 1 to 999.
 TEMPTING = {
-    "times as many on Tuesday": ["a*k"],
-    "half as many in May": ["a/2"],
-    "left over": ["k+m r1+a"],
-    "pays with": ["a-m"],
-    "at the weekend": ["k+a"],
-    "more than {A}": ["a+b"],
-    "fewer than {B}": ["a-b a+r1", "a+b"],
-    "are still missing": ["k*m"],
-    "{h} {y} at {j} dollars": ["k+h m+j r1*r2"],
-    "years old": ["a+m r1*k", "a*k"],
-    "How many more miles": ["k*m h*j r1+r2"],
-    "A farm has": ["k*m h*j r1+r2"],
+    r"(?P<a>\d+) \w+ on Monday and (?P<k>\d+) times": ["a*k"],
+    r"(?P<a>\d+) \w+ in April and half as many": ["a/2"],
+    r"holds (?P<k>\d+) .* fills (?P<m>\d+) boxes and has (?P<a>\d+) \w+ left over": ["k+m r1+a"],
+    r"at (?P<m>\d+) dollars each and pays with (?P<a>\d+)": ["a-m"],
+    r"(?P<k>\d+) pages a day from .* (?P<a>\d+) pages at the weekend": ["k+a"],
+    r"(?P<a>\d+) \w+\. \w+ has (?P<b>\d+) more than": ["a+b"],
+    r"(?P<a>\d+) \w+, (?P<b>\d+) fewer than": ["a-b a+r1", "a+b"],
+    r"saves (?P<k>\d+) .* after (?P<m>\d+) weeks": ["k*m"],
+    r"buys (?P<k>\d+) \w+ at (?P<m>\d+) .* and (?P<h>\d+) \w+ at (?P<j>\d+)": ["k+h m+j r1*r2"],
+    r"is (?P<a>\d+) .* is (?P<k>\d+) times as old.* in (?P<m>\d+) years": ["a+m r1*k", "a*k"],
+    r"(?P<k>\d+) miles .* (?P<m>\d+) days, .* (?P<h>\d+) miles .* (?P<j>\d+) days": [
+        "k*m h*j r1+r2"
+    ],
+    r"(?P<k>\d+) pens with (?P<m>\d+) .* (?P<h>\d+) pens with (?P<j>\d+)": ["k*m h*j r1+r2"],
 }
 
 # %% [markdown]
-# ## 2. The authors of stages 1 and 2
+# ## 2. Arithmetic
 #
-# They differ in patience, and are all served by the oracle of `within_reach`.
+# An attempt is (text, value, expression), e.g. ("36-19=17-7=10+55=65", 65, "((36-19)-7)+55").
+
 
 # %%
-# How often a step is chosen among those from which the target can still be reached, by how many
-# numbers are left.
-FORESIGHT = {2: 0.5, 3: 0.3, 4: 0.15}
-PRACTICE = {2: 0.7, 3: 0.5, 4: 0.3}  # the same in the scratch work of stage 1
-PATIENCE = (0.3, 0.6, 0.95)  # an author's probability of trying again after a failure
-
-
-def next_steps(value, rest):
-    """Every legal step that combines the running value with one of the numbers not used yet.
-
-    Returns (operator, text, new value, numbers left, form of the expression) for each: `-19=17`
-    goes on from the running value; `,90-42=48` puts the other number first.
-    """
-    steps = []
-    for i, n in enumerate(rest):
-        left = rest[:i] + rest[i + 1 :]
-        for operator, result in (
-            ("+", value + n),
-            ("-", value - n),
-            ("*", value * n),
-            ("/", exact_quotient(value, n)),
-        ):
-            steps.append((operator, f"{operator}{n}={result}", result, left, f"{{}}{operator}{n}"))
-        for operator, result in (("-", n - value), ("/", exact_quotient(n, value))):
-            steps.append(
-                (operator, f",{n}{operator}{value}={result}", result, left, f"{n}{operator}{{}}")
-            )
-    return [step for step in steps if 0 < step[2] <= MAX_VALUE]
-
-
 def exact_quotient(a, b):
     return a // b if b > 1 and a % b == 0 else 0
 
 
+def legal_steps(value, n):
+    """[(operator, text, result, form of the expression)] of a running value and one more number.
+
+    `-19=17` continues from the running value; `,90-42=48` puts the other number first.
+    """
+    steps = [
+        ("+", f"+{n}=", value + n, f"{{}}+{n}"),
+        ("-", f"-{n}=", value - n, f"{{}}-{n}"),
+        ("*", f"*{n}=", value * n, f"{{}}*{n}"),
+        ("/", f"/{n}=", exact_quotient(value, n), f"{{}}/{n}"),
+        ("-", f",{n}-{value}=", n - value, f"{n}-{{}}"),
+        ("/", f",{n}/{value}=", exact_quotient(n, value), f"{n}/{{}}"),
+    ]
+    return [(o, f"{text}{x}", x, form) for o, text, x, form in steps if 0 < x <= MAX_VALUE]
+
+
+def operations(value, n):
+    """{operator: (text, result, form)}: the legal steps with at most one - and one /."""
+    found = {}
+    for operator, *step in legal_steps(value, n):
+        found.setdefault(operator, step)
+    return {operator: found[operator] for operator in "+-*/" if operator in found}
+
+
+def extend(attempt, step):
+    """An attempt with one step more."""
+    text, _, expression = attempt
+    more, value, form = step
+    if expression.isdigit():  # the first step
+        text = "" if more[0] == "," else text
+        return text + more.removeprefix(","), value, form.format(expression)
+    return text + more, value, form.format(f"({expression})")
+
+
+def next_steps(value, rest):
+    """Yields (operator, (text, result, form), numbers left) of every legal step."""
+    for i, n in enumerate(rest):
+        for operator, *step in legal_steps(value, n):
+            yield operator, step, rest[:i] + rest[i + 1 :]
+
+
 @functools.lru_cache(1_000_000)
 def within_reach(value, rest, target):
-    """Can these steps still lead to the target?"""
-    if not rest:
-        return value == target
-    return any(
-        within_reach(result, left, target) for _, _, result, left, _ in next_steps(value, rest)
+    """The oracle: can these steps still lead to the target?"""
+    steps = next_steps(value, rest)
+    return (
+        any(within_reach(step[1], left, target) for _, step, left in steps)
+        if rest
+        else value == target
     )
 
 
-def write_attempt(nums, target, rng, foresight=FORESIGHT):
-    """One attempt: a number, and then another, until all are used; the arithmetic is always right.
-
-    `target` None: no goal. Returns (text, value, expression), e.g. ("36-19=17-7=10+55=65", 65,
-    "((36-19)-7)+55").
-    """
+def write_attempt(nums, target, rng, foresight):
+    """An attempt of stages 1 and 2: a number, then another, until all are used. target: or None."""
     start = rng.randrange(len(nums))
-    value = nums[start]
+    attempt = (str(nums[start]), nums[start], str(nums[start]))
     rest = (*nums[:start], *nums[start + 1 :])
-    text = str(value)
-    expression = str(value)
     while rest:
-        steps = next_steps(value, rest)
+        steps = list(next_steps(attempt[1], rest))
         if target is not None and rng.random() < foresight[len(rest) + 1]:
-            steps = [step for step in steps if within_reach(step[2], step[3], target)] or steps
+            steps = [s for s in steps if within_reach(s[1][1], s[2], target)] or steps
         # First the operator, then the numbers: otherwise + and - crowd out * and /.
         operator = rng.choice(sorted({step[0] for step in steps}))
-        _, more, value, rest, form = rng.choice([step for step in steps if step[0] == operator])
-        text = more[1:] if text == str(nums[start]) and more[0] == "," else text + more
-        expression = form.format(expression if expression.isdigit() else f"({expression})")
-    return text, value, expression
+        _, step, rest = rng.choice([step for step in steps if step[0] == operator])
+        attempt = extend(attempt, step)
+    return attempt
 
 
-def write_response(nums, target, rng):
-    """What an author writes after `<think>`: attempts until one succeeds or patience ends, then
-    an answer.
+def write_line(numbers, choose):
+    """An attempt that takes the numbers in this order; None if `choose` finds no step.
+
+    `choose(place, legal)` picks each step of the legal ones, {operator: step}.
     """
-    patience = rng.choice(PATIENCE)
-    lines = []
-    tried = set()
-    while True:
-        for _ in range(4):  # rarely the same attempt twice
-            text, value, expression = write_attempt(nums, target, rng)
-            if expression not in tried:
-                break
-        tried.add(expression)
-        if value == target:
-            lines.append(f"{text} yes")
-            break
-        if rng.random() > patience or len(lines) + 1 == MAX_ATTEMPTS:
-            lines.append(text)  # gives up without a check, and answers with the last attempt
-            break
-        lines.append(f"{text} no")
-    return finish(lines, expression, f"{expression}={target}", rng)
+    attempt = (str(numbers[0]), numbers[0], str(numbers[0]))
+    for place, n in enumerate(numbers[1:]):
+        step = choose(place, operations(attempt[1], n))
+        if step is None:
+            return None
+        attempt = extend(attempt, step)
+    return attempt
 
 
-SLIPS = (
-    0.0,
-    0.3,
-    0.5,
-)  # an author's probability of taking the wrong operation in a step of a word problem
+def nearest(legal, target):
+    """The step whose result is nearest to the target: an aimed one."""
+    return min(legal.values(), key=lambda step: abs(step[1] - target))
 
 
-def write_solution(problem, rng):
-    """The same for a word problem: the steps of its worked answer, some of them ill chosen."""
-    slip = rng.choice(SLIPS)
-    lines = []
-    results = {}
-    for a, operator, b, result in re.findall(r"<<(\d+)(.)(\d+)=(\d+)>>", problem["answer"]):
-        a = results.get(a, int(a))
-        b = results.get(b, int(b))  # what this author found before, right or wrong
-        values = {"+": a + b, "-": a - b, "*": a * b, "/": exact_quotient(a, b)}
-        values = {o: value for o, value in values.items() if 0 < value <= MAX_VALUE}
-        if not values:
-            break  # stuck after an ill chosen step
-        if operator not in values or rng.random() < slip:
-            operator = rng.choice(sorted(values))
-        answer = results[result] = values[operator]
-        lines.append(f"{a}{operator}{b}={answer}")
-        if rng.random() < 0.05:
-            break  # content too soon
-    return finish(lines, answer, lines[-1], rng)
+def habitual_attempt(nums, target, aims, habit, rng):
+    """Numbers in random order, operators by habit; with `aims` the last operator is the nearest."""
+
+    def choose(place, legal):
+        if aims and place == len(nums) - 2:
+            return nearest(legal, target)
+        return rng.choices(list(legal.values()), [habit[operator] for operator in legal])[0]
+
+    return write_line(rng.sample(nums, len(nums)), choose)
 
 
+# %% [markdown]
+# The systematic order. First every pattern of - and + over the numbers as they stand. Then pair
+# after pair, each joined by -, +, *, /. With 4 numbers the third one comes after - or + by an exact
+# quotient, else by a product that fits (whichever of the two numbers allows it), else by -; after *
+# or / it comes by - and then by +. The last operation is always aimed.
+
+
+# %%
+def third_numbers(numbers, others, first, value):
+    """[(place, operator)]: what follows after `first` has given `value`."""
+    if first in "*/":
+        return [(others[0], "-"), (others[0], "+")]
+    for operator, place in itertools.product("/*", others):
+        if operator in operations(value, numbers[place]):
+            return [(place, operator)]
+    return [(others[0], "-")]
+
+
+def systematic_plans(numbers):
+    """Yields (places of the numbers in their order, all operators but the last)."""
+    places = range(len(numbers))
+    for operators in itertools.product("-+", repeat=len(numbers) - 2):
+        yield tuple(places), operators
+    for i, j in itertools.combinations(places, 2):
+        others = [place for place in places if place not in (i, j)]
+        pair = operations(numbers[i], numbers[j])
+        for first in [operator for operator in "-+*/" if operator in pair]:
+            thirds = [(others[0], "")]
+            if len(numbers) == 4:
+                thirds = third_numbers(numbers, others, first, pair[first][1])
+            for third, second in thirds:
+                order = (i, j, third, *[place for place in others if place != third])
+                yield order, (first, second)[: len(numbers) - 2]
+
+
+def systematic_attempts(numbers, target):
+    """Yields all attempts of a systematic author with 3 or 4 numbers in this order, none twice."""
+    for order, operators in dict.fromkeys(systematic_plans(numbers)):
+
+        def choose(place, legal, operators=operators):
+            aimed = place == len(operators)
+            return nearest(legal, target) if aimed else legal.get(operators[place])
+
+        attempt = write_line([numbers[place] for place in order], choose)
+        if attempt:
+            yield attempt
+
+
+# %% [markdown]
+# ## 3. Completions of Countdown
+
+
+# %%
 def finish(lines, answer, improper, rng, forms=(6, 1, 1, 1, 1)):
-    """Thinking and answer; `forms`: weights of FORMS, of which only the first is asked for."""
+    """Thinking and answer; `forms`: weights of FORMS."""
     thinking = "\n" + "\n".join(lines) + "\n"
     return {
         "good": f"{thinking}</think>\n<answer>{answer}</answer>",
@@ -279,185 +281,102 @@ def finish(lines, answer, improper, rng, forms=(6, 1, 1, 1, 1)):
     }[rng.choices(FORMS, forms)[0]]
 
 
-def write_scratch_work(problems, rng, length):
-    """Dense arithmetic: chains without a goal, and short bouts in which checking matters.
+def differing(write, tries):
+    """Yields attempts without end, rarely one that came before."""
+    tried = set()
+    while True:
+        for _ in range(tries):
+            attempt = write()
+            if attempt[2] not in tried:
+                break
+        tried.add(attempt[2])
+        yield attempt
+
+
+def write_response(nums, target, rng):
+    """Stage 2: attempts until one reaches the target or patience ends, then an answer."""
+    patience = rng.choice(PATIENCE)
+    lines = []
+    write = functools.partial(write_attempt, nums, target, rng, FORESIGHT)
+    for text, value, expression in differing(write, 4):  # noqa: B007
+        gives_up = value != target and (rng.random() > patience or len(lines) + 1 == MAX_ATTEMPTS)
+        # Who gives up does not check, and answers with the last attempt.
+        lines.append(text if gives_up else f"{text} {'yes' if value == target else 'no'}")
+        if gives_up or value == target:
+            break
+    return finish(lines, expression, f"{expression}={target}", rng)
+
+
+def write_as(author, nums, target, rng):
+    """Stages 3 to 7: the same by an author of this type."""
+    aims = rng.random() < author.aims
+    write = functools.partial(habitual_attempt, nums, target, aims, author.habit, rng)
+    attempts = differing(write, 8)
+    if author.systematic:
+        attempts = systematic_attempts(rng.sample(nums, len(nums)), target)
+    lines = []
+    for text, value, expression in attempts:  # noqa: B007
+        lines.append(f"{text} {'yes' if value == target else 'no'}" if author.checks else text)
+        solved = author.checks and value == target
+        if solved or len(lines) == MAX_ATTEMPTS or rng.random() > author.patience:
+            break
+    return finish(lines, expression, f"{expression}={target}", rng, author.forms)
+
+
+# %% [markdown]
+# ## 4. Scratch work and practice, without a prompt
+
+
+# %%
+def draw(problems, rng):
+    """(numbers in random order, target) of a problem."""
+    problem = rng.choice(problems)
+    return rng.sample(problem["nums"], len(problem["nums"])), problem["target"]
+
+
+def write_bout(nums, target, attempts):
+    """A problem, and attempts until one reaches the target.
 
     [19, 36, 55, 7] 65
     55-36=19+19=38*7=266 no
     36-19=17-7=10+55=65 yes
     """
-    text = ""
-    while len(text) < length:
-        kind = rng.random()
-        if kind < 0.05:  # quotients are rare among random numbers
-            divisor = rng.randint(2, 99)
-            quotient = rng.randint(1, MAX_VALUE // divisor)
-            text += f"\n{divisor * quotient}/{divisor}={quotient}"
-            continue
-        if kind < 0.4:
-            nums = [rng.randint(1, 99) for _ in range(rng.choice((2, 3, 4)))]
-            text += f"\n{write_attempt(nums, None, rng)[0]}"
-            continue
-        problem = rng.choice(problems)
-        nums = rng.sample(problem["nums"], len(problem["nums"]))
-        text += f"\n{nums} {problem['target']}"
-        for _ in range(5):
-            attempt, value, _ = write_attempt(nums, problem["target"], rng, PRACTICE)
-            text += f"\n{attempt} {'yes' if value == problem['target'] else 'no'}"
-            if value == problem["target"]:
-                break
+    text = f"\n{nums} {target}"
+    for line, value, _ in attempts:
+        text += f"\n{line} {'yes' if value == target else 'no'}"
+        if value == target:
+            break
     return text
 
 
-# %% [markdown]
-# ## 3. The authors of stages 3 to 7
-#
-# No choice below asks whether the target can still be reached. Those who aim look at one thing:
-# which of the legal last operations has the result that is nearest to the target.
+def write_quotient(problems, rng):
+    """A line such as 91/7=13: quotients are rare among random numbers."""
+    divisor = rng.randint(2, 99)
+    quotient = rng.randint(1, MAX_VALUE // divisor)
+    return f"\n{divisor * quotient}/{divisor}={quotient}"
 
 
-# %%
-def operations(value, n):
-    """The legal steps from `value` with `n`: {operator: (text, result, form of the expression)}.
-
-    The larger number of a difference or of a quotient comes first: 17 and 55 give `,55-17=38`.
-    """
-    steps = {
-        "+": (f"+{n}={value + n}", value + n, f"{{}}+{n}"),
-        "*": (f"*{n}={value * n}", value * n, f"{{}}*{n}"),
-    }
-    if value > n:
-        steps["-"] = (f"-{n}={value - n}", value - n, f"{{}}-{n}")
-    else:
-        steps["-"] = (f",{n}-{value}={n - value}", n - value, f"{n}-{{}}")
-    if exact_quotient(value, n):
-        steps["/"] = (f"/{n}={value // n}", value // n, f"{{}}/{n}")
-    elif exact_quotient(n, value):
-        steps["/"] = (f",{n}/{value}={n // value}", n // value, f"{n}/{{}}")
-    return {o: steps[o] for o in "+-*/" if o in steps and 0 < steps[o][1] <= MAX_VALUE}
+def write_chain(problems, rng):
+    """A line without a goal."""
+    nums = [rng.randint(1, 99) for _ in range(rng.choice((2, 3, 4)))]
+    return f"\n{write_attempt(nums, None, rng, BOUTS)[0]}"
 
 
-def write_line(numbers, choose):
-    """One attempt that takes `numbers` in this order.
-
-    `choose(place, value, n, legal)` picks each operator, or None.
-
-    Returns (text, value, expression), or None where `choose` found no operator.
-    """
-    value = numbers[0]
-    text = expression = str(value)
-    for place, n in enumerate(numbers[1:]):
-        legal = operations(value, n)
-        operator = choose(place, value, n, legal)
-        if operator not in legal:
-            return None
-        more, value, form = legal[operator]
-        text = more[1:] if place == 0 and more[0] == "," else text + more
-        expression = form.format(expression if place == 0 else f"({expression})")
-    return text, value, expression
+def write_scratch(problems, rng):
+    """A bout of stage 1."""
+    nums, target = draw(problems, rng)
+    return write_bout(nums, target, (write_attempt(nums, target, rng, BOUTS) for _ in range(5)))
 
 
-def nearest(legal, target):
-    """The operator whose result is nearest to the target: how an author aims the last step."""
-    return min(legal, key=lambda operator: abs(legal[operator][1] - target))
+def write_systematic(problems, rng):
+    """A bout of stages 3 to 7."""
+    nums, target = draw(problems, rng)
+    attempts = systematic_attempts(rng.sample(nums, len(nums)), target)
+    return write_bout(nums, target, itertools.islice(attempts, MAX_ATTEMPTS))
 
 
-def habitual_attempt(nums, target, aims, habit, rng):
-    """Numbers in random order, operators by habit; with `aims` the last operator is the nearest."""
-
-    def choose(place, value, n, legal):
-        if aims and place == len(nums) - 2:
-            return nearest(legal, target)
-        return rng.choices(list(legal), [habit[operator] for operator in legal])[0]
-
-    return write_line(rng.sample(nums, len(nums)), choose)
-
-
-def third_numbers(numbers, others, first, value):
-    """[(place, operator)]: what a systematic author tries after `first` has given `value`."""
-    if first in "*/":
-        return [(others[0], "-"), (others[0], "+")]
-    fits = lambda place, operator: operator in operations(value, numbers[place])
-    fitting = [(place, o) for o, place in itertools.product("/*", others) if fits(place, o)]
-    return (fitting or [(others[0], "-")])[:1]
-
-
-def systematic_attempts(numbers, target):
-    """All attempts of a systematic author with the 3 or 4 numbers in this order, none twice.
-
-    First every pattern of - and + over the numbers as they stand. Then pair after pair, each joined
-    by -, +, *, /. With 4 numbers the third one comes after - or + by an exact quotient, else by a
-    product that fits (whichever of the two numbers allows it), else by -; after * or / by - and
-    then by +. The last operation is always aimed.
-    """
-    places = range(len(numbers))
-    seen = set()
-
-    def attempt(order, operators):
-        order = (*order, *(place for place in places if place not in order))
-        key = (order, operators)
-        if key in seen:
-            return
-        seen.add(key)
-        last = len(operators)
-        choose = lambda place, value, n, legal: (
-            operators[place] if place < last else nearest(legal, target)
-        )
-        line = write_line([numbers[place] for place in order], choose)
-        if line:
-            yield line
-
-    for operators in itertools.product("-+", repeat=len(numbers) - 2):
-        yield from attempt(places[:-1], operators)
-    for i, j in itertools.combinations(places, 2):
-        pair = operations(numbers[i], numbers[j])
-        for first in "-+*/":
-            if first not in pair:
-                continue
-            if len(numbers) == 3:
-                yield from attempt((i, j), (first,))
-                continue
-            others = [place for place in places if place not in (i, j)]
-            for third, second in third_numbers(numbers, others, first, pair[first][1]):
-                yield from attempt((i, j, third), (first, second))
-
-
-def write_population_response(nums, target, rng, authors=AUTHORS):
-    """What somebody of the population writes after `<think>`."""
-    name = rng.choices(list(authors), [author.share for author in authors.values()])[0]
-    return write_as(authors[name], nums, target, rng)
-
-
-def write_as(author, nums, target, rng):
-    """What an author of this type writes: attempts until success or out of patience, an answer."""
-    aims = rng.random() < author.aims
-    lines = []
-    tried = set()
-    planned = (
-        systematic_attempts(rng.sample(nums, len(nums)), target) if author.systematic else None
-    )
-    while True:
-        if planned:
-            following = next(planned, None)
-            if following is None:  # nothing left to try: the answer is the last attempt
-                break
-            text, value, expression = following
-        else:
-            for _ in range(8):  # rarely the same attempt twice
-                text, value, expression = habitual_attempt(nums, target, aims, author.habit, rng)
-                if expression not in tried:
-                    break
-            tried.add(expression)
-        lines.append(f"{text} {'yes' if value == target else 'no'}" if author.checks else text)
-        if author.checks and value == target:
-            break
-        if len(lines) == MAX_ATTEMPTS or rng.random() > author.patience:
-            break
-    return finish(lines, expression, f"{expression}={target}", rng, author.forms)
-
-
-def write_pair(rng):
-    """Two numbers and a target, mostly what one of the operations makes of them; with aim."""
+def write_pair(problems, rng):
+    """Two numbers and a target, mostly what one of the operations makes of them; aimed."""
     a = rng.randint(1, MAX_VALUE) if rng.random() < 0.5 else rng.randint(1, 99)
     n = rng.randint(1, 99)
     if rng.random() < 0.3:  # quotients are rare among random numbers
@@ -465,129 +384,98 @@ def write_pair(rng):
         a = n * rng.randint(1, MAX_VALUE // n)
     legal = operations(a, n)
     target = rng.choice(list(legal.values()))[1] if rng.random() < 0.6 else rng.randint(10, 99)
-    text, value, _ = write_line((a, n), lambda place, value, n, legal: nearest(legal, target))
-    return f"\n[{a}, {n}] {target}\n{text} {'yes' if value == target else 'no'}"
+    line = write_line((a, n), lambda place, legal: nearest(legal, target))
+    return write_bout([a, n], target, [line])
 
 
 FOR_EXPRESSIONS = {"+": 1, "-": 2, "*": 2, "/": 6}  # habits; what is seldom legal weighs more
 
 
 def write_expression(problems, rng):
-    """A line of arithmetic without a goal, and how an answer in good form writes it.
+    """A line of arithmetic without a goal, and how an answer in good format writes it.
 
     88/22=4,41-4=37
     </think>
     <answer>41-(88/22)</answer>
     """
-    line, _, expression = habitual_attempt(
-        rng.choice(problems)["nums"], None, False, FOR_EXPRESSIONS, rng
-    )
+    nums = rng.choice(problems)["nums"]
+    line, _, expression = habitual_attempt(nums, None, False, FOR_EXPRESSIONS, rng)
     return f"\n{line}\n</think>\n<answer>{expression}</answer>"
 
 
-def write_practice(problems, rng, length, pairs, expressions):
-    """Scratch work of stages 3 to 7, without a prompt: systematic search, quotients, the two above.
-
-    [19, 36, 55, 7] 65
-    36-19=17-7=10+55=65 yes
-    """
+def write_practice(problems, rng, length, kinds):
+    """At least `length` characters; kinds: [(the end of its share from 0 to 1, function)]."""
     text = ""
     while len(text) < length:
         kind = rng.random()
-        if kind < 0.08:  # quotients are rare among random numbers
-            divisor = rng.randint(2, 99)
-            quotient = rng.randint(1, MAX_VALUE // divisor)
-            text += f"\n{divisor * quotient}/{divisor}={quotient}"
-            continue
-        if kind < 0.08 + pairs:
-            text += write_pair(rng)
-            continue
-        if kind < 0.08 + pairs + expressions:
-            text += write_expression(problems, rng)
-            continue
-        problem = rng.choice(problems)
-        nums = rng.sample(problem["nums"], len(problem["nums"]))
-        target = problem["target"]
-        text += f"\n{nums} {target}"
-        lines = itertools.islice(
-            systematic_attempts(rng.sample(nums, len(nums)), target), MAX_ATTEMPTS
-        )
-        for line, value, _ in lines:
-            text += f"\n{line} {'yes' if value == target else 'no'}"
-            if value == target:
-                break
+        text += next(write for end, write in kinds if kind < end)(problems, rng)
     return text
 
 
-def write_search(problems, tokenizer, rng):
-    """A systematic author's search of more than two lines: (prompt with these two, the rest).
+def write_search(problems, rng):
+    """Stage 7: a systematic search of more than two lines: (prompt with these two, the rest).
 
-    Only the rest is learned: how to go on, not how to begin.
+    Only the rest is learned: how to continue, not how to begin.
     """
     while True:
-        problem = rng.choice(problems)
-        nums = rng.sample(problem["nums"], len(problem["nums"]))
-        _, first, second, *rest = write_as(
-            AUTHORS["systematic"], nums, problem["target"], rng
-        ).split("\n")
+        nums, target = draw(problems, rng)
+        text = write_as(AUTHORS["systematic"], nums, target, rng)
+        _, first, second, *rest = text.split("\n")
         if second.endswith("no") and "=" in rest[0]:
-            prompt = countdown.format_prompt({**problem, "nums": nums}, tokenizer)
+            prompt = prompt_of(question_of(nums, target))
             return f"{prompt}\n{first}\n{second}\n", "\n".join(rest)
 
 
 # %% [markdown]
-# Word problems: careful authors solve them; careless ones take the tempting way where there is one.
+# ## 5. Word problems
 
 
 # %%
-def story_pattern(story):
-    """A story of gsm8k_rewards.py as a regular expression with its numbers as named groups."""
-    pattern = re.escape(story).replace(r"\{", "{").replace(r"\}", "}")
-    seen = set()
-
-    def field(match):
-        name = match[1]
-        if name in "ABxy":
-            return r"\w+"
-        again = name in seen
-        seen.add(name)
-        return rf"(?P={name})" if again else rf"(?P<{name}>\d+)"
-
-    return re.compile(re.sub(r"\{(\w)\}", field, pattern))
-
-
-@functools.lru_cache(None)
-def story_patterns():
-    tempting = lambda story: next(
-        (ways for phrase, ways in TEMPTING.items() if phrase in story), ()
-    )
-    return [(story_pattern(story), steps, tempting(story)) for story, steps in gsm8k.STORIES]
+def write_solution(problem, rng):
+    """Stage 2: the steps of the worked answer, some of them with the wrong operation."""
+    slip = rng.choice(SLIPS)
+    lines = []
+    results = {}
+    for a, operator, b, result in re.findall(r"<<(\d+)(.)(\d+)=(\d+)>>", problem["answer"]):
+        a = results.get(a, int(a))
+        b = results.get(b, int(b))  # what this author found before, right or wrong
+        values = {"+": a + b, "-": a - b, "*": a * b, "/": exact_quotient(a, b)}
+        values = {o: value for o, value in values.items() if 0 < value <= MAX_VALUE}
+        if not values:
+            break
+        if operator not in values or rng.random() < slip:
+            operator = rng.choice(sorted(values))
+        answer = results[result] = values[operator]
+        lines.append(f"{a}{operator}{b}={answer}")
+        if rng.random() < 0.05:
+            break  # stops too soon
+    return finish(lines, answer, lines[-1], rng)
 
 
-def ways_of(question):
-    """(right steps of a word problem, tempting ones or None): lists of (a, operator, b, result)."""
-    for pattern, steps, tempting in story_patterns():
-        if match := pattern.fullmatch(question):
+def tempting_steps(question):
+    """[(a, operator, b, result)] of the tempting way, None if there is none."""
+    for pattern, ways in TEMPTING.items():
+        match = re.search(pattern, question)
+        if match:
             numbers = {name: int(n) for name, n in match.groupdict().items()}
-            solutions = (gsm8k.solve(way, numbers) for way in tempting)
-            return gsm8k.solve(steps, numbers), next((s for s in solutions if s), None)
-    raise ValueError(f"no story of gsm8k_rewards.py: {question}")
+            return next(filter(None, (gsm8k.solve(way, numbers) for way in ways)), None)
+    return None
 
 
 def write_population_solution(problem, rng):
-    """A word problem by an author of stages 3 to 7: careful or careless, all the way through."""
-    right, tempting = ways_of(problem["question"])
+    """Stages 3 to 7: by a careful or a careless author."""
+    lines = re.findall("<<(.*?)>>", problem["answer"])
+    tempting = tempting_steps(problem["question"])
     careful = rng.random() < CAREFUL
-    steps = tempting if tempting and not careful else right
-    lines = [f"{a}{operator}{b}={result}" for a, operator, b, result in steps]
+    if tempting and not careful:
+        lines = [f"{a}{operator}{b}={result}" for a, operator, b, result in tempting]
     if rng.random() < (0.0 if careful else SLOPPY):
-        lines = lines[:-1] or lines  # content too soon
-    answer = lines[-1].split("=")[1]
-    return finish(lines, answer, lines[-1], rng, STORY_FORMS)
+        lines = lines[:-1] or lines
+    return finish(lines, lines[-1].split("=")[1], lines[-1], rng, STORY_FORMS)
 
 
 # %% [markdown]
-# ## 4. Tokenizer and first weights
+# ## 6. Tokenizer and first weights
 
 # %%
 CHAT_TEMPLATE = (
@@ -596,26 +484,27 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_tokenizer():
-    """A byte-level BPE in which every number from 0 to 999 is one token, and any text some."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+def prompt_of(question):
+    """The question in CHAT_TEMPLATE, with the beginning of the answer."""
+    return f"user: {question}\nassistant: <think>"
 
+
+def question_of(nums, target):
+    """countdown_rewards.py's prompt "short"."""
+    return f"Using the numbers {nums}, create an equation that equals {target}."
+
+
+def make_tokenizer():
+    """A byte-level BPE in which every number from 0 to 999 is one token."""
     tokenizer = Tokenizer(models.BPE())
-    words = Regex(r" ?\p{L}+|[\s\S]")  # a word, or any other character
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(words, "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    words = pre_tokenizers.Split(Regex(r" ?\p{L}+|[\s\S]"), "isolated")  # or any other character
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
-    plain = argparse.Namespace(chat_template=None)
-    prompt = countdown.format_prompt({"nums": [1, 2], "target": 3}, plain)
-    stories = [
-        gsm8k.format_prompt(problem, plain) for problem in gsm8k.generate_problems("train", 2000, 0)
-    ]
-    corpus = [prompt, prompt.lower(), " no yes", *stories]
+    problems = gsm8k.generate_problems("train", 2000, 0)
+    questions = [question_of([1, 2], 3), *[problem["question"] for problem in problems]]
+    first, *others = [f"User: {question}\nAssistant: <think>" for question in questions]
+    corpus = [first, first.lower(), " no yes", *others]
     trainer = trainers.BpeTrainer(
         vocab_size=4096,  # an upper bound: merging stops when every word above is one token
         special_tokens=["<|endoftext|>"],
@@ -624,363 +513,178 @@ def make_tokenizer():
     )
     tokenizer.train_from_iterator(corpus * 2, trainer)
     # transformers 5 reads the tokenizer of any qwen2 model with Qwen2's own pre-tokenization, which
-    # splits numbers into digits. Added tokens are matched before that, so whoever loads the file
-    # gets the same tokens as we do here.
+    # splits numbers into digits. Added tokens are matched before that.
     added = ["<think>", "</think>", "<answer>", "</answer>", *map(str, range(1000))]
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added])
-    fast = PreTrainedTokenizerFast(
+    end = "<|endoftext|>"
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        eos_token="<|endoftext|>",
-        pad_token="<|endoftext|>",
+        eos_token=end,
+        pad_token=end,
         model_max_length=1024,
+        chat_template=CHAT_TEMPLATE,
     )
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
 
 
-def make_model(config, tokenizer):
+def make_model(seed, tokenizer):
     """A small Qwen2. The embeddings of the numbers start as waves: cos and sin of 2 pi n / period.
 
-    Trained models come to represent numbers this way (arXiv:2406.03445); starting there, the
+    Trained models come to represent numbers this way (arXiv:2406.03445). If they start so, the
     arithmetic of stage 1 is learned several times faster.
     """
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(derive_seed(config.seed, "init"))
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.layers,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            intermediate_size=3 * config.hidden_size,
-            max_position_embeddings=1024,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
+    torch.manual_seed(r1.seed_of(seed, "init"))
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=384,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
-    # As `load_model` has it: a run that is resumed has the same weights, to the last bit.
-    model.config._attn_implementation = packing.NAME
-    numbers = torch.arange(MAX_VALUE + 1.0)
-    periods = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
-    waves = [
-        wave(2 * math.pi * numbers / period)
-        for period in periods
-        for wave in (torch.cos, torch.sin)
-    ]
+    model = Qwen2ForCausalLM(config)
+    periods = torch.tensor([2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000])
+    angles = 2 * math.pi * torch.arange(MAX_VALUE + 1.0)[:, None] / periods
+    waves = torch.stack([angles.cos(), angles.sin()], dim=-1).flatten(1)  # (1000, 20)
     ids = tokenizer.convert_tokens_to_ids([str(n) for n in range(MAX_VALUE + 1)])
     with torch.no_grad():
-        model.get_input_embeddings().weight[ids, : len(waves)] = 0.3 * torch.stack(waves, dim=1)
+        model.get_input_embeddings().weight[ids, : waves.shape[1]] = 0.3 * waves
     return model
 
 
 # %% [markdown]
-# ## 5. Training
-
+# ## 7. Training
+#
+# Each stage but the second starts with a fresh AdamW and has a cosine of its own; stages 1 and 2
+# share both.
 
 # %%
-@dataclass
-class TrainingConfig:
-    """What every base is trained with (../random-base is another)."""
-
-    # a file of Countdown problems (nums, target) that must not occur in the training data
-    exclude: str | None = None
-    problems: int = 40_000  # Countdown problems, and as many word problems, to write about
-    hidden_size: int = 128  # width
-    layers: int = 5  # depth
-    seed: int = 0  # every random choice derives from it
-    micro_batch_tokens: int = 4096  # tokens, padding included, per forward pass
-    save_every: int = 200  # checkpoint every so many steps
-    # what the functions of the lesson and of plumbing/ ask for; without a type: no setting
-    keep_checkpoints = 1
-    lora_rank = 0
-    offload = False
-    gradient_checkpointing = False
-    plan = 0
-    temperature = 1.0
-    kl_coef = 0.0
-    max_grad_norm: float = 1.0  # gradients are scaled down to this norm
-    weight_decay: float = 0.0  # AdamW's
-    zero_stage: int = 2  # DeepSpeed ZeRO stage
-    dtype: str = "float32"  # of the weights
+SCRATCH = ((0.05, write_quotient), (0.4, write_chain), (1.0, write_scratch))
+SEARCH = ((0.08, write_quotient), (1.0, write_systematic))
+PAIRS = ((0.08, write_quotient), (0.35, write_pair), (1.0, write_systematic))
+LINES = ((0.08, write_quotient), (0.48, write_expression), (1.0, write_systematic))
+FEW_LINES = ((0.08, write_quotient), (0.23, write_expression), (1.0, write_systematic))
+# first, last: steps; steps, peak: of the learning rate's cosine; label: of its seeds. The rest is
+# one step's data: completions, rows of practice and their tokens and characters, searches.
+Stage = namedtuple(
+    "Stage",
+    "number first last steps peak label authors completions practice kinds tokens length searches",
+)
+STAGES = (
+    Stage(1, 1, 5000, 9500, 2e-3, "rows", {}, 0, 32, SCRATCH, 128, 220, 0),
+    Stage(2, 5001, 9500, 9500, 2e-3, "rows", {}, 48, 0, (), 0, 0, 0),
+    Stage(3, 1, 1200, 1200, 1e-3, "population", EARLY_AUTHORS, 48, 24, SEARCH, 224, 672, 0),
+    Stage(4, 1, 800, 800, 1e-3, "drill", EARLY_AUTHORS, 16, 40, PAIRS, 224, 672, 0),
+    Stage(5, 1, 300, 300, 5e-4, "stage 5", AUTHORS, 48, 6, SEARCH, 224, 672, 0),
+    Stage(6, 1, 500, 500, 1e-3, "expressions", AUTHORS, 48, 32, LINES, 224, 672, 0),
+    Stage(7, 1, 1500, 1500, 1e-3, "searches", AUTHORS, 24, 8, FEW_LINES, 384, 1152, 16),
+)
 
 
 @dataclass
-class BaseConfig(TrainingConfig):
-    """Settings of make_base.py; the defaults make models/nano-base."""
+class Settings:
+    """Make the embedded base model from scratch."""
 
-    # where the model goes; OUT.work holds checkpoints until it is done
-    out: str = "models/nano-base"
-    start_from: str | None = None  # a model in which stages 1 and 2 are done already: only the rest
-    pretrain_steps: int = 5000  # steps of stage 1, of 32 sequences of 128 tokens
-    attempt_steps: int = 4500  # steps of stage 2, of batch_size completions
-    practice_steps: int = 1200  # steps of stage 3, of batch_size completions and of practice
-    aim_steps: int = 800  # steps of stage 4, of the same
-    final_steps: int = 300  # steps of stage 5, of the same
-    expression_steps: int = 500  # steps of stage 6, of the same
-    search_steps: int = 1500  # steps of stage 7, of the same and of searches to go on with
-    batch_size: int = 48  # written-out attempts per step of stages 2, 3, 5 and 6
-    search_batch_size: int = 24  # the same for stage 7
-    aim_batch_size: int = 16  # the same for stage 4
-    practice: int = 24  # sequences of scratch work per step of stage 3
-    aim_practice: int = 40  # the same for stage 4
-    final_practice: int = 6  # the same for stage 5
-    expression_practice: int = 32  # the same for stage 6
-    search_practice: int = 8  # the same for stage 7
-    searches: int = 16  # searches to go on with per step of stage 7
-    aim_pairs: float = 0.27  # share of pairs among the scratch work of stage 4
-    # share of lines to be written as an expression among the scratch work of stage 6
-    expressions: float = 0.4
-    search_expressions: float = 0.15  # the same for stage 7
-    practice_tokens: int = 224  # tokens of each sequence
-    search_tokens: int = 384  # the same for stage 7: a search through all attempts
-    learning_rate: float = 2e-3  # peak of the cosine schedule of stages 1 and 2
-    practice_learning_rate: float = 1e-3  # peak of the cosine schedules of stages 3, 4, 6 and 7
-    final_learning_rate: float = 5e-4  # peak of the cosine schedule of stage 5
+    out: str = "out/nano-base"  # the model, saved after each stage
+    exclude: str | None = None  # a file of Countdown problems that must not be learned from
+    start_from: str | None = None  # a model that has learned the stages before --first
+    first: int = 1  # the first stage
+    problems: int = 40_000  # of Countdown, and as many word problems
+    seed: int = 0
 
 
-def early_rows(config, tokenizer, problems, word_problems, step):
-    """Training rows of one step of stages 1 and 2, (prompt ids, response ids); by seed and step."""
-    rng = random.Random(derive_seed(config.seed, step, "rows"))
-    if step <= config.pretrain_steps:
-        texts = (tokenizer.encode(write_scratch_work(problems, rng, 220)) for _ in range(32))
-        return [(ids[:1], ids[1:129]) for ids in texts]
-    count = config.batch_size
-    return completions(
-        count, tokenizer, problems, word_problems, rng, write_response, write_solution
-    )
+def number_problems(settings):
+    """Those of Countdown, without the ones of `--exclude`."""
+    seed = r1.seed_of(settings.seed, "sft problems")
+    problems = countdown.generate_problems("train", settings.problems, seed)
+    kept = {countdown.problem_key(problem): problem for problem in problems}
+    for problem in countdown.load_problems("all", settings.exclude) if settings.exclude else ():
+        kept.pop(countdown.problem_key(problem), None)
+    print(f"{len(problems) - len(kept)} of {len(problems)} problems left out")
+    return list(kept.values())
 
 
-@dataclass(frozen=True, kw_only=True)
-class LateStage:
-    """What the training rows of one of the stages 3 to 7 are made of, and how it learns."""
-
-    name: str
-    seed_label: str
-    authors: dict  # of the completions
-    completions: int  # per step
-    practice: int  # sequences without a prompt per step
-    pairs: float = 0.0  # share of pairs to be aimed in the practice
-    expressions: float = 0.0  # share of lines to be written as an expression in the practice
-    searches: int = 0  # searches to go on with, behind a prompt, per step
-    steps: int
-    learning_rate: float  # peak
-    tokens: int  # of each sequence of practice
+def write_completion(authors, problems, stories, rng):
+    """(prompt, response) of Countdown or of a word problem; without authors those of stage 2."""
+    if rng.random() < WORD_PROBLEMS:
+        problem = rng.choice(stories)
+        solve = write_population_solution if authors else write_solution
+        return prompt_of(problem["question"]), solve(problem, rng)
+    nums, target = draw(problems, rng)
+    prompt = prompt_of(question_of(nums, target))
+    if not authors:
+        return prompt, write_response(nums, target, rng)
+    author = rng.choices(list(authors.values()), [author.share for author in authors.values()])[0]
+    return prompt, write_as(author, nums, target, rng)
 
 
-def late_stages(config):
-    stage = functools.partial(
-        LateStage,
-        authors=AUTHORS,
-        learning_rate=config.practice_learning_rate,
-        tokens=config.practice_tokens,
-    )
-    attempts = (
-        stage(
-            name="stage 3",
-            seed_label="population",
-            authors=EARLY_AUTHORS,
-            completions=config.batch_size,
-            practice=config.practice,
-            steps=config.practice_steps,
-        ),
-        stage(
-            name="stage 4",
-            seed_label="drill",
-            authors=EARLY_AUTHORS,
-            completions=config.aim_batch_size,
-            practice=config.aim_practice,
-            pairs=config.aim_pairs,
-            steps=config.aim_steps,
-        ),
-        stage(
-            name="stage 5",
-            seed_label="stage 5",
-            completions=config.batch_size,
-            practice=config.final_practice,
-            steps=config.final_steps,
-            learning_rate=config.final_learning_rate,
-        ),
-    )
-    return (*attempts, *search_stages(config, stage))
-
-
-def search_stages(config, stage):
-    return (
-        stage(
-            name="stage 6",
-            seed_label="expressions",
-            completions=config.batch_size,
-            practice=config.expression_practice,
-            expressions=config.expressions,
-            steps=config.expression_steps,
-        ),
-        stage(
-            name="stage 7",
-            seed_label="searches",
-            completions=config.search_batch_size,
-            practice=config.search_practice,
-            expressions=config.search_expressions,
-            searches=config.searches,
-            steps=config.search_steps,
-            tokens=config.search_tokens,
-        ),
-    )
-
-
-def late_rows(config, tokenizer, problems, word_problems, stage, step):
-    """The same for a `LateStage`: completions of its population, and sequences of practice."""
-    rng = random.Random(derive_seed(config.seed, step, stage.seed_label))
-    write = functools.partial(write_population_response, authors=stage.authors)
-    rows = completions(
-        stage.completions, tokenizer, problems, word_problems, rng, write, write_population_solution
-    )
+def rows_of(stage, step, problems, stories, tokenizer, seed):
+    """[(prompt ids, response ids)] of a step."""
+    rng = random.Random(r1.seed_of(seed, step, stage.label))
+    end = [tokenizer.eos_token_id]
+    rows = []
+    for _ in range(stage.completions):
+        prompt, response = write_completion(stage.authors, problems, stories, rng)
+        rows.append((tokenizer.encode(prompt), tokenizer.encode(response) + end))
     for _ in range(stage.practice):
-        ids = tokenizer.encode(
-            write_practice(problems, rng, 3 * stage.tokens, stage.pairs, stage.expressions)
-        )
+        ids = tokenizer.encode(write_practice(problems, rng, stage.length, stage.kinds))
         rows.append((ids[:1], ids[1 : stage.tokens + 1]))
     for _ in range(stage.searches):
-        prompt, response = write_search(problems, tokenizer, rng)
-        rows.append(
-            (tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id])
-        )
+        prompt, response = write_search(problems, rng)
+        rows.append((tokenizer.encode(prompt), tokenizer.encode(response) + end))
     return rows
 
 
-def completions(count, tokenizer, problems, word_problems, rng, write_attempts, write_story):
-    rows = []
-    for _ in range(count):
-        if rng.random() < WORD_PROBLEMS:
-            problem = rng.choice(word_problems)
-            prompt = gsm8k.format_prompt(problem, tokenizer)
-            response = write_story(problem, rng)
-        else:
-            problem = rng.choice(problems)
-            nums = rng.sample(problem["nums"], len(problem["nums"]))
-            prompt = countdown.format_prompt({**problem, "nums": nums}, tokenizer)
-            response = write_attempts(nums, problem["target"], rng)
-        rows.append(
-            (tokenizer.encode(prompt), tokenizer.encode(response) + [tokenizer.eos_token_id])
+def cross_entropy(log_probs, batch, config):
+    """In the place of `nano_r1.grpo_loss`; the advantage of each token is 1/tokens."""
+    # L = -1/tokens sum_t log pi(y_t)
+    return -(log_probs * batch["advantages"]).sum(dim=1)
+
+
+def train_step(engine, rows, config):
+    """One AdamW step; the loss."""
+    weight = 1 / sum(len(response) for _, response in rows)
+    episodes = [
+        r1.Episode(
+            prompt_ids=prompt,
+            token_ids=response,
+            log_probs=[0.0] * len(response),  # nobody has sampled them
+            advantage=weight,
         )
-    return rows
+        for prompt, response in rows
+    ]
+    batches = r1.update(engine, None, episodes, config, cross_entropy)
+    return sum(batch["loss"].sum().item() for batch in batches)
 
 
-def number_problems(config):
-    """Those of Countdown, without the ones that `config.exclude` has."""
-    seed = derive_seed(config.seed, "sft problems")
-    problems = countdown.generate_problems("train", config.problems, seed)
-    if not config.exclude:
-        return problems
-    excluded = {countdown.problem_key(p) for p in countdown.load_problems("all", config.exclude)}
-    kept = [p for p in problems if countdown.problem_key(p) not in excluded]
-    left_out = f"{len(problems) - len(kept)} of {len(problems)} problems left out"
-    print(f"{left_out} because {config.exclude} has them")
-    return kept
-
-
-def make_base(config):
-    """Train the base model in one process, or go on with it, and save it."""
-    init_distributed()
+def make_base(settings, stages=STAGES):
+    """Train the base model in one process, and save it after each stage."""
     tokenizer = make_tokenizer()
-    problems = number_problems(config)
-    word_problems = gsm8k.generate_problems(
-        "train", config.problems, derive_seed(config.seed, "sft word problems")
-    )
-    work = f"{os.path.normpath(config.out)}.work"
-    keep_settings(config, work)
-    known = (config, tokenizer, problems, word_problems)
-    run = functools.partial(run_steps, config, tokenizer, work)
-    second = config.start_from or os.path.join(work, "after-stage-2")
-    if not os.path.exists(second):
-        model = lambda: make_model(config, tokenizer)
-        rows = functools.partial(early_rows, *known)
-        run(
-            "stages 1 and 2",
-            model,
-            config.pretrain_steps + config.attempt_steps,
-            config.learning_rate,
-            rows,
-            second,
-        )
-    before = second
-    for stage in late_stages(config):
-        after = os.path.join(work, f"after-{stage.name.replace(' ', '-')}")
-        if stage.name == "stage 7":
-            after = config.out
-        if after == config.out or not os.path.exists(after):
-            model = functools.partial(load_model, before, config.dtype)
-            rows = functools.partial(late_rows, *known, stage)
-            run(stage.name, model, stage.steps, stage.learning_rate, rows, after)
-        before = after
-    shutil.rmtree(work)
-
-
-def as_episode(prompt_ids, response_ids, weights=None):
-    """A training row as nano_sft.py has it: a token's weight, 1 by default, is its advantage."""
-    e = Episode({}, prompt_ids, Completion(response_ids, [], "stop"), "")
-    e.per_token["advantages"] = weights or [1.0] * e.length
-    return e
-
-
-def keep_settings(config, work):
-    """Write the settings of a run down; UserError where it was begun with others."""
-    path = os.path.join(work, "settings.json")
-    settings = dataclasses.asdict(config)
-    os.makedirs(work, exist_ok=True)
-    if dist.get_rank() == 0 and not os.path.exists(path):
-        write_text(path, json.dumps(settings))
-    dist.barrier()
-    with open(path) as file:
-        saved = json.load(file)
-    free = ("out", "save_every")
-    changed = [n for n in settings if n not in free and settings[n] != saved.get(n)]
-    if changed:
-        raise UserError(f"{work} is of a run with another --{changed[0]}; delete it to start anew.")
-
-
-def run_steps(config, tokenizer, work, name, new_model, steps, peak, rows_of, out):
-    """AdamW with a cosine schedule; `work` holds checkpoints, `out` gets the result.
-
-    A row is (prompt ids, response ids), with a third entry for the weights of its tokens. Several
-    processes share each step's rows.
-    """
-    work = os.path.join(work, name.replace(" ", "-"))
-    device = init_distributed()
-    checkpoint, start = newest_checkpoint(work)
-    model = load_policy(config, checkpoint, device) if checkpoint else new_model().to(device)
-    if dist.get_rank() == 0:
-        parameters = sum(p.numel() for p in model.parameters())
-        print(f"{name}: {parameters:,} parameters, {len(tokenizer)} tokens", flush=True)
-    engine = make_engine(model, config)
-    restore_optimizer(engine, checkpoint)
-    started = time.time()
-    losses = []
-    for step in range(start + 1, steps + 1):
-        # 100 steps of warm-up, then a cosine down to a fiftieth of the peak
-        cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps))
-        lr = peak * min(1, step / 100) * cosine
-        episodes = [as_episode(*row) for row in rows_of(step)]
-        mine = episodes[dist.get_rank() :: dist.get_world_size()]
-        losses.append(train_step(engine, mine, config, lr)["loss"])
-        if step % 20 == 0 and dist.get_rank() == 0:
-            left = (time.time() - started) / (step - start) * (steps - step) / 60
-            loss = sum(losses[-20:]) / len(losses[-20:])
-            print(f"{name}: step {step}/{steps}  loss {loss:.3f}  {left:.0f} min left", flush=True)
-        if step % config.save_every == 0:
-            save_checkpoint(engine, tokenizer, work, step, config)
-    save_policy(engine.module, tokenizer, out)
-    if dist.get_rank() == 0:
-        print(f"Saved {out}")
+    problems = number_problems(settings)
+    seed = r1.seed_of(settings.seed, "sft word problems")
+    stories = gsm8k.generate_problems("train", settings.problems, seed)
+    config = r1.Config(kl_coef=0, micro_batch_size=16)
+    model = make_model(settings.seed, tokenizer)
+    if settings.start_from:
+        model, _ = r1.load_model(r1.Config(model=settings.start_from))
+    for stage in stages[settings.first - 1 :]:
+        if stage.first == 1:
+            engine = r1.make_engine(r1.Scorer(model, config), torch.device("cpu"), config)
+        for step in range(stage.first, stage.last + 1):
+            # 100 steps of warm-up, and a cosine down to a fiftieth of the peak.
+            cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / stage.steps))
+            for group in engine.optimizer.param_groups:
+                group["lr"] = stage.peak * min(1, step / 100) * cosine
+            rows = rows_of(stage, step, problems, stories, tokenizer, settings.seed)
+            loss = train_step(engine, rows, config)
+            if step % 20 == 0:
+                print(f"stage {stage.number}: step {step}/{stage.last}  {loss:.3f}", flush=True)
+        r1.save_model(model, tokenizer, settings.out)
 
 
 if __name__ == "__main__":
-    import tyro
-
-    description = "Make models/nano-base from scratch."
-    settings = tyro.cli(BaseConfig, description=description, use_underscores=True)
-    again = "The same command continues from the last checkpoint."
-    run_script(make_base, settings, after_interrupt=again)
+    make_base(tyro.cli(Settings, use_underscores=True))

@@ -1,207 +1,130 @@
 # %% [markdown]
 # # 6. Rewards that go wrong
 #
-# A policy learns what is paid, not what was meant. One base, one task, one algorithm, six rewards:
-# five of them are wrong in a different way each. You see what each run was paid and what it
-# learned, without being told which is which, and match them. Two CPU cores, one to two minutes; the
-# long runs come as a record.
+# A policy learns what is rewarded, not what was meant. One base, one task, one algorithm, six
+# rewards: five of them are wrong, each in a different way. You see the reward of each run and what
+# it learned, without being told which is which, and match them. The chapter takes one to two
+# minutes on two CPU cores; the long runs come as a record.
 #
 # Each part asks for a **prediction**. Write it down before you run the cell below it.
-
-# %%
-import os
-import subprocess
-import sys
-
-# Cloned where this notebook stands alone, as on Colab.
-REPO, TAG = "https://github.com/nano-r1/nano_r1", "v1"
-home = os.getcwd()
-while not os.path.exists(f"{home}/plumbing") and home != os.path.dirname(home):
-    home = os.path.dirname(home)
-if not os.path.exists(f"{home}/plumbing"):
-    home = os.path.abspath("nano_r1")
-if not os.path.exists(home):
-    clone = ["git", "clone", "-q", "--depth", "1", "--branch", TAG, REPO, home]
-    done = subprocess.run(clone, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(clone)}\n{done.stderr}")
-sys.path.insert(0, home)
-from plumbing.notebook import prepare
-
-prepare()
-
-# %% [markdown]
+#
 # ## Six rewards for one group
 #
 # The task is Countdown: make the target from the given numbers. The verifier gives a *format* of 0,
-# 0.5 or 1 and a *verdict*, 1 for a right answer and 0 for a wrong one.
+# 0.5 or 1, and an *answer* of 1 if it is correct, else 0.
 #
-# 1. **right**: format + verdict.
-# 2. **form only**: format. The verdict is not paid.
-# 3. **lines**: format + verdict + 1 for each line that holds a sum, to make the model show its
-#    working.
-# 4. **noisy verifier**: format + verdict, but each verdict is turned round with a chance of 0.2.
-# 5. **coin**: 0 or 1, by a coin.
-# 6. **majority**: format + 1 for the answer that most of the group give (TTRL, arXiv:2504.16084).
-#    Nobody looks at the true answer. Here a completion votes for the value of its expression, if
-#    that is legal. In Countdown nobody needs a vote, since the target stands in the question. The
-#    run shows what a vote does where the answers are not known.
+# 1. **correct**: format + answer.
+# 2. **format only**: format.
+# 3. **lines**: format + answer + 1 for each line with a calculation, so that the model shows its
+#    work.
+# 4. **noisy verifier**: format + answer, but each answer's 0 or 1 is flipped with probability 0.2.
+# 5. **random**: 0 or 1, with equal probability.
+# 6. **majority**: format + 1 for the answer that most of the group give (TTRL, arXiv:2504.16084),
+#    whether it is correct or not. A completion votes for the value of its expression.
 #
-# Each is a rollout, a function in the place of `nano_r1.rollout`: `benchmarks/wrong_rewards.py`.
-# One seed gives all of them the same eight completions, and only the pay differs. The problem is to
-# make 44 from 53, 57 and 48. First the completions, and for each the value it votes for.
+# All six get the same eight completions of one problem: make 44 from 53, 57 and 48.
 
 # %% tags=["parameters"]
-attempts, draws = 8, 20_000  # completions of the group; groups of flipped verdicts
+draws = 20_000  # groups of flipped answers
 steps, questions = 8, 4  # of the run at the end
 
 # %%
 import hashlib
-import json
-import tempfile
+import random
+from collections import Counter
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from IPython.utils.capture import capture_output
 
 import nano_r1 as r1
-from plumbing.console import quoted
-from plumbing.models import load_model, load_tokenizer
-from plumbing.processes import init_distributed
-from plumbing.tasks import load_task
 
-sys.path.append(f"{home}/benchmarks")
-from wrong_rewards import REWARDS
-
-config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1, group_size=attempts)
-init_distributed()
-task = load_task(config.task, config.prompt, load_tokenizer(config.model))
-problems = task.load_problems("test", None, 0)
-sampler = r1.make_sampler(config, load_model(config.model, config.dtype), task, max_length=512)
-DRAW = 13  # a place in the order of the problems: another number gives another problem
-group = r1.rollout(sampler, problems, task, config, DRAW)
-votes = task.votes([e.text for e in group], group[0].problem)
-print(task.title(group[0].problem))
-for number, (e, vote) in enumerate(zip(group, votes), 1):
-    print(f"\n{number}: format {e.reward.format:g}, verdict {e.reward.answer:g}, votes for {vote}")
-    print(quoted(e.text.strip()))
+config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1)
+model, tokenizer = r1.load_model(config)
+task = r1.Task(tokenizer, model, config)
+sampler = r1.TransformersSampler(model, task, config)
+DRAW = 13  # another number draws another problem
+group = r1.rollout(sampler, task.load_problems("test", config), task, config, DRAW)
+votes = [task.module.final_answer(e.text, e.problem, task.prompt) for e in group]
+print(group[0].problem)
+for e, vote in zip(group, votes):
+    print(f"\nformat {e.reward.format:g}, answer {e.reward.answer:g}, votes for {vote}")
+    print(e.text.strip())
 
 # %% [markdown]
-# **Predict:** the sign of the right completion's advantage under each of the six rewards. Under
+# **Predict:** the sign of the correct completion's advantage under each of the six rewards. Under
 # which of them is a wrong completion the best of the group?
 
 # %%
-columns = {}
-for name, rollout in REWARDS.items():
-    paid = rollout(sampler, problems, task, config, DRAW)
-    rewards = torch.tensor([float(e.reward.total) for e in paid])  # (n,)
-    columns[name] = r1.group_advantages(rewards[None], config)[0].tolist()
-table = pd.DataFrame(columns, index=range(1, attempts + 1))
+rng = random.Random(0)
+winner = Counter(vote for vote in votes if vote).most_common(1)[0][0]
+columns = {name: [] for name in ("correct", "format", "lines", "noisy", "random", "majority")}
+for e, vote in zip(group, votes):
+    form, answer = e.reward.format, e.reward.answer
+    lines = sum("=" in line for line in e.text.splitlines())
+    noisy = 1 - answer if rng.random() < 0.2 else answer
+    agrees = float(vote == winner)
+    rewards = (form + answer, form, form + answer + lines, form + noisy, rng.randint(0, 1))
+    for name, reward in zip(columns, (*rewards, form + agrees)):
+        columns[name].append(float(reward))
+table = pd.DataFrame(
+    r1.group_advantages(torch.tensor(list(columns.values())), config).T, columns=list(columns)
+)
 table.insert(0, "verdict", [e.reward.answer for e in group])
 table.round(2)
 
 # %% [markdown]
-# Each column sums to 0. The update makes the completions above 0 more likely, whatever they are. Of
-# a reward only this reaches the policy: who is above the mean of the group, and by how much. Under
-# the vote three completions agree on a wrong value, and the right one is alone.
+# Each column sums to 0. The update makes the completions above 0 more likely, whatever they are.
+# Only this of a reward reaches the policy: who is above the mean of the group, and by how much.
 #
 # ## Six runs
 #
 # The same base, 20 steps of 16 problems with 8 completions each, under each reward. The letters are
-# in no order. Each of two seeds has a line. The upper row is what the run was *paid*, what one
-# would watch if one had no verifier but the reward. The lower row is what was meant: the share of
-# *right* answers in the batches (lines), and pass@1 on 192 held-out problems (dots).
+# in no order. Each of two seeds has a line. *reward* is what you would watch if you had no
+# verifier. *correct* is what was meant: the share of correct answers in the batches (lines), and
+# pass@1 on 192 held-out problems (dots).
 #
-# **Predict:** in how many of the six runs does the paid reward rise? In how many the share of right
-# answers? Is there one where it falls?
+# **Predict:** in how many of the six runs does the reward rise? In how many the share of correct
+# answers? Is there one in which it falls?
 
 # %%
-RECORD = f"{home}/notebooks/chapters/records/six"
+RECORD = "notebooks/chapters/records/six"
 curves = pd.read_json(f"{RECORD}/curves.jsonl", lines=True)
 
 
-def show(rows, letters="ABCDEF"):
-    """A column for each run, a row for each metric, a line for each seed."""
-    size = (2.4 * len(letters), 2.1 * len(rows))
-    _, axes = plt.subplots(len(rows), len(letters), figsize=size, squeeze=False, sharex=True)
-    for column, letter in enumerate(letters):
-        for _, run in curves[curves["run"] == letter].groupby("seed"):
-            for axis, name in zip(axes[:, column], rows):
-                axis.plot(run["step"], run[name], linewidth=1)
-                if name == "right":
+def show(names, letters="ABCDEF"):
+    """A row for each metric, a column for each run, a line for each seed."""
+    size = (2.4 * len(letters), 2.1 * len(names))
+    figure, axes = plt.subplots(len(names), len(letters), figsize=size, squeeze=False, sharex=True)
+    for name, row in zip(names, axes):
+        for letter, axis in zip(letters, row):
+            for _, run in curves[curves["run"] == letter].groupby("seed"):
+                axis.plot(run["step"], run[name])
+                if name == "correct":
                     axis.scatter(run["step"], run["pass@1"], s=9)
-        axes[0, column].set_title(f"run {letter}")
-    for row, name in zip(axes, rows):
-        row[0].set_ylabel(name)
-        if name in ("right", "format"):
-            plt.setp(row, ylim=(-0.03, 1.03))
-    plt.tight_layout()
+            axis.set_title(f"run {letter}: {name}", fontsize=9)
+    figure.tight_layout()
     plt.show()
 
 
-show(["paid", "right"])
+show(["reward", "correct", "format", "length", "no signal", "entropy"])
 
 # %% [markdown]
-# Four curves more: the format, the mean length in tokens (128 is the limit), the share of groups in
-# which all rewards are equal, and the entropy.
+# Their completions of the last step of seed 0; all runs had the same problem.
 
 # %%
-show(["format", "length", "no signal", "entropy"])
-
-
-# %%
-def ends(name, letters="ABCDEF"):
-    """A metric before training or in the first step, and in the last: a column for each seed."""
-    chosen = curves[curves["run"].isin(list(letters))].dropna(subset=name)
-    by_run = chosen.groupby(["run", "seed"])[name].agg(["first", "last"])
-    return by_run.unstack("seed").round(2)
-
-
-ends("pass@1")
-
-# %% [markdown]
-# ## Their completions
-#
-# The last step of seed 0. All six runs had the same problem before them.
-#
-# **Predict:** which of the runs would you recognize by one completion?
-
-# %%
-with open(f"{RECORD}/completions.jsonl") as file:
-    kept = [json.loads(line) for line in file]
-
-
-def completions(letter, which=0, count=3):
-    """The first `count` completions of the group 0 or 1 that was kept of a run's last step."""
-    rows = [row for row in kept if row["run"] == letter][8 * which : 8 * which + count]
-    print(f"\n==== run {letter}: {task.title(rows[0]['problem'])}")
-    for row in rows:
-        form, verdict = row["format_reward"], row["answer_reward"]
-        print(f"paid {row['reward']:g} (format {form:g}, verdict {verdict:g}), {row['why']}")
-        print(quoted(row["completion"].strip()))
-
-
-for letter in "ABCDEF":
-    completions(letter)
-
-# %% [markdown]
-# What all eight completions of two groups were paid, beside what they deserved. (`completions("A",
-# which=1, count=8)` shows any of them.)
-
-# %%
-SHOWN = {"paid": "reward", "format": "format_reward", "verdict": "answer_reward"}
-for letter in "ABCDEF":
-    rows = [row for row in kept if row["run"] == letter]
-    print(f"run {letter}")
-    for name, key in SHOWN.items():
-        print(f"  {name:8}", *(f"{row[key]:4g}" for row in rows))
+kept = pd.read_json(f"{RECORD}/completions.jsonl", lines=True)
+for letter, rows in kept.groupby("run"):
+    print(f"\n==== run {letter}: {rows.iloc[0]['problem']}")
+    print(rows[["reward", "format_reward", "answer_reward"]].T.to_string(header=False))
+    for row in rows.head(3).itertuples():
+        print(f"reward {row.reward:g}: {row.why}\n{row.completion.strip()}")
 
 # %% [markdown]
 # ## Exercise: which run had which reward?
 #
 # The numbers 1 to 6 of the list at the top. For each run say to yourself which curve or which
-# completion proves it. A hint: look at paid minus format.
+# completion proves it. A hint: look at reward minus format.
 
 # %% tags=["exercise"]
 reward_of = {"A": None, "B": None, "C": None, "D": None, "E": None, "F": None}  # your numbers
@@ -215,115 +138,92 @@ if None in reward_of.values():
     print("The exercise is open: fill in reward_of in the cell above, run it, and then this one.")
 else:
     for run, number in reward_of.items():
-        said = hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8]
-        assert said == KEY[run], f"Run {run}: another reward fits better. Look at what was paid."
-    print("Right. Read on: what each reward did.")
+        code = hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8]
+        assert code == KEY[run], f"Run {run}: another reward fits better. Look at the rewards."
+    print("Correct. Read on: what each reward did.")
 
 # %% [markdown]
 # ## What was seen
 #
-# Numbers below are of seed 0, first value and last; `python benchmarks/wrong_rewards.py --seeds 0
-# 1` made the record. Every run starts from the same base, whose pass@1 is 0.11. With 192 problems
-# the 95% interval is about +-0.07 at 0.5 and +-0.04 at 0.1.
+# Numbers are of seed 0; `benchmarks/wrong_rewards.py` of commit beb1656 made the record. The base's
+# pass@1 is 0.11. With 192 problems the 95% interval is about +-0.07 at 0.5 and +-0.04 at 0.1.
 #
-# - **E had the right reward (1).** Paid minus format is the share of right answers. pass@1 ends at
-#   0.54.
-# - **F was paid for form only (2).** Paid *is* the format: it rises from 0.51 to 0.95, while pass@1
-#   ends at 0.10. In 62% of the groups all rewards are equal then: they teach nothing.
-# - **B was paid for lines (3).** Paid rises from 2.6 to 9.5. pass@1 rises at first, to 0.40 at step
-#   10: this base is right more often where it tries longer (`docs/elicitation.md`), and the bonus
-#   buys length. Then it falls, to 0.18 at step 20. In 7 of the 16 completions kept a line reaches
-#   the target and says `no`; 9 go on until the limit. Ten steps of rising accuracy do not prove a
-#   reward right.
-# - **A had the noisy verifier (4).** Some right completions are not paid, some wrong ones are, and
-#   no rule says which. It learns all the same: pass@1 ends at 0.54, as under the right reward.
-# - **D had the coin (5).** Paid stays near 0.5. There is an update in every step, but none has a
-#   direction: pass@1 ends at 0.07, which is not resolved from the base, and the format goes from
-#   0.51 to 0.39.
-# - **C was paid for agreeing (6).** Paid rises from 0.73 to 1.77 of 2, higher than under the right
-#   reward, and pass@1 falls to 0.01. 14 of the 16 completions kept add all numbers. On that a
-#   group agrees most easily: it is legal, and every order gives the same value. TTRL reports gains,
-#   with far stronger models: a vote points the right way where the most frequent answer is mostly
-#   the right one. This base is right in one of nine completions.
+# - **E had the correct reward (1).** pass@1 ends at 0.54.
+# - **F had format only (2).** The reward *is* the format: it rises from 0.51 to 0.95, and pass@1
+#   ends at 0.10. In 62% of the groups all rewards are equal then.
+# - **B had lines (3).** The reward rises from 2.6 to 9.5. pass@1 rises at first, to 0.40 at step
+#   10: this base is correct more often if it tries longer. Then it falls to 0.18. In 7 of the 16
+#   completions kept a line reaches the target and says `no`; 9 continue until the limit. Ten steps
+#   of rising accuracy do not prove a reward correct.
+# - **A had the noisy verifier (4).** It learns all the same: pass@1 ends at 0.54.
+# - **D had the random reward (5).** There is an update in every step, but none has a direction:
+#   pass@1 ends at 0.07, which is not resolved from the base.
+# - **C had the majority (6).** The reward rises from 0.73 to 1.77 of 2, higher than under the
+#   correct reward, and pass@1 falls to 0.01. 14 of the 16 completions kept add all numbers: on that
+#   a group agrees most easily. TTRL reports gains, with far stronger models: a vote helps if the
+#   most frequent answer is mostly the correct one.
 #
-# Seed 1 ends alike, from A to F: pass@1 at 0.55; 0.22, after 0.39 at step 10; 0.01; 0.05; 0.48;
-# 0.09.
-#
-# The paid reward rises in all runs but D. In two of the six, A and E, pass@1 ends far above the
-# base. The paid reward alone does not tell E from C: that takes a verifier that is not the reward,
-# or reading the completions.
+# Seed 1 ends alike, from A to F: 0.55; 0.22, after 0.39 at step 10; 0.01; 0.05; 0.48; 0.09. The
+# reward rises in all runs but D, and only in A and E pass@1 ends far above the base. The reward
+# alone does not tell E from C: that takes a verifier that is not the reward, or reading the
+# completions.
 #
 # ## A repair
 #
-# Run G pays the bonus for lines as run B does, but for a right answer alone.
+# Run G gets the bonus for lines as run B does, but only for a correct answer.
 #
-# **Predict:** are its completions longer or shorter than run B's? Where does the share of right
-# answers end?
+# **Predict:** are its completions longer or shorter than run B's? Where does pass@1 end?
 
 # %%
-show(["paid", "right", "length"], "EBG")
-ends("pass@1", "EBG")
+show(["reward", "correct", "length"], "EBG")
 
 # %% [markdown]
-# Run G is paid for length as well, and its completions grow as long as run E's, not as run B's:
-# lines that lead to no right answer pay nothing. pass@1 ends at 0.56 and 0.59, not resolved from
-# run E's. A bonus that is paid only with a right answer can no longer be had in its place. It can
-# still decide which of the right answers is learned.
+# Run G's completions grow as long as run E's, not as run B's: lines that lead to no correct answer
+# bring nothing. pass@1 ends at 0.56 and 0.59, not resolved from run E's.
 #
 # ## How much noise does a run bear?
 #
-# The verifier turns each verdict v (0 or 1) round with a chance p. What it says then is on average
+# The verifier flips each answer v (0 or 1) with probability p. Its mean is then $E[v' \mid v] = p +
+# (1 - 2p) v$. In the difference to the group's mean the constant p cancels: $E[v' - \bar v' \mid v]
+# = (1 - 2p) (v - \bar v)$. At p = 0.2 the expected advantage, before it is divided, is 0.6 times
+# the true one: smaller, of the same sign. At p = 0.5 it is 0.
 #
-# $$E[v' \mid v] = (1 - p) v + p (1 - v) = p + (1 - 2p) v$$
-#
-# In the difference to the group's mean the constant p cancels: $E[v' - \bar v' \mid v] = (1 - 2p)
-# (v - \bar v)$. With p = 0.2 the expected advantage, before it is divided by the standard
-# deviation, is 0.6 times the true one: smaller, of the same sign. It is 0 at p = 0.5, where the
-# verdict is a coin.
-#
-# **Predict:** a group of eight has two right answers. What is the mean advantage of a right one
-# for p = 0, 0.2, 0.5 and 0.8? How large is its spread? What happens in a group of eight wrong ones?
+# **Predict:** a group of eight has two correct completions. What is the mean advantage of a correct
+# one for p = 0, 0.2, 0.5 and 0.8? And its spread?
 
 
 # %%
-def flip(verdicts, p, generator):
-    """Each verdict turned round with a chance of p."""
-    flipped = torch.rand(verdicts.shape, generator=generator) < p
-    return torch.where(flipped, 1 - verdicts, verdicts)
+def flip(answers, p):
+    """Each answer flipped with probability p."""
+    return torch.where(torch.rand(answers.shape) < p, 1 - answers, answers)
 
 
-two_right = torch.tensor([1.0, 1, 0, 0, 0, 0, 0, 0]).expand(draws, 8)
-generator = torch.Generator().manual_seed(0)
+torch.manual_seed(0)
+two_correct = torch.tensor([1.0, 1, 0, 0, 0, 0, 0, 0]).expand(draws, 8)
 for p in (0.0, 0.2, 0.5, 0.8):
-    noisy = flip(two_right, p, generator)  # (draws, 8)
-    difference = (noisy - noisy.mean(dim=1, keepdim=True))[:, :2]  # of the right ones
+    noisy = flip(two_correct, p)  # (draws, 8)
+    difference = (noisy - noisy.mean(dim=1, keepdim=True))[:, :2].mean()  # of the correct ones
     advantage = r1.group_advantages(noisy, config)[:, :2]
-    all_wrong = flip(torch.zeros(draws, 8), p, generator)
-    signal = (all_wrong != all_wrong[:, :1]).any(dim=1).float().mean()
     print(
-        f"p {p:.1f}: v' - mean {difference.mean():+.3f} ({1 - 2 * p:+.1f} x 0.75 is "
-        f"{(1 - 2 * p) * 0.75:+.3f}); advantage {advantage.mean():+.3f}, "
-        f"sd {advantage.std():.2f}; all wrong, and yet with signal: {signal:.0%}"
+        f"p {p}: v' - mean {difference:+.3f}, expected {(1 - 2 * p) * 0.75:+.3f}; advantage "
+        f"{advantage.mean():+.3f}, standard deviation {advantage.std():.2f}"
     )
 
 # %% [markdown]
-# The direction survives, but its share of what each completion gets is smaller: the mean shrinks
-# and the spread grows, and groups that had nothing to teach now push in a direction that is chance.
-# More completions average that out, since the flips of different completions are independent. An
-# error that always hits the same kind of answer does not average out: it is the reward of run B or
-# F in small.
+# The direction survives, but the mean shrinks and the spread grows. More completions average that
+# out, since the flips are independent. An error that always hits the same kind of answer does not
+# average out: it is the reward of run B or F in small.
 #
-# ## Exercise: an unbiased verdict
+# ## Exercise: an unbiased answer reward
 #
-# A verifier rarely errs equally on both sides. Let `fp` be the chance that it accepts a wrong
-# answer, and `fn` that it rejects a right one. Both are known and fp + fn < 1. Write the verdict
-# whose mean is 1 for a right answer and 0 for a wrong one (arXiv:2510.00915 calls it the backward
-# correction).
+# Let `fp` be the probability that a verifier accepts a wrong answer, and `fn` that it rejects a
+# correct one. Both are known, and fp + fn < 1. Write the reward whose mean is 1 for a correct
+# answer and 0 for a wrong one (arXiv:2510.00915 calls it the backward correction).
 
 
 # %% tags=["exercise"]
-def corrected(verdict, fp, fn):
-    """(N,) verdicts, 0 or 1, of a verifier with these error rates -> (N,) unbiased ones."""
+def corrected(answer, fp, fn):
+    """(N,) answers, 0 or 1, of a verifier with these error rates -> (N,) unbiased ones."""
     return None  # your line
 
 
@@ -333,32 +233,25 @@ if corrected(torch.ones(1), 0.1, 0.3) is None:
 else:
     for fp, fn in ((0.2, 0.2), (0.1, 0.3), (0.0, 0.5)):
         rejected, accepted = corrected(torch.tensor([0.0, 1.0]), fp, fn).tolist()
-        of_right = (1 - fn) * accepted + fn * rejected
-        of_wrong = fp * accepted + (1 - fp) * rejected
-        said = f"fp {fp}, fn {fn}: the mean is {of_right:.2f} for a right answer"
-        said = f"{said}, {of_wrong:.2f} for a wrong one"
-        assert abs(of_right - 1) < 1e-5 and abs(of_wrong) < 1e-5, said
-    noisy = flip(two_right, 0.2, generator)
+        means = [fp * accepted + (1 - fp) * rejected, (1 - fn) * accepted + fn * rejected]
+        assert torch.allclose(torch.tensor(means), torch.tensor([0.0, 1.0]), atol=1e-5), means
+    noisy = flip(two_correct, 0.2)
     plain, unbiased = (r1.group_advantages(v, config) for v in (noisy, corrected(noisy, 0.2, 0.2)))
-    difference = (plain - unbiased).abs().max()
-    print("Right: unbiased for each pair of error rates.")
-    print(f"GRPO's advantages with and without it differ by at most {difference:.4f}.")
+    print("Correct: unbiased for each pair of error rates. GRPO's advantages with and without it")
+    print(f"differ by at most {(plain - unbiased).abs().max():.4f}.")
 
 # %% [markdown]
-# The last line says that the correction changes nothing for GRPO, if the verdict is the whole
-# reward and all completions have the same error rates: it is one shift and one scale for the whole
-# group, and the advantage subtracts the mean and divides by the standard deviation. Here the format
-# is paid beside the verdict, and the correction would give the verdict its old weight against it:
-# 1 / 0.6 of what the noise has left. No correction takes the spread away.
+# So the correction changes nothing for GRPO, if the answer is the whole reward and all completions
+# have the same error rates: it is one shift and one scale for the group, and the advantage
+# subtracts the mean and divides by the standard deviation.
 #
 # ## A reward of your own
 #
-# `steps` steps of `questions` problems, some seconds each, are enough to see where a reward pushes,
-# and too few to see where it ends. This one pays format and verdict, less the length in shares of
-# 64 tokens: "be right, and be brief".
+# A few steps are enough to see where a reward pushes, and too few to see where it ends. This one is
+# format plus answer minus the length in shares of 64 tokens: "be correct, and be brief".
 #
-# **Predict:** which of paid, right and length rise, which fall? Then write a reward of your own and
-# try to say beforehand how it will be cheated.
+# **Predict:** which of reward, accuracy and length rise, which fall? Then write a reward of your
+# own and try to say beforehand how it will be cheated.
 
 
 # %%
@@ -366,15 +259,11 @@ def brief(sampler, problems, task, config, step):
     """`nano_r1.rollout`, with a price on length."""
     episodes = r1.rollout(sampler, problems, task, config, step)
     for e in episodes:
-        e.reward = e.reward._replace(total=e.reward.total - e.length / 64)
+        e.reward = e.reward._replace(total=e.reward.total - len(e.token_ids) / 64)
     return episodes
 
 
 sizes = {"prompts_per_step": questions, "steps": steps, "warmup_steps": 3, "max_tokens": 128}
-sizes |= {"eval_problems": 4 * questions, "lr_scheduler_type": "constant"}
-quiet = {"save_every": 0, "record_tokens_every": 0, "report": False, "out": tempfile.mkdtemp()}
-with capture_output():
-    run = r1.main(r1.Config(task="countdown", **sizes, **quiet), rollout=brief)
+run = r1.main(r1.Config(**sizes, eval_problems=16, record_tokens_every=0), rollout=brief)
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).set_index("step").iloc[1:]
-watched = ["reward", "reward/answer", "reward/format", "completions/mean_length"]
-rows[watched].round(2)
+rows[["reward", "reward/answer", "reward/format", "completions/mean_length"]].round(2)

@@ -1,174 +1,131 @@
-"""The real vLLM (its CPU build here) behind the same methods as the sampling loop."""
+"""vLLM's CPU build behind the same methods as the loop of nano_r1.py."""
+
+import copy
+import json
+import os
 
 import pytest
 import torch
-from helpers import flags, mismatch, records, run, sample
 
-import countdown_rewards as countdown
+import countdown_rewards
 import nano_r1 as r1
-from plumbing.models import add_lora, load_model, load_tokenizer, vocabulary_size
-from plumbing.processes import close_vllm, init_distributed
-from plumbing.settings import UserError
-from plumbing.sync_check import check_sync
-from plumbing.tasks import load_task
 
-MODEL = "models/nano-base"
+MODEL = os.path.join(os.path.dirname(r1.__file__), "models", "nano-base")
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer(MODEL)
+def config(**changes):
+    return r1.Config(**{"model": MODEL, "max_tokens": 60, "sampler": "vllm"} | changes)
 
 
 @pytest.fixture(scope="module")
-def rollout(tokenizer):
-    init_distributed()
-    return r1.VLLMSampler(r1.Config(rollout="vllm"), [tokenizer.eos_token_id], (), 400)
+def loaded():
+    return r1.load_model(config())
+
+
+@pytest.fixture(scope="module")
+def sampler(loaded):
+    return r1.VLLMSampler(loaded[0], r1.Task(loaded[1], loaded[0], config()), config())
 
 
 @pytest.fixture
-def policy(rollout):
-    """The base model, and vLLM with its weights."""
-    model = load_model(MODEL, "float32").eval()
-    rollout.sync_weights(model)
-    return model
-
-
-PROBLEMS = countdown.generate_problems("test", 8, 0)
+def policy(loaded, sampler):
+    """The base, and vLLM with its weights."""
+    sampler.sync(loaded[0])
+    return copy.deepcopy(loaded[0])
 
 
 @pytest.fixture(scope="module")
-def prompts(tokenizer):
-    task = load_task("countdown", "short", tokenizer)
-    return [task.prompt_ids(problem) for problem in PROBLEMS]
+def prompts(sampler):
+    problems = countdown_rewards.load_problems("test")[:8]
+    return [sampler.task.prompt_ids(problem) for problem in problems]
 
 
-def move(model, *, only=""):
-    """A large update."""
+def difference(policy, sampler, prompts, temperature=1.0):
+    """The largest one, in nats, between vLLM's log-probs and a plain forward pass."""
+    largest = 0.0
+    for place, (token_ids, log_probs) in enumerate(
+        sampler.generate(prompts, 4, temperature, range(len(prompts)))
+    ):
+        prompt = prompts[place // 4]
+        with torch.no_grad():
+            logits = policy(torch.tensor([prompt + token_ids])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits / temperature, dim=-1)
+        expected = expected.gather(-1, torch.tensor(token_ids)[:, None])[:, 0]
+        largest = max(largest, (expected - torch.tensor(log_probs)).abs().max().item())
+    return largest
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_after_a_sync_vllm_is_the_trainer_and_without_it_another(
+    temperature, sampler, policy, prompts
+):
+    """Also where its prefix cache holds keys and values of the old weights."""
+    assert difference(policy, sampler, prompts, temperature) < 1e-4
     torch.manual_seed(0)
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            if only in name:
-                p.add_(0.05 * torch.randn_like(p))
+        for p in policy.parameters():
+            p.add_(0.05 * torch.randn_like(p))
+    assert difference(policy, sampler, prompts, temperature) > 1
+    sampler.sleep()
+    sampler.sync(policy)
+    assert difference(policy, sampler, prompts, temperature) < 1e-4
 
 
-@pytest.mark.parametrize("adapters, temperature", [(False, 0.7), (True, 1.0)])
-def test_after_a_sync_vllm_samples_the_new_policy_and_before_the_old(
-    rollout, policy, prompts, adapters, temperature
-):
-    """And its log-probs are the trainer's."""
-    sampled = lambda: sample(rollout, prompts, 4, 100, temperature=temperature)
-    # Fills the prefix cache with the old weights' keys and values.
-    assert mismatch(policy, prompts, sampled(), temperature) < 1e-3
-    if adapters:
-        policy = add_lora(policy, r1.Config(lora_rank=4)).eval()
-    move(policy, only="lora_" if adapters else "")
-    assert mismatch(policy, prompts, sampled(), temperature) > 0.1
-    rollout.sync_weights(policy)
-    assert mismatch(policy, prompts, sampled(), temperature) < 1e-3
+def test_a_prefix_cache_that_stays_is_an_error(sampler, policy, monkeypatch):
+    monkeypatch.setattr(sampler.llm, "reset_prefix_cache", lambda: False)
+    with pytest.raises(RuntimeError, match="old weights"):
+        sampler.sync(policy)
 
 
-# --check_sync
+def test_a_seed_fixes_the_completions_of_a_prompt_which_differ(sampler, policy, prompts):
+    first = sampler.generate(prompts, 4, 1.0, range(8))
+    assert [ids for ids, _ in first[8:12]] == [
+        ids for ids, _ in sampler.generate(prompts[2:3], 4, 1.0, [2])
+    ]
+    assert len({tuple(ids) for ids, _ in first[:4]}) > 1
 
 
-def whole(rollout, policy, monkeypatch):
-    rollout.sync_weights(policy)
+def test_the_end_token_is_part_of_a_completion(sampler, policy, prompts):
+    lengths = set()
+    for token_ids, log_probs in sampler.generate(prompts, 8, 1.0, range(8)):
+        assert len(token_ids) == len(log_probs) <= 60
+        assert sampler.task.has_ended(token_ids) == (token_ids[-1] == 0)
+        assert sampler.task.has_ended(token_ids) or len(token_ids) == 60
+        lengths.add(len(token_ids))
+    assert len(lengths) > 1
 
 
-def skipped(rollout, policy, monkeypatch):
-    pass
+def test_a_stop_text_ends_a_completion_and_stays(sampler, policy, prompts, monkeypatch):
+    stop = sampler.task.prompt._replace(stop=("</think>",))
+    monkeypatch.setattr(sampler.task, "prompt", stop)
+    decode = sampler.task.tokenizer.decode
+    texts = [decode(ids) for ids, _ in sampler.generate(prompts, 4, 1.0, range(8))]
+    assert any(text.endswith("</think>") for text in texts)
+    assert not any("</think>" in text[:-8] for text in texts)
 
 
-def stale_cache(rollout, policy, monkeypatch):
-    monkeypatch.setattr(rollout.llm, "reset_prefix_cache", lambda: True)
-    rollout.sync_weights(policy)
-
-
-@pytest.mark.parametrize("sync", [whole, skipped, stale_cache])
-def test_check_sync_passes_a_whole_sync_alone(sync, rollout, policy, tokenizer, monkeypatch):
-    """With prompts longer than a block of vLLM's prefix cache."""
-    config = r1.Config(max_tokens=20, prompt="chat", check_sync=True)
-    task = load_task("countdown", "chat", tokenizer)
-    check = lambda: check_sync(rollout, policy, task, PROBLEMS, config)
-    check()
-    move(policy)
-    sync(rollout, policy, monkeypatch)
-    if sync is whole:
-        check()
-    else:
-        with pytest.raises(UserError, match="--check_sync"):
-            check()
-
-
-def test_a_vllm_that_sleeps_is_woken_up_before_it_is_shut_down(rollout, monkeypatch):
-    """On a GPU it would free twice what sleeps."""
-    calls = []
-    wake_up = rollout.llm.wake_up
-    monkeypatch.setattr(rollout.llm, "wake_up", lambda: calls.append("awake") or wake_up())
-    ended = lambda: calls.append("ended")
-    monkeypatch.setattr(rollout.llm.llm_engine.engine_core, "shutdown", ended)
-    rollout.llm.sleep(level=1)
-    for _ in range(2):
-        close_vllm(rollout.llm)
-    assert calls == ["awake", "ended", "ended"]
-
-
-def test_the_run_stops_where_vllm_keeps_its_prefix_cache(rollout, policy, monkeypatch):
-    monkeypatch.setattr(rollout.llm, "reset_prefix_cache", lambda: False)
-    with pytest.raises(RuntimeError, match="prefix cache"):
-        rollout.sync_weights(policy)
-
-
-def test_entries_that_only_pad_the_embedding_are_never_sampled(prompts, tokenizer, tmp_path):
-    """64 more rows than the tokenizer has tokens, and as likely as can be."""
-    model = load_model(MODEL, "float32")
-    size = vocabulary_size(tokenizer)
+def test_rows_that_only_pad_the_embedding_are_never_sampled(loaded, prompts, tmp_path):
+    """64 more than the tokenizer has tokens, and as likely as can be."""
+    model = copy.deepcopy(loaded[0])
+    size = len(loaded[1])
     model.resize_token_embeddings(size + 64, mean_resizing=False)
     with torch.no_grad():
         weight = model.get_output_embeddings().weight
         weight[size:] = 3 * weight[torch.randint(0, size, (64,))]
     model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    config = r1.Config(rollout="vllm", model=str(tmp_path))
-    padded = r1.make_sampler(config, model, load_task("countdown", "short", tokenizer), 400)
-    largest = lambda: max(max(c.token_ids) for c in sum(sample(padded, prompts, 8, 60), []))
+    loaded[1].save_pretrained(tmp_path)
+    settings = config(model=str(tmp_path))
+    padded = r1.VLLMSampler(model, r1.Task(loaded[1], model, settings), settings)
+    largest = lambda: max(max(ids) for ids, _ in padded.generate(prompts, 8, 1.0, range(8)))
     assert largest() < size
     padded.bias = None  # without that they are
     assert largest() >= size
 
 
-def test_a_seed_fixes_the_completions_of_a_prompt_which_differ(rollout, policy, prompts):
-    ids = lambda seed: [[c.token_ids for c in g] for g in sample(rollout, prompts, 4, seed=seed)]
-    first = ids(5)
-    assert first == ids(5) != ids(6)
-    assert all(len(set(map(tuple, group))) > 1 for group in first)
-
-
-def test_a_stop_text_ends_a_completion_and_is_kept(
-    rollout, policy, prompts, tokenizer, monkeypatch
-):
-    monkeypatch.setattr(rollout, "stop_texts", [" no"])
-    stopped = 0
-    for c in sum(sample(rollout, prompts, 4, 60), []):
-        assert " no" not in tokenizer.decode(c.token_ids[:-1])
-        if tokenizer.decode(c.token_ids).endswith(" no"):
-            assert c.finish_reason == "stop"
-            stopped += 1
-    assert stopped
-
-
-def test_the_stop_token_is_part_of_a_finished_completion(rollout, policy, prompts, tokenizer):
-    completions = sum(sample(rollout, prompts, 16, seed=2), [])
-    assert {c.finish_reason for c in completions} == {"stop", "length"}
-    for c in completions:
-        assert len(c.token_ids) == len(c.logprobs) <= 40
-        assert (c.token_ids[-1] == tokenizer.eos_token_id) == (c.finish_reason == "stop")
-
-
-def test_a_training_run_with_vllm_stays_in_step_with_the_trainer(tmp_path):
-    settings = {"prompts_per_step": 4, "max_tokens": 100, "eval_problems": 16, "warmup_steps": 0}
-    settings |= {"steps": 3, "check_sync": True}
-    done = run(*flags(rollout="vllm", out=tmp_path, name="v", **settings))
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
-    rows = records(tmp_path / "v")[1:]
-    assert len(rows) == 3 and all(row["sampling/logp_difference_max"] < 1e-2 for row in rows)
+def test_a_run_with_vllm_trains_in_step_with_its_sampler(tmp_path):
+    small = {"prompts_per_step": 4, "eval_problems": 8, "warmup_steps": 0, "steps": 3}
+    path = r1.main(config(name=str(tmp_path / "run"), **small))
+    with open(f"{path}/metrics.jsonl") as file:
+        rows = [json.loads(line) for line in file]
+    assert all(row["sampling/logp_difference_mean"] < 1e-5 for row in rows[1:])
+    assert rows[1]["grad_norm"] > 0 and os.path.exists(f"{path}/model/model.safetensors")

@@ -1,0 +1,270 @@
+"""How long does a step take, and what takes it? Two programs in turn, in pairs.
+
+    python benchmarks/speed.py trl                 # against TRL's GRPOTrainer
+    python benchmarks/speed.py generate            # its sampling loop against transformers'
+    python benchmarks/speed.py busy                # alone, and beside a program on one core
+    python benchmarks/speed.py checkout --there DIR          # git worktree add DIR COMMIT
+    python benchmarks/speed.py checkout --there DIR --busy   # both beside a program on one core
+    python benchmarks/speed.py checkout --there DIR \\
+        --flags_there="--no_report"                    # beb1656 and before
+
+A shared machine's speed drifts. So the two run in turn, A B and then B A, each round in a process
+of its own, and ratios are taken pair by pair. The first step of a round warms up and does not
+count. The learning rate is almost 0, so that completions stay as long as the model's. TRL has our
+default's objective, in float32. It samples with `generate`, as it does without vLLM; its
+`until the rewards` contains the reference's log-probs, which nano_r1.py computes later.
+"""
+
+import argparse
+import contextlib
+import functools
+import json
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+import runs
+from runs import nano_r1
+
+BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+
+
+@contextlib.contextmanager
+def busy_program(wanted):
+    """Inside, another process keeps one core busy (or, if it is not wanted, none does)."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY if wanted else ""])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def output(command, folder):
+    """What a program prints; if it fails, its last words and the end."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"$ {shlex.join(command)}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+# ---- What is measured: functions of (args, round) -> [(seconds, until the rewards, tokens)]
+
+
+def checkout(args, round_, folder=runs.ROOT, flags=""):
+    """The steps of `python nano_r1.py` in a checkout."""
+    name = f"speed-{time.time_ns()}"
+    sizes = ("model", "prompts_per_step", "group_size", "max_tokens")
+    words = [f"--{size} {getattr(args, size)}" for size in sizes]
+    fixed = "--learning_rate 1e-12 --eval_every 0 --eval_problems 1 --record_tokens_every 0"
+    words += [fixed, f"--steps {args.steps + 1} --seed {round_} --name {name}", args.flags, flags]
+    output([sys.executable, "nano_r1.py", *shlex.split(" ".join(words))], folder)
+    rows = nano_r1.read(os.path.join(folder, "out", name, "metrics.jsonl"))[2:]
+    shutil.rmtree(os.path.join(folder, "out", name))
+    count = args.prompts_per_step * args.group_size
+    return [
+        (r["time/step"], r["time/rollout"], round(r["completions/mean_length"] * count))
+        for r in rows
+    ]
+
+
+def there(args, round_):
+    return checkout(args, round_, args.there, args.flags_there)
+
+
+def beside(args, round_):
+    with busy_program(True):
+        return checkout(args, round_)
+
+
+def trl(args, round_):
+    """The same of TRL, in a process of its own."""
+    command = [sys.executable, *sys.argv, "--child", str(round_)]
+    return json.loads(output(command, os.getcwd()).splitlines()[-1])
+
+
+def train_with_trl(args):
+    """Print the steps of TRL's trainer as JSON."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    config = config_of(args)
+    _, task = runs.load(config)
+    ends = []
+    rewarded = []
+
+    class Clock(TrainerCallback):
+        def on_train_begin(self, *_, **__):
+            ends.append(time.perf_counter())
+
+        def on_step_end(self, *_, **__):
+            ends.append(time.perf_counter())
+
+    def reward(completions, problem, completion_ids, **_):
+        totals = []
+        for text, row in zip(completions, problem):
+            totals.append(task.module.reward(text, json.loads(row), task.prompt).total)
+        rewarded.append((time.perf_counter(), sum(map(len, completion_ids))))
+        return totals
+
+    rows = []
+    for problem in task.load_problems("train", config)[: (args.steps + 1) * args.prompts_per_step]:
+        prompt = task.tokenizer.decode(task.prompt_ids(problem))
+        rows.append({"prompt": prompt, "problem": json.dumps(problem)})
+    settings = GRPOConfig(
+        output_dir=tempfile.mkdtemp(),
+        max_steps=args.steps + 1,
+        loss_type="grpo",  # the mean of each completion's mean
+        scale_rewards="group",
+        beta=config.kl_coef,
+        epsilon=config.cliprange,
+        temperature=config.temperature,
+        num_generations=config.group_size,
+        max_completion_length=config.max_tokens,
+        per_device_train_batch_size=args.trl_rows,
+        gradient_accumulation_steps=args.prompts_per_step * args.group_size // args.trl_rows,
+        learning_rate=config.learning_rate,
+        adam_beta2=0.95,
+        max_grad_norm=config.max_grad_norm,
+        seed=args.child,
+        use_cpu=not torch.cuda.is_available(),
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype="float32")
+    parts = {"processing_class": task.tokenizer, "callbacks": [Clock()]}
+    GRPOTrainer(model, reward, settings, Dataset.from_list(rows), **parts).train()
+    steps = []
+    for began, ended, (known, tokens) in zip(ends, ends[1:], rewarded):
+        steps.append((ended - began, known - began, tokens))
+    print(json.dumps(steps[1:]))
+
+
+def sampling(args, round_, sample):
+    """Sampling alone, of the same prompts; `sample` returns lists of token ids."""
+    config = config_of(args)
+    sampler, task = runs.load(config)
+    problems = task.load_problems("test", config)[: args.prompts_per_step]
+    prompts = [task.prompt_ids(problem) for problem in problems]
+    steps = []
+    for step in range(args.steps + 1):
+        seeds = [nano_r1.seed_of(round_, step, place) for place in range(len(prompts))]
+        began = time.perf_counter()
+        completions = sample(sampler, prompts, args.group_size, seeds)
+        seconds = time.perf_counter() - began
+        steps.append((seconds, seconds, sum(map(len, completions))))
+    return steps[1:]
+
+
+def by_loop(sampler, prompts, n, seeds):
+    """The loop of nano_r1.py."""
+    return [token_ids for token_ids, _ in sampler.generate(prompts, n, 1.0, seeds)]
+
+
+def by_generate(sampler, prompts, n, seeds):
+    """transformers' `generate`."""
+    torch.manual_seed(seeds[0])
+    return runs.generate(sampler, prompts, n, 1.0)
+
+
+# ---- The comparison
+
+PAIRS = {  # the first one's time is divided by the second one's
+    "trl": {"TRL": trl, "nano_r1": checkout},
+    "generate": {
+        "generate": functools.partial(sampling, sample=by_generate),
+        "nano_r1": functools.partial(sampling, sample=by_loop),
+    },
+    "busy": {"beside a busy program": beside, "alone": checkout},
+    "checkout": {"there": there, "here": checkout},
+}
+
+
+def config_of(args):
+    return nano_r1.Config(
+        model=args.model,
+        prompts_per_step=args.prompts_per_step,
+        group_size=args.group_size,
+        max_tokens=args.max_tokens,
+        learning_rate=1e-12,
+        sampler="transformers",
+    )
+
+
+def describe(values, digits):
+    """`median (smallest to largest)`."""
+    numbers = (statistics.median(values), min(values), max(values))
+    return "{} ({} to {})".format(*(f"{number:,.{digits}f}" for number in numbers))
+
+
+def comparison(steps):
+    """The table. `steps`: {name: [(seconds, until the rewards, tokens)]}, in pairs."""
+    head = ["", "seconds a step", "until the rewards", "from there on", "tokens", "tokens a second"]
+    lines = [head]
+    columns = {}
+    for name, rows in steps.items():
+        columns[name] = [
+            [seconds for seconds, _, _ in rows],
+            [known for _, known, _ in rows],
+            [seconds - known for seconds, known, _ in rows],
+            [tokens for _, _, tokens in rows],
+            [tokens / seconds for seconds, _, tokens in rows],
+        ]
+        digits = (2, 2, 2, 0, 0)
+        lines.append([name, *(describe(c, d) for c, d in zip(columns[name], digits))])
+    ratios = []
+    for theirs, ours in zip(*columns.values()):
+        pairs = [a / b for a, b in zip(theirs, ours) if a and b]
+        ratios.append(describe(pairs, 2) if pairs else "")
+    lines.append(["ratio, pair by pair", *ratios])
+    return runs.table(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("against", choices=PAIRS)
+    add("--model", default="models/nano-base")
+    add("--prompts_per_step", type=int, default=32)
+    add("--group_size", type=int, default=8)
+    add("--max_tokens", type=int, default=320)
+    add("--rounds", type=int, default=2)
+    add("--steps", type=int, default=3, help="of each round that count")
+    add("--busy", action="store_true", help="both beside a program that keeps one core busy")
+    add("--flags", default="", help="more flags of nano_r1.py, here and there")
+    add("--there", metavar="DIR", help="another checkout")
+    add("--flags_there", default="", help="more flags of nano_r1.py there")
+    add("--trl_rows", type=int, default=16, help="completions in TRL's forward pass")
+    add("--child", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child is not None:
+        return train_with_trl(args)
+    pair = PAIRS[args.against]
+    steps = {name: [] for name in pair}
+    for round_ in range(args.rounds):
+        for name in list(pair)[:: -1 if round_ % 2 else 1]:
+            with busy_program(args.busy):
+                found = pair[name](args, round_)
+            steps[name] += found
+            print(f"round {round_}, {name}: {', '.join(f'{s:.2f}' for s, *_ in found)} s a step")
+    sizes = f"{args.prompts_per_step} x {args.group_size} completions, {args.max_tokens} tokens"
+    facts = f"{args.model}, {os.cpu_count()} cores, commit {runs.commit()}"
+    print(f"\n{sizes} at most; {facts}\nmedian (smallest to largest)\n\n{comparison(steps)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A grid of flags and seeds: all runs in one figure, and a table with paired intervals.
+
+    python benchmarks/sweep.py --flags "--steps 20 --max_tokens 128" \\
+        --axis learning_rate=5e-5 learning_rate=1.5e-4 learning_rate=4.5e-4 \\
+        --axis default kl_coef=0 group_size=4,prompts_per_step=32
+    python benchmarks/sweep.py --script nano_sft --flags "--data ROWS.jsonl" \\
+        --axis examples=128 examples=512 --axis batch_size=16 batch_size=32 --jobs 2
+
+The grid has one point of each --axis. A point is a list of flags with commas between them and
+without dashes, or `default` for none. Each row of the table is compared with the first, seed by
+seed. A run that is complete is not repeated. One that was stopped continues.
+"""
+
+import argparse
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import runs
+
+
+def flags_of(points):
+    """The flags of a row of the grid: ("kl_coef=0", "steps=3,seed=1") -> "--kl_coef=0 ..."."""
+    words = ",".join(point for point in points if point != "default").split(",")
+    return " ".join(f"--{word}" for word in words if word)
+
+
+def result_table(paths):
+    """`paths`: {label: the runs of its seeds}."""
+    lines = [["", "before", "pass@1", "in training", "pass@1 minus the first row's, 95% by seed"]]
+    first = None
+    for label, of_label in paths.items():
+        curves = list(map(runs.curve, of_label))
+        after = [curve[-1][1] for curve in curves]
+        training = []  # the mean over all steps: how fast it learned; nano_sft samples nothing
+        for path in of_label:
+            shares = [r["reward/answer"] for r in runs.metrics(path) if "reward/answer" in r]
+            training.append(sum(shares) / max(1, len(shares)))
+        first = first or after
+        compared = "" if after is first else runs.signed(*runs.difference(after, first))
+        before = runs.spread([curve[0][1] for curve in curves])
+        lines.append([label, before, runs.spread(after), runs.spread(training), compared])
+    return runs.table(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--axis", nargs="+", action="append", required=True, metavar="FLAG=VALUE")
+    add("--flags", default="", help="of every run, in one text")
+    add("--script", default="variants", help="nano_r1, variants or nano_sft")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add("--jobs", type=int, default=1, help="runs side by side, each with its share of the cores")
+    add("--out", default="out/sweep", help="where the runs are kept")
+    add("--figure", default="out/sweep/sweep.png")
+    args = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // args.jobs)))
+    paths = {}
+    with ThreadPoolExecutor(args.jobs) as pool:
+        training = []
+        for points in itertools.product(*args.axis):
+            flags = f"{args.flags} {flags_of(points)}"
+            label = ", ".join(points)
+            paths[label] = [runs.place(args.out, f"{args.script} {flags}", s) for s in args.seeds]
+            for seed, path in zip(args.seeds, paths[label]):
+                command = (args.script, f"{flags} --seed {seed}", path)
+                training.append(pool.submit(runs.train, *command))
+        try:
+            for run in training:
+                run.result()
+        except BaseException:  # one that failed, or Ctrl-C: start no other
+            pool.shutdown(cancel_futures=True)
+            raise
+    curves = {label: list(map(runs.curve, of_label)) for label, of_label in paths.items()}
+    runs.draw_curves(args.figure, f"{args.script}.py {args.flags}", curves)
+    print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""nano_r1.py as functions and statements."""
+
+import ast
+import hashlib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "nano_r1.py"
+
+
+def functions_of(source):
+    """{qualified name: its node}, of top-level functions and of methods."""
+    found = {}
+    for node in ast.parse(source).body:
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for member in node.body if prefix else [node]:
+            if isinstance(member, ast.FunctionDef):
+                found[prefix + member.name] = member
+    return found
+
+
+def statements_of(function):
+    """The statements below a function in the order of the file, without the docstring."""
+    has_docstring = ast.get_docstring(function) is not None
+    inner = [node for child in function.body[has_docstring:] for node in ast.walk(child)]
+    nodes = [node for node in inner if isinstance(node, ast.stmt)]
+    return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
+
+
+def fingerprint(source):
+    """Of the code without comments, docstrings and places: a record is of this code."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]

@@ -1,0 +1,159 @@
+"""How good is a model? Any task, any temperatures, one completion of each problem or many.
+
+    python evaluate.py --task countdown --model out/NAME/model      # greedy, and 8 samples at 1
+    python evaluate.py --task countdown --temperature 0 0.3 0.6 1 --samples 1
+    python evaluate.py --task math --eval_data hub --prompt chat --model Qwen/Qwen2.5-1.5B-Instruct
+    torchrun --local_ranks_filter 0 --nproc_per_node 8 evaluate.py --sampler vllm ...    # 8 GPUs
+
+For each temperature (0 is greedy) a table shows, with 95% intervals over the problems:
+
+    pass@k      chance that one of k samples is correct; pass@1 is the share of correct completions
+    maj@n       share of problems whose most frequent answer is correct (tasks with a final_answer)
+    categories  answer and format correct, answer only, format only, neither
+    SUBGROUP    pass@1 of each subgroup of the task
+    cut off     share of completions that reached --max_tokens; tokens: their mean length
+
+out/NAME/ gets the table as evaluation.json ([mean, low, high]), all completions as
+temperature_T.jsonl, and the first one of each problem, by category, to read as temperature_T.txt.
+It has the seed of nano_r1.py's own evaluation: at the same temperature it is the same completion.
+"""
+
+import itertools
+import math
+import os
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, pvariance
+
+import tyro
+
+import nano_r1
+
+CATEGORIES = ("answer and format", "answer only", "format only", "neither")
+
+
+@dataclass(kw_only=True)
+class Config(nano_r1.Config):
+    """Evaluation of a model on a task; the settings of nano_r1.py for training have no effect."""
+
+    # a file of which all problems are evaluated, or hub; None: the held-out problems of data
+    eval_data: str | None = None
+    temperature: tuple[float, ...] = (0.0, 1.0)  # several; 0 is greedy, with one sample
+    samples: int = 8  # completions of each problem
+
+
+def sample(sampler, problems, task, config):
+    """All completions of each problem: [(episode, ...) of each problem]."""
+    n = config.samples if config.temperature else 1
+    draws = []
+    for k in range(n):
+        label = f"evaluation {k}" if k else "evaluation"  # the first as in nano_r1.evaluate
+        episodes = nano_r1.sample_and_reward(sampler, problems, task, config, label, n=1)
+        draws.append(nano_r1.gather(episodes))
+        print(f"temperature {config.temperature:g}: sample {k + 1} of {n}", flush=True)
+    return list(zip(*draws))
+
+
+def category(e):
+    """One of CATEGORIES."""
+    return CATEGORIES[2 * (e.reward.answer != 1) + (e.reward.format != 1)]
+
+
+def majority(group, task):
+    """maj@n (arXiv:2203.11171): 1.0 if the most frequent answer is correct. Ties are shared."""
+    equal = getattr(task.module, "same_answer", lambda vote, other, problem: vote == other)
+    rewards = defaultdict(list)  # of the completions that gave an answer
+    for e in group:
+        vote = task.module.final_answer(e.text, e.problem, task.prompt)
+        if vote is not None:  # a completion without an answer abstains
+            known = [other for other in rewards if equal(vote, other, e.problem)]
+            rewards[(known or [vote])[0]].append(e.reward.answer)
+    most = max(map(len, rewards.values()), default=0)
+    return fmean([max(values) for values in rewards.values() if len(values) == most] or [0.0])
+
+
+def measure_group(group, task):
+    """{metric: value} of the n completions of one problem."""
+    n = len(group)
+    correct = sum(e.reward.answer == 1 for e in group)
+    # Without bias (arXiv:2107.03374, eq. 1): pass@k = 1 - C(n - correct, k) / C(n, k)
+    values = {
+        f"pass@{k}": 1 - math.comb(n - correct, k) / math.comb(n, k)
+        for k in (1, 2, 4, 8, 16, 32, 64)
+        if k <= n
+    }
+    if n > 1 and hasattr(task.module, "final_answer"):
+        values[f"maj@{n}"] = majority(group, task)
+    values |= {name: fmean(category(e) == name for e in group) for name in CATEGORIES}
+    values["cut off"] = fmean(not e.ended for e in group)
+    names = task.module.subgroups(group[0].problem)
+    return values | {f"{name}: pass@1": correct / n for name in names}
+
+
+def interval(values):
+    """95% interval (low, high) of the mean of values from 0 to 1, one a problem.
+
+    With one sample a problem it is Wilson's. With several it is Wilson's for as many independent
+    samples as would give a mean of the same variance.
+    """
+    n = len(values)
+    mean = fmean(values)
+    variance = pvariance(values)
+    return nano_r1.interval(mean, n * mean * (1 - mean) / variance if variance else n)
+
+
+def measure(groups, task):
+    """{metric: [mean, low, high]} over the problems; the mean alone for `tokens`, `problems`."""
+    columns = defaultdict(list)
+    for group in groups:
+        for name, value in measure_group(group, task).items():
+            columns[name].append(value)
+    tokens = fmean(len(e.token_ids) for e in itertools.chain(*groups))
+    metrics = {name: [fmean(values), *interval(values)] for name, values in columns.items()}
+    return metrics | {"tokens": [tokens], "problems": [len(groups)]}
+
+
+def print_table(results):
+    """{"temperature 0": metrics, ...} side by side."""
+    forms = {0: "", 1: "{:.0f}", 3: "{:.1%} [{:.1%}, {:.1%}]"}
+    print(f"\n{'':24}" + "".join(f"{name:24}" for name in results))
+    for name in max(results.values(), key=len):
+        values = [metrics.get(name, []) for metrics in results.values()]
+        cells = [forms[len(value)].format(*value) for value in values]
+        print(f"{name:24}" + "".join(f"{cell:24}" for cell in cells))
+
+
+def write_completions(path, groups):
+    """All of them as PATH.jsonl; the first of each problem, by category, to read as PATH.txt."""
+    rows = [nano_r1.as_row(e) | {"category": category(e)} for e in itertools.chain(*groups)]
+    nano_r1.write(f"{path}.jsonl", rows)
+    with open(f"{path}.txt" if nano_r1.RANK == 0 else os.devnull, "w") as file:
+        for e in sorted([group[0] for group in groups], key=category):
+            print(f"== {category(e)}: {e.problem}\n{e.text}\n=> {e.reward.why}\n", file=file)
+
+
+def main(config):
+    """Sample, measure, print, write. Returns the directory."""
+    device = nano_r1.find_device(config)
+    policy, tokenizer = nano_r1.load_model(config)
+    task = nano_r1.Task(tokenizer, policy, config)
+    config.data = config.eval_data or config.data
+    problems = task.load_problems("all" if config.eval_data else "test", config)
+    sampler = (nano_r1.VLLMSampler if config.sampler == "vllm" else nano_r1.TransformersSampler)(
+        policy.to(device), task, config
+    )
+    path = os.path.join("out", config.name or time.strftime("evaluation-%Y%m%d-%H%M%S"))
+    results = {}
+    for temperature in config.temperature:
+        now = replace(config, temperature=temperature)
+        groups = sample(sampler, problems[: config.eval_problems], task, now)
+        write_completions(f"{path}/temperature_{temperature:g}", groups)
+        results[f"temperature {temperature:g}"] = measure(groups, task)
+    print_table(results)
+    nano_r1.write(f"{path}/evaluation.json", [asdict(config) | {"results": results}])
+    return path
+
+
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    main(tyro.cli(Config, use_underscores=True))

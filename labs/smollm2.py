@@ -1,0 +1,90 @@
+"""Does the reward bring out what nothing has shown? SmolLM2-135M-Instruct, which others trained.
+
+    python models/smollm2.py          # the model, once
+    python labs/smollm2.py
+
+Asked as it is, this model never answers in the format that the reward reads. 64 written answers
+teach the format and some subtracting. They are to questions in which Ava has more: nothing shows
+what to do if Ben has more. A run takes a quarter of an hour on two cores.
+"""
+
+import statistics
+from dataclasses import replace
+from functools import partial
+
+import coins_rewards
+from lab import SHORT, Lab, Prediction, Run, controls
+
+import nano_r1
+import runs
+
+ALL = coins_rewards.load_problems("train") + coins_rewards.load_problems("test")
+# Larger numbers this model cannot subtract.
+QUESTIONS = [p for p in ALL if "cleo" not in p and max(p["ava"], p["ben"]) <= 20]
+HELD_OUT = QUESTIONS[:64]
+TRAINED = QUESTIONS[64:]
+
+
+def written_answers(config):
+    """64 rows, in which Ava has more."""
+    _, task = runs.load(config)
+    rows = []
+    for problem in [p for p in TRAINED if p["ava"] > p["ben"]][:64]:
+        a, b = problem["ava"], problem["ben"]
+        completion = f"\n{a}-{b}={a - b}\n</think>\n<answer>{a - b}</answer>"
+        prompt = task.tokenizer.decode(task.prompt_ids(problem))
+        rows.append({"prompt": prompt, "completion": completion})
+    return rows
+
+
+def on_small_numbers(rollout, sampler, problems, task, config, step):
+    return rollout(sampler, TRAINED, task, config, step)
+
+
+def by_order(config):
+    """Share of correct ones among 4 completions of each held-out question, by who has more."""
+    counts = controls.answers(replace(config, temperature=1.0), HELD_OUT, 4)
+    found = {"Ava has more": [], "Ben has more": []}
+    for problem, correct in zip(HELD_OUT, counts):
+        name = "Ava" if problem["ava"] > problem["ben"] else "Ben"
+        found[f"{name} has more"].append(correct / 4)
+    return {name: statistics.mean(shares) for name, shares in found.items()}
+
+
+MODEL = "--model models/smollm2-135m --task coins --max_tokens 40 --eval_problems 16 --eval_every 0"
+TUNING = f"{MODEL} --batch_size 16 --learning_rate 2e-5 --warmup_steps 4"
+REWARD = f"{MODEL} {SHORT} --prompts_per_step 8 --learning_rate 1e-5 --kl_coef 0 --steps 30"
+CORRECT = partial(on_small_numbers, nano_r1.rollout)
+SELECTED = partial(controls.right_samples, tokens=42_000, rollout=CORRECT)
+LAB = Lab(
+    title="The reward brings out an order that nothing has shown",
+    claim="SmolLM2-135M imitates 64 written answers in which the first number is larger. "
+    "The reward then teaches the other order (Ben has more); imitation does not.",
+    prediction="The reward reaches 30% there, imitated samples half of it, the others 10%.",
+    runs={
+        "cold start": Run(f"{TUNING} --steps 16", rows=written_answers),
+        "more written answers": Run(f"{TUNING} --steps 46", rows=written_answers),
+        "format reward": Run(
+            REWARD,
+            {"rollout": partial(on_small_numbers, controls.format_reward)},
+            start="cold start",
+        ),
+        "its correct samples": Run(f"{TUNING} --steps 30", rows=SELECTED, start="cold start"),
+        "correctness reward": Run(REWARD, {"rollout": CORRECT}, start="cold start"),
+    },
+    predictions=[
+        Prediction("correctness reward", 0.3, measure="Ben has more"),
+        Prediction("more written answers", 0.0, within=0.1, measure="Ben has more"),
+        Prediction("format reward", 0.0, within=0.1, measure="Ben has more"),
+        Prediction("correctness reward", "its correct samples", 0.15, measure="Ben has more"),
+    ],
+    measures=(by_order,),
+    found="If Ben has more, 46% are correct with the reward (39% to 55%), 10% after the "
+    "cold start, 23% by imitation of its correct samples, 13% by more written "
+    "answers, 3% with format reward. If Ava has more, the reward loses: over both it "
+    "has 34%, imitation 31%.",
+    limits="64 questions; one seed of each control: no interval.",
+)
+
+if __name__ == "__main__":
+    LAB.main()

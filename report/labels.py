@@ -1,0 +1,94 @@
+"""One label for each metric, its meaning, and the panels of curves: for page and curves.png."""
+
+METRICS = {  # name in metrics.jsonl: (label, meaning)
+    "eval/pass@1": (
+        "held-out accuracy",
+        "Share of the held-out problems that one sampled completion solves.",
+    ),
+    "reward/answer": (
+        "training accuracy",
+        "Share of the step's completions with the correct answer.",
+    ),
+    "reward": ("total reward", "Mean total reward of the step's completions: format plus answer."),
+    "reward/format": ("format reward", "Mean format reward of the step's completions, 0 to 1."),
+    "reward_std": (
+        "reward spread",
+        "Mean standard deviation of the rewards within a group. Near 0 there is little to learn.",
+    ),
+    "frac_reward_zero_std": (
+        "groups with equal rewards",
+        "Share of groups whose rewards are all equal. Their advantages are 0, and they teach "
+        "nothing.",
+    ),
+    "completions/mean_length": (
+        "completion length",
+        "Mean length of the step's completions in tokens, the end token included.",
+    ),
+    "completions/clipped_ratio": (
+        "cut off",
+        "Share of the step's completions that were cut off at the limit of tokens.",
+    ),
+    "loss": (
+        "loss",
+        "The surrogate loss. Its gradient matters; its value is near 0 however well it goes.",
+    ),
+    "grad_norm": ("gradient norm", "Norm of the gradient before it is clipped."),
+    "lr": ("learning rate", "Learning rate of the step."),
+    "entropy": (
+        "entropy",
+        "Mean of -log pi of the sampled tokens, in nats: an unbiased estimate of the entropy. Near "
+        "0 the policy no longer explores.",
+    ),
+    "kl": (
+        "KL from the reference",
+        "Mean over tokens of the k3 estimate of KL(policy, reference), in nats.",
+    ),
+    "sampling/logp_difference_mean": (
+        "sampler against trainer",
+        "Mean difference between the sampler's and the trainer's log-prob of a token, in nats.",
+    ),
+    "eval/format": ("held-out format", "Mean format reward of the held-out completions, 0 to 1."),
+    "eval/mean_length": (
+        "held-out length",
+        "Mean length of the held-out completions in tokens, the end token included.",
+    ),
+    "eval/clipped_ratio": (
+        "held-out cut off",
+        "Share of the held-out completions that were cut off at the limit of tokens.",
+    ),
+    "eval/problems": ("held-out problems", "Number of held-out problems."),
+    "time/step": ("whole step", "Seconds of the whole step, without evaluation and checkpoint."),
+}
+PANELS = [  # (title, metrics); curves.png has the first six of those that the run has
+    ("accuracy", ["reward/answer", "eval/pass@1"]),
+    ("reward", ["reward", "reward/format"]),
+    ("completion length, tokens", ["completions/mean_length"]),
+    ("entropy, nats a token", ["entropy"]),
+    ("gradient norm", ["grad_norm"]),
+    ("shares", ["frac_reward_zero_std", "completions/clipped_ratio"]),
+    ("KL from the reference, nats a token", ["kl"]),
+    ("loss", ["loss"]),
+    ("learning rate", ["lr"]),
+]
+ALARMS = [  # (metric, highest value that is fine, what a higher one or NaN means)
+    ("loss", 1e30, "The loss is not finite."),
+    ("grad_norm", 1e30, "The gradient is not finite."),
+    (
+        "completions/clipped_ratio",
+        0.5,
+        "More than half of the completions were cut off: raise --max_tokens, and check that the "
+        "prompt suits the model.",
+    ),
+    (
+        "frac_reward_zero_std",
+        0.999,
+        "Every group had equal rewards, so every advantage was 0: the problems are too hard or too "
+        "easy for the model.",
+    ),
+    (
+        "sampling/logp_difference_mean",
+        0.1,
+        "Sampler and trainer disagree by more than 0.1 nats a token: the sampler has other weights "
+        "or another precision.",
+    ),
+]

@@ -1,0 +1,90 @@
+// The curves of the run, drawn by uPlot: one cursor over all of them, drag to zoom, click to go to a step.
+
+const charts = []; // those on the page
+
+/** All panels that have something to show. */
+function curvesOf(runs, goTo) {
+  charts.splice(0).forEach((chart) => chart.destroy());
+  const has = (name) => runs.some((run) => run.records.some((record) => isNumber(record[name])));
+  const panels = report.panels.filter(([, names]) => names.some(has));
+  return h("div", { class: "curves" }, panels.map(([title, names]) => panel(title, names.filter(has), runs, goTo)));
+}
+
+/** Two runs differ by their hue; the curves of one by theirs, or if there are two runs by their line. An evaluation has its interval around it. */
+function panel(title, names, runs, goTo) {
+  const steps = [...new Set(runs.flatMap((run) => run.records.map((record) => record.step)))].sort((a, b) => a - b);
+  const css = getComputedStyle(document.documentElement), colour = (name) => css.getPropertyValue(name).trim();
+  const data = [steps], series = [{}], bands = [], two = runs.length > 1;
+  const values = (run, name) => steps.map((step) => {
+    const value = run.byStep.get(step)?.[name];
+    return isNumber(value) ? value : null; // a gap if it was not measured, or is not finite
+  });
+  runs.forEach((run, r) => names.forEach((name, c) => {
+    const evaluated = name.startsWith("eval/"), hue = 1 + (two ? r : c), label = report.metrics[name][0];
+    const low = values(run, `${name}_low`), high = values(run, `${name}_high`);
+    const text = (u, value, s, at) => (isNumber(low[at]) ? `${show(value, 2)} [${show(low[at], 2)}, ${show(high[at], 2)}]` : show(value));
+    data.push(values(run, name));
+    series.push({ label: two ? `${"AB"[r]} ${label}` : label, stroke: colour(`--curve-${hue}`), width: evaluated ? 2.2 : 1.5, spanGaps: evaluated, value: text,
+      dash: two && c && !evaluated ? [5, 4] : null, points: { show: evaluated || steps.length < 3, size: 6, fill: colour(`--curve-${hue}`) } });
+    if (!low.some(isNumber)) return;
+    bands.push({ series: [data.length + 1, data.length], fill: colour(`--band-${hue}`) });
+    for (const edge of [low, high]) {
+      data.push(edge);
+      series.push({ stroke: "transparent", spanGaps: true, points: { show: false } });
+    }
+  }));
+
+  const holder = h("div", { class: "plot", role: "img", "aria-label": `${title}, by step` });
+  const axis = { stroke: colour("--muted"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  let down = null;
+  const chart = new uPlot({
+    width: 320, height: 150, series, bands, padding: [8, 10, 0, 0],
+    scales: { x: { time: false, range: steps.length < 2 ? [steps[0] - 1, steps[0] + 1] : undefined } },
+    axes: [{ ...axis, size: 28, space: 50, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] }, { ...axis, size: 46, space: 30, values: (_, ticks) => ticks.map((t) => (t && Math.abs(t) < 1e-3 ? t.toExponential() : +t.toPrecision(3))) }],
+    cursor: {
+      y: false, sync: { key: "steps", scales: ["x", null] }, points: { size: 6 },
+      bind: { // a click without a drag goes to the step below it
+        mousedown: (u, target, handler) => (event) => { down = event.clientX; return handler(event); },
+        mouseup: (u, target, handler) => (event) => {
+          if (down !== null && Math.abs(event.clientX - down) < 4 && u.cursor.idx !== null) goTo(u.data[0][u.cursor.idx]);
+          down = null;
+          return handler(event);
+        },
+      },
+    },
+    legend: { live: true, markers: { width: 0 } },
+    hooks: { draw: [markStep], setCursor: [restLegend], ready: [restLegend] },
+  }, data, holder);
+  charts.push(chart);
+  holder.querySelectorAll(".u-legend .u-series").forEach((row, i) => {
+    row.hidden = !series[i].label; // the step, the edges of an interval
+    row.style.setProperty("--hue", series[i].label ? series[i].stroke : "transparent");
+    row.classList.toggle("dashed", Boolean(series[i].dash));
+  });
+  new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width) chart.setSize({ width: Math.floor(contentRect.width), height: 150 });
+  }).observe(holder);
+  const terms = names.map((name) => term(names.length > 1 ? report.metrics[name][0] : title, report.metrics[name][1]));
+  return h("figure", { class: "card" }, h("figcaption", {}, terms.length > 1 ? [`${title}: `, terms[0], ", ", terms[1]] : terms), holder);
+}
+
+/** Without a pointer the legend has the numbers of the slider's step; of a curve that has none there, the last before it. */
+function restLegend(u) {
+  const at = u.data[0].indexOf(state.step);
+  if (u.cursor.left >= 0 || at < 0 || u.legend.idx === at) return;
+  u.setLegend({ idx: at, idxs: u.data.map((values) => Math.max(0, values.findLastIndex((value, i) => i <= at && value !== null))) });
+}
+
+/** After the slider has moved. */
+function markAgain(u) {
+  u.redraw(false);
+  restLegend(u);
+}
+
+/** A line at the step that the slider is on. */
+function markStep(u) {
+  const x = u.valToPos(state.step, "x", true), { left, top, width, height } = u.bbox;
+  if (x < left || x > left + width) return;
+  u.ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--muted");
+  u.ctx.fillRect(x, top, 1, height);
+}

@@ -1,0 +1,82 @@
+// The blocks of the file: JSON, gzip, base64. report/payload.py makes them.
+
+let report = null; // what is always needed: { runs, metrics, panels, alarms }
+const loaded = new Map(); // id of a step's block -> a promise of the step
+
+/** A block as an object, unpacked by the browser itself. */
+async function readBlock(id) {
+  const bytes = Uint8Array.from(atob($(id).textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+async function loadReport() {
+  report = await readBlock("head");
+  report.runs.forEach((run, number) => {
+    run.number = number;
+    run.steps = Object.keys(run.moved).map(Number).sort((a, b) => a - b); // those whose completions are in the file
+    run.tokenSteps = run.steps.filter((step) => run.moved[step]); // and whose tokens are
+    run.byStep = new Map(run.records.map((record) => [record.step, record]));
+    run.trained = run.records.filter((record) => record.step > 0);
+    run.evaluated = run.records.filter((record) => isNumber(record["eval/pass@1"]));
+  });
+  const all = (name) => [...new Set(report.runs.flatMap((run) => run[name]))].sort((a, b) => a - b);
+  Object.assign(report, { steps: all("steps"), tokenSteps: all("tokenSteps") });
+}
+
+/** A step of a run, or null if the file has none of it. */
+function loadStep(run, step) {
+  if (!run.steps.includes(step)) return Promise.resolve(null);
+  const id = `run${run.number}-step${step}`;
+  if (!loaded.has(id)) {
+    loaded.set(id, readBlock(id).then((block) => new Step(run, block)));
+    if (loaded.size > 40) loaded.delete(loaded.keys().next().value); // it is read again if it is needed
+  }
+  return loaded.get(id);
+}
+
+/** A step's completions, groups and tokens. */
+class Step {
+  constructor(run, block) {
+    Object.assign(this, block, { run });
+    for (const [name, unit] of Object.entries(this.units || {})) this[name] = this[name].map((whole) => (whole === null ? NaN : whole * unit));
+    const loss = run.byStep.get(this.step)?.loss ?? NaN, total = this.parts.reduce((a, b) => a + b, 0);
+    this.loss = Math.abs(total - loss) < 1e-7 + 0.02 * Math.abs(loss) ? total : null; // null: the parts are not those of this loss
+    this.starts = [0]; // of each completion among the step's tokens
+    for (const row of this.rows) this.starts.push(this.starts.at(-1) + row.length);
+    this.groups = this.problems.map((problem, g) => {
+      const members = this.rows.map((_, i) => i).slice(g * run.group_size, (g + 1) * run.group_size), rows = members.map((i) => this.rows[i]);
+      const count = (test) => rows.filter(test).length, equal = rows.every((row) => row.reward === rows[0].reward);
+      return {
+        number: g + 1, problem, members, equal: rows.length > 1 && equal,
+        correct: count((row) => row.answer_reward === 1), cutOff: count((row) => row.cut_off), badFormat: count((row) => row.format_reward < 1),
+        up: count((row) => row.advantage > 0 && row.moved > HARDLY), down: count((row) => row.advantage < 0 && row.moved < -HARDLY), // moved as they should
+      };
+    });
+  }
+
+  /** An array of completion i's tokens; [] if it was not recorded. */
+  part(name, i) {
+    return (this[name] || []).slice(this.starts[i], this.starts[i + 1]);
+  }
+
+  /** The group with the most to see: as many completions as possible of both kinds, correct and wrong, moved as their advantage says. */
+  opening() {
+    const order = (group) => Math.min(1, group.correct, group.members.length - group.correct) + Math.min(group.up, group.down) + (group.up + group.down) / 1e3;
+    return this.groups.reduce((best, group) => (order(group) > order(best) ? group : best)).number;
+  }
+
+  /** Token ids as pieces of text. A character may be split over tokens: its text is that of the token that completes it. */
+  pieces(ids) {
+    const decoder = new TextDecoder(), { vocabulary, special } = this.run;
+    return ids.map((id, place) => {
+      const own = special.includes(id), bytes = Uint8Array.from(own ? "" : vocabulary[id], (letter) => letter.charCodeAt(0));
+      return { id, text: decoder.decode(bytes, { stream: place + 1 < ids.length }), special: own ? vocabulary[id] : null };
+    });
+  }
+
+  /** Completion i as pieces, one for each token; without tokens it is a single piece. */
+  completion(i) {
+    return this.token_ids ? this.pieces(this.part("token_ids", i)) : [{ text: this.rows[i].completion }];
+  }
+}

@@ -1,0 +1,155 @@
+// Where the reader is, in the address behind the #; the slider and the keys.
+
+const VIEWS = { run: ["Run", runView], step: ["Step", stepView], group: ["Group", groupView] };
+const USED = { run: ["problem"], step: ["step", "filter"], group: ["step", "group", "completion", "token", "colour"] }; // by the views
+const state = { view: "run", step: 0, group: 1, completion: 1, token: 0, problem: 1, filter: "all", colour: "update" };
+const START = {}; // the place at which the report opens
+
+/** The address of a place. */
+function hashOf(changes) {
+  const next = { ...state, token: 0, ...changes }; // a token is linked to, and left again
+  const parts = USED[next.view].filter((name) => ["step", "group"].includes(name) || next[name] !== START[name]);
+  return `#${[next.view === "run" ? ["run"] : [], parts.map((name) => `${name}=${next[name]}`)].flat().join("&")}`;
+}
+
+/** The place that an address names; what makes no sense in it is left out. */
+function placeOf(hash) {
+  const found = new URLSearchParams(hash.slice(1)), place = { token: 0 };
+  for (const name of ["step", "group", "completion", "token", "problem"]) if (/^\d{1,9}$/.test(found.get(name))) place[name] = Number(found.get(name));
+  if (Object.hasOwn(FILTERS, found.get("filter"))) place.filter = found.get("filter");
+  if (Object.hasOwn(COLOURS, found.get("colour"))) place.colour = found.get("colour");
+  place.view = found.has("run") ? "run" : found.has("group") ? "group" : found.has("step") ? "step" : "run";
+  if (found.has("step")) place.step = nearest(place.step);
+  return place;
+}
+
+/** The step in the file that is nearest to one that may not be. */
+const nearest = (step) => report.steps.reduce((a, b) => (Math.abs(b - step) < Math.abs(a - step) ? b : a), report.steps[0] ?? 0);
+
+/** Go to another place; it enters the history of the browser only if the view changes. */
+function go(changes) {
+  const other = changes.view && changes.view !== state.view;
+  try { history[other ? "pushState" : "replaceState"](null, "", hashOf(changes)); } catch { /* a notebook's frame may have no address */ }
+  return move({ ...state, ...changes }, other);
+}
+
+let drawing = 0; // number of the newest drawing: an older one that has to wait for its data is dropped
+
+async function move(place, toTop = false) {
+  const stayed = $("view").dataset.view === "run" && place.view === "run", mine = ++drawing;
+  const only = (name) => stayed && place[name] !== state[name];
+  const [stepAlone, problemAlone] = [only("step"), only("problem")];
+  Object.assign(state, place);
+  const steps = state.view === "run" ? [] : await Promise.all(report.runs.map((run) => loadStep(run, state.step)));
+  if (mine !== drawing) return;
+  hideTooltip();
+  // Of the run only the mark in the curves or the problem changes; a zoom stays.
+  if (stepAlone) charts.forEach(markAgain);
+  else if (problemAlone) document.querySelectorAll(".problems").forEach((section, i) => section.replaceWith(problemsOf(report.runs[i])));
+  else draw(steps);
+  for (const link of $("views").children) {
+    link.href = hashOf({ view: link.dataset.view });
+    link.ariaCurrent = link.dataset.view === state.view ? "page" : "false";
+  }
+  $("slider").value = Math.max(0, report.steps.indexOf(state.step));
+  $("slider").ariaValueText = `step ${state.step}`;
+  $("at").textContent = state.step;
+  if (toTop) scrollTo(0, 0);
+  if (state.view === "group" && state.token) moveToken(0);
+  document.documentElement.dataset.drawn = String(mine); // for tests
+}
+
+/** The view from nothing, with the focus where it was. */
+function draw(steps) {
+  const view = $("view"), [name, value] = Object.entries(document.activeElement.dataset)[0] ?? [];
+  view.replaceChildren(...VIEWS[state.view][1](steps).flat(9).filter(Boolean));
+  view.dataset.view = state.view;
+  if (name) view.querySelector(`[data-${name}="${CSS.escape(value)}"]`)?.focus();
+}
+
+// ---- The keys
+
+/** In a group to the next step whose tokens are recorded, elsewhere to the next step. */
+function moveStep(by) {
+  const steps = state.view === "group" && report.tokenSteps.length ? report.tokenSteps : report.steps;
+  const next = by > 0 ? steps.find((step) => step > state.step) : steps.findLast((step) => step < state.step);
+  if (next !== undefined) go({ step: next });
+}
+
+async function moveGroup(by) {
+  const steps = await Promise.all(report.runs.map((run) => loadStep(run, state.step))), last = Math.max(...steps.map((step) => step?.groups.length ?? 1));
+  go({ view: "group", group: Math.min(last, Math.max(1, state.group + by)), completion: 1 });
+}
+
+async function moveCompletion(by) {
+  const last = Math.max(...report.runs.map((run) => run.group_size));
+  await go({ view: "group", completion: Math.min(last, Math.max(1, state.completion + by)) });
+  document.querySelector(".completion.current")?.focus();
+}
+
+/** Show the token of the address, or one before or after it, with its numbers. */
+function moveToken(by) {
+  const tokens = document.querySelectorAll(".completion.current .recorded .token");
+  state.token = Math.min(tokens.length, Math.max(1, state.token + by));
+  const token = tokens[state.token - 1];
+  if (!token) return;
+  document.querySelector(".token.at")?.classList.remove("at");
+  token.classList.add("at");
+  token.scrollIntoView({ block: by ? "nearest" : "center" });
+  showTooltip(token, tokenFacts(token));
+}
+
+const KEYS = {
+  ArrowLeft: ["←", "the step before; in a group the one before whose tokens are recorded", () => moveStep(-1)],
+  ArrowRight: ["→", "the next one", () => moveStep(1)],
+  n: ["n", "the next completion", () => moveCompletion(1)],
+  p: ["p", "the completion before", () => moveCompletion(-1)],
+  N: ["N", "the next group", () => moveGroup(1)],
+  P: ["P", "the group before", () => moveGroup(-1)],
+  "]": ["]", "the next token, with its numbers", () => moveToken(1)],
+  "[": ["[", "the token before", () => moveToken(-1)],
+  r: ["r", "the run", () => go({ view: "run" })],
+  s: ["s", "the step", () => go({ view: "step" })],
+  g: ["g", "the group", () => go({ view: "group" })],
+  "?": ["?", "this list", () => $("help").showModal()],
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || $("help").open || !report) return;
+  if (event.target.matches("#slider") && event.key.startsWith("Arrow")) return; // its own
+  if (!Object.hasOwn(KEYS, event.key)) return;
+  event.preventDefault();
+  KEYS[event.key][2]();
+});
+
+async function begin() {
+  if (typeof DecompressionStream === "undefined") throw new Error("it needs a browser of 2023 or newer");
+  await loadReport();
+  // The report opens at the step whose tokens moved most; if none were recorded, at the last.
+  const [run] = report.runs;
+  state.step = run.steps.reduce((best, step) => (run.moved[step] >= run.moved[best] ? step : best), run.steps[0] ?? 0);
+  state.group = (await loadStep(run, state.step))?.opening() ?? 1;
+  Object.assign(START, state);
+  $("views").append(...Object.entries(VIEWS).map(([view, [label]]) => h("a", { "data-view": view, href: "#" }, label)));
+  $("keys").append(...Object.values(KEYS).map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))));
+  $("help-button").onclick = () => $("help").showModal();
+  $("back").onclick = () => moveStep(-1);
+  $("forward").onclick = () => moveStep(1);
+  const last = Math.max(0, report.steps.length - 1);
+  Object.assign($("slider"), { max: last, disabled: !last, oninput: ({ target }) => go({ step: report.steps[target.valueAsNumber] }) });
+  $("recorded").append(...report.tokenSteps.map((step) => h("span", { style: { left: `${(100 * report.steps.indexOf(step)) / (last || 1)}%` } })));
+  $("choice").textContent = report.runs.filter((one) => one.steps.length < one.recorded).map((one) => `${one.name}: ${stepsInFile(one)}`).join(" ");
+  addEventListener("hashchange", () => move(placeOf(location.hash)));
+  document.addEventListener("click", (event) => { // links within the page, also in a frame that has no address
+    const link = event.target.closest?.('a[href^="#"]');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    go(placeOf(link.getAttribute("href")));
+  });
+  await move(placeOf(location.hash));
+}
+
+begin().catch((error) => {
+  $("view").replaceChildren(h("p", { class: "note" }, `This report cannot be shown: ${error.message}.`));
+  throw error;
+});

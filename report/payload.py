@@ -1,0 +1,175 @@
+"""What the page gets of a run: a block for the whole run, and one for each step that is shown.
+
+A block is JSON, gzip, base64; page/data.js reads it. What the page says about the loss is computed
+here, once. Numbers of tokens are whole multiples of a unit, which compresses well.
+"""
+
+import base64
+import gzip
+import json
+import os
+
+import numpy as np
+
+from report.labels import ALARMS, METRICS, PANELS
+from report.run import read_rows, title
+
+LARGEST = 20e6  # bytes of episodes/ and tokens/; of a larger run only some steps are shown
+GAINED = 16  # evaluation problems that are shown, of those that went from wrong to correct
+OTHERS = 8  # and of the others
+PUSHED = 10  # tokens of a step that are listed, in each direction
+UNITS = {  # of the arrays
+    "log_probs": 1e-3,
+    "advantages": 1e-3,
+    "change": 1e-4,
+    "reference": 1e-4,
+    "token_loss": 1e-4,
+}
+
+
+def pack(runs, steps=()):
+    """{name: base64 text}: "head", and "run0-step12" for each step that is shown.
+
+    Raises ValueError if none of `steps` was recorded.
+    """
+    blocks = {}
+    heads = []
+    for number, run in enumerate(runs):
+        head = pack_run(run)
+        used = set()
+        for step in choose_steps(run, steps):
+            values = pack_step(run, step)
+            head["moved"][step] = values["moved"]
+            used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
+            blocks[f"run{number}-step{step}"] = compress(values)
+        head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
+        heads.append(head)
+    if steps and not blocks:
+        raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
+    head = {"runs": heads, "metrics": METRICS, "panels": PANELS, "alarms": ALARMS}
+    return {"head": compress(head), **blocks}
+
+
+def compress(values):
+    """An object as base64 text. JSON has no NaN: it becomes a text."""
+    values = json.loads(json.dumps(values), parse_constant=str)
+    raw = json.dumps(values, separators=(",", ":")).encode()
+    return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
+
+
+def choose_steps(run, steps):
+    """Those of `steps` that exist; without `steps` all, or so many as fit, evenly chosen."""
+    if steps:
+        return [step for step in run.episodes if step in steps]
+    files = [*run.episodes.values(), *run.tokens.values()]
+    stride = int(sum(map(os.path.getsize, files)) // LARGEST) + 1
+    return list(run.tokens if stride > 1 and run.tokens else run.episodes)[::stride]
+
+
+def pack_run(run):
+    """What the page always needs."""
+    return {
+        "name": run.name,
+        "config": {name: value for name, value in run.config.items() if value is not None},
+        "group_size": run.group_size,
+        "records": run.records,
+        "recorded": len(run.episodes),
+        "evaluation": pack_evaluations(run),
+        "special": run.vocabulary["special"],
+        "moved": {},  # {step: mean |change| of its tokens in nats, 0 if they were not recorded}
+    }
+
+
+def pack_evaluations(run):
+    """Some held-out problems through training, first those that went from wrong to correct."""
+    evaluations = {step: read_rows(file) for step, file in run.evaluations.items()}
+    first, last = [list(evaluations.values())[at] if evaluations else [] for at in (0, -1)]
+    gains = [b["answer_reward"] - a["answer_reward"] for a, b in zip(first, last)]
+    order = sorted(range(len(gains)), key=lambda i: gains[i] <= 0)
+    problems = []
+    for i in dict.fromkeys(order[:GAINED] + order[-OTHERS:]):
+        own = [{**rows[i], "problem": None, "step": step} for step, rows in evaluations.items()]
+        problems.append({"title": title(first[i]["problem"]), "rows": own})
+    gained, lost = [sum(gain * sign > 0 for gain in gains) for sign in (1, -1)]
+    return {"of": len(gains), "gained": gained, "lost": lost, "problems": problems}
+
+
+def pack_step(run, step):
+    """A step's completions and the terms of its loss, and its tokens if they were recorded."""
+    rows, arrays = run.step(step)
+    n = run.group_size
+    rewards = np.array([row["reward"] for row in rows]).reshape(-1, n)
+    values = {
+        "step": step,
+        "problems": [title(row["problem"]) for row in rows[::n]],
+        "means": rewards.mean(axis=1).tolist(),
+        "spreads": rewards.std(axis=1, ddof=min(1, n - 1)).tolist(),
+        "rows": [{**row, "problem": None} for row in rows],
+        "moved": 0.0,
+    }
+    if arrays:
+        values |= pack_tokens(run, values["rows"], arrays)
+    return values | loss_terms(run, values["rows"])
+
+
+def pack_tokens(run, rows, arrays):
+    """A step's tokens as whole numbers. Each row gets its mean k3 and how far it has moved."""
+    d = np.nan_to_num(arrays["reference"])
+    k3 = np.expm1(d) - d
+    arrays["token_loss"] = run.beta * k3 - arrays["advantages"]
+    ends = np.cumsum(arrays["lengths"])
+    for row, end in zip(rows, ends):
+        own = slice(end - row["length"], end)
+        row["completion"] = None  # its tokens have the text
+        row["moved"] = float(arrays["change"][own].sum())
+        row["kl"] = float(k3[own].mean())
+    return {
+        "token_ids": arrays["token_ids"].tolist(),
+        "units": UNITS,
+        "prompt_ids": arrays["prompts"],
+        "moved": float(np.abs(np.nan_to_num(arrays["change"])).mean()),
+        "pushed": most_pushed(arrays, ends, run.group_size),
+        **{name: whole(arrays[name], unit) for name, unit in UNITS.items()},
+    }
+
+
+def whole(values, unit):
+    """Numbers as multiples of a unit; None for what was not computed."""
+    return [round(x / unit) if abs(x) < 1e9 else None for x in values.tolist()]
+
+
+def most_pushed(arrays, ends, n):
+    """[made more likely, made less likely], each [[completion, place, how often], ...].
+
+    The order is that of the probability's change. In a group the same token after the same tokens
+    counts once.
+    """
+    gains = np.nan_to_num(np.exp(arrays["log_probs"]) * np.expm1(arrays["change"]))
+    lists = []
+    for order in (np.argsort(-gains), np.argsort(gains)):
+        found = {}
+        for at in order[: 20 * PUSHED].tolist():
+            i = int(np.searchsorted(ends, at, side="right"))
+            start = int(ends[i] - arrays["lengths"][i])
+            same = (i // n, *arrays["token_ids"][start : at + 1].tolist())
+            found.setdefault(same, [i, at - start, 0])[2] += 1
+        lists.append(list(found.values())[:PUSHED])
+    return lists
+
+
+def loss_terms(run, rows):
+    """nano_r1.py's loss as a sum, [[name, value, count], ...], its parts and its formula.
+
+    The part of completion i of N is (-A_i + kl_coef * mean k3) / N. The page shows them if they add
+    up to the step's loss.
+    """
+    advantages = np.array([row["advantage"] for row in rows])
+    penalty = run.beta * np.array([row.get("kl", 0.0) for row in rows])
+    signs = np.sign(advantages.round(3))
+    kinds = {"up": signs > 0, "down": signs < 0, "not": signs == 0}
+    terms = [[kind, -advantages[i].sum() / len(rows), int(i.sum())] for kind, i in kinds.items()]
+    terms.append(["KL penalty", penalty.mean(), run.beta])
+    parts = (penalty - advantages) / len(rows)
+    k3 = f" + {run.beta:g}(exp(d) − 1 − d)" if run.beta else ""
+    formula = f"−min(ρA, clip(ρ, 1 − ε, 1 + ε)A){k3}"
+    return {"terms": terms, "parts": parts.tolist(), "formula": formula}

@@ -1,0 +1,46 @@
+"""The recorder: what one update did to each token, in files that the report reads.
+
+`out/NAME/tokens/step_000012.0.npz` (.1 of the second process, and so on) has flat arrays. Of the N
+completions of this process, in the order of the step:
+
+    token_ids, sampler_log_probs    (F,)   of all completions, one after the other
+    prompt_ids                      (Q,)   of all their prompts
+
+Of the micro-batches of the update, one completion after the other:
+
+    place                           (M,)   the completion's place among the N
+    new_log_probs, old_log_probs, ref_log_probs    (F',)  after and before the update, reference
+"""
+
+import os
+
+import numpy as np
+import torch
+
+
+@torch.no_grad()
+def after_step(path, step, episodes, batches, engine, tokenizer, config):
+    """Record the tokens of a step that is due; every process calls it.
+
+    Args:
+        path: the run's directory.
+        episodes: this process's episodes, groups adjacent.
+        batches: the update's micro-batches: dicts of tensors (B, T) and their B "episodes".
+        engine: engine(batch) -> log-probs (B, T) with the weights of now.
+    """
+    if not config.record_tokens_every or (step - 1) % config.record_tokens_every:
+        return
+    place = {id(e): i for i, e in enumerate(episodes)}
+    arrays = {
+        "token_ids": np.concatenate([e.token_ids for e in episodes]),
+        "prompt_ids": np.concatenate([e.prompt_ids for e in episodes]),
+        "sampler_log_probs": np.concatenate([e.log_probs for e in episodes]).astype(np.float32),
+        "place": [place[id(e)] for e in sum([batch["episodes"] for batch in batches], [])],
+        "new_log_probs": torch.cat([engine(b)[b["response_mask"]] for b in batches]).cpu(),
+    }
+    for name in {"old_log_probs", "ref_log_probs"} & batches[0].keys():
+        arrays[name] = torch.cat([batch[name][batch["response_mask"]] for batch in batches]).cpu()
+    file = f"{path}/tokens/step_{step:06d}.{os.environ.get('RANK', 0)}.npz"
+    os.makedirs(f"{path}/tokens", exist_ok=True)
+    np.savez_compressed(file, **arrays)
+    tokenizer.save_pretrained(f"{path}/tokenizer")

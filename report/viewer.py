@@ -1,0 +1,123 @@
+"""The report of a run: every step, group, completion and token, in one HTML file for a browser.
+
+    python -m report out/NAME               # writes out/NAME/report.html and out/NAME/curves.png
+    python -m report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
+    show("out/NAME")                        # in a notebook
+
+It reads a run's directory and nothing else, also of a run that has not ended. The page needs no
+network.
+"""
+
+import base64
+import hashlib
+import html
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+import tyro
+
+from report.labels import METRICS, PANELS
+from report.payload import pack
+from report.run import Run
+
+HERE = Path(__file__).parent
+SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/data.js page/tokens.js page/curves.js
+page/run.js page/step.js page/group.js page/main.js"""
+STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
+
+
+def write(
+    paths: tyro.conf.Positional[list[str]],
+    output: str = "",
+    steps: tuple[int, ...] = (),
+):
+    """Look inside a run, in a browser. Writes the report of one run, or of two side by side.
+
+    The first run's directory also gets curves.png.
+
+    Args:
+        paths: The runs' directories, out/NAME.
+        output: The file [report.html in the first run's directory].
+        steps: The steps whose completions it has [all, or as many as fit].
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        ValueError: No such run, or none of these steps.
+    """
+    text = page(paths, steps)
+    name = "report.html" if len(paths) == 1 else f"report_beside_{Path(paths[1]).name}.html"
+    output = output or os.path.join(paths[0], name)
+    Path(f"{output}.hidden").write_text(text, "utf-8")
+    os.replace(f"{output}.hidden", output)
+    if importlib.util.find_spec("matplotlib"):
+        draw_curves(Run(paths[0]), os.path.join(paths[0], "curves.png"))
+    else:
+        print("For curves.png: pip install matplotlib")
+    return output
+
+
+def show(paths, steps=(), height=760):
+    """The same below a notebook's cell, of a list of one directory or two."""
+    from IPython.display import HTML
+
+    frame = f'srcdoc="{html.escape(page(paths, steps))}" title="report of the run"'
+    return HTML(f'<div><iframe {frame} width="100%" height="{height}"></iframe></div>')
+
+
+def page(paths, steps=()):
+    """The report as the text of an HTML page."""
+    if not 1 <= len(paths) <= 2:
+        raise ValueError(f"A report is of one run or of two side by side; these are {len(paths)}.")
+    runs = [Run(path) for path in paths]
+    # Base64 has no `<`: none of the data can end its element.
+    element = '<script type="application/octet-stream" id="{}">{}</script>'
+    data = [element.format(*item) for item in pack(runs, steps).items()]
+    title = html.escape(" and ".join([run.name for run in runs]))
+    return fill("page/page.html", SCRIPTS, STYLES, {"title": title, "data": "\n".join(data)})
+
+
+def fill(template, scripts, styles, parts):
+    """A template's {{names}} replaced. Only these scripts run, and the page fetches nothing."""
+    script, style = ["\n".join(map(read, names.split())) for names in (scripts, styles)]
+    policy = f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}"
+    licence = read("vendor/uPlot.LICENSE")
+    parts |= {"script": script, "style": style, "policy": policy, "licence": licence}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(template))
+
+
+def read(name):
+    return (HERE / name).read_text("utf-8")
+
+
+def sha256(text):
+    """A script's or style's hash, as a content security policy has it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def draw_curves(run, output):
+    """The metrics by step as a picture, six panels of those that the run has."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 6.5), layout="constrained")
+    panels = [panel for panel in PANELS if any(panel[1][0] in record for record in run.records)]
+    for axis, (title, names) in zip(figure.subplots(2, 3).flat, panels):
+        for name, colour in zip(names, ("#6a4fb0", "#0f766e")):
+            rows = [record for record in run.records if name in record]
+            x = [row["step"] for row in rows]
+            axis.plot(x, [row[name] for row in rows], "-", color=colour, label=METRICS[name][0])
+            if name.startswith("eval/"):
+                low, high = [[row.get(name + end) for row in rows] for end in ("_low", "_high")]
+                axis.fill_between(x, low, high, color=colour, alpha=0.2, label="95% interval")
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    accuracy = [r["eval/pass@1"] for r in run.records if "eval/pass@1" in r]
+    result = " → ".join([f"{value:.2f}" for value in accuracy[:1] + accuracy[1:][-1:]])
+    title = f"{run.config.get('model')} on {run.config.get('task')}: held-out accuracy {result}"
+    figure.suptitle(title, parse_math=False)
+    figure.savefig(f"{output}.hidden", dpi=80, format="png")
+    os.replace(f"{output}.hidden", output)

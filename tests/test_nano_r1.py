@@ -1,0 +1,365 @@
+"""The parts of nano_r1.py: sampler, scorer, loss, update, model loading."""
+
+import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+
+import countdown_rewards
+import nano_r1 as r1
+
+MODEL = os.path.join(os.path.dirname(r1.__file__), "models", "nano-base")
+CPU = torch.device("cpu")
+
+
+def config(**changes):
+    return r1.Config(**{"model": MODEL, "max_tokens": 40, "warmup_steps": 0} | changes)
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return r1.load_model(config())
+
+
+@pytest.fixture
+def policy(loaded):
+    return copy.deepcopy(loaded[0])
+
+
+def task(policy, tokenizer, **changes):
+    return r1.Task(tokenizer, policy, config(**changes))
+
+
+def prompts_of(the_task, count=6):
+    problems = countdown_rewards.load_problems("test")[:count]
+    return [the_task.prompt_ids(problem) for problem in problems]
+
+
+def make_episodes(policy, tokenizer, n=4, **changes):
+    """Episodes of six problems with made-up advantages."""
+    settings = config(**changes)
+    the_task = r1.Task(tokenizer, policy, settings)
+    sampler = r1.TransformersSampler(policy, the_task, settings)
+    problems = countdown_rewards.load_problems("test")[:6]
+    episodes = r1.sample_and_reward(sampler, problems, the_task, settings, "test", n)
+    generator = torch.Generator().manual_seed(0)
+    for e, advantage in zip(episodes, torch.randn(len(episodes), generator=generator).tolist()):
+        e.advantage = advantage
+    return episodes
+
+
+def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0):
+    """One row, no padding, no mask, no cache."""
+    ids = torch.tensor([prompt_ids + token_ids])
+    logits = model(ids).logits[0, len(prompt_ids) - 1 : -1].float() / temperature
+    return torch.log_softmax(logits, dim=-1).gather(-1, torch.tensor(token_ids)[:, None])[:, 0]
+
+
+# ---- The sampler
+
+
+def tiny(kind, **changes):
+    """A random model; its embedding has 70 rows more than the tokenizer has tokens."""
+    torch.manual_seed(0)
+    shape = {"vocab_size": 1710, "hidden_size": 32, "intermediate_size": 48}
+    shape |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    shape |= {"head_dim": 8, "tie_word_embeddings": False, "initializer_range": 0.3} | changes
+    made = transformers.AutoConfig.for_model(kind, **shape)
+    return transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize("kind", ["nano-base", "llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_samplers_log_probs_are_those_of_a_plain_forward_pass(kind, temperature, loaded):
+    model = loaded[0] if kind == "nano-base" else tiny(kind)
+    the_task = task(model, loaded[1])
+    sampler = r1.TransformersSampler(model, the_task, config())
+    prompts = prompts_of(the_task)
+    completions = sampler.generate(prompts, 3, temperature, range(6))
+    assert len(completions) == 18
+    with torch.no_grad():
+        for place, (token_ids, log_probs) in enumerate(completions):
+            expected = plain_log_probs(model, prompts[place // 3], token_ids, temperature)
+            # The tokens that only pad the embedding are left out of the draw.
+            slack = 1e-4 if kind == "nano-base" else 1.0
+            assert (torch.tensor(log_probs) - expected).abs().max() < slack
+            assert max(token_ids) < len(loaded[1])
+
+
+def test_greedy_is_transformers_own_greedy_and_ends_at_an_end_token(loaded):
+    policy, tokenizer = loaded
+    the_task = task(policy, tokenizer)
+    prompts = prompts_of(the_task)
+    completions = r1.TransformersSampler(policy, the_task, config()).generate(
+        prompts, 1, 0.0, range(6)
+    )
+    for prompt, (token_ids, _) in zip(prompts, completions):
+        out = policy.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False)
+        assert token_ids == out[0, len(prompt) :].tolist()
+        assert (token_ids[-1] in the_task.stop_ids) == (len(token_ids) < 40)
+
+
+def test_a_completion_depends_on_its_own_prompt_and_seed_alone(loaded):
+    policy, tokenizer = loaded
+    the_task = task(policy, tokenizer)
+    sampler = r1.TransformersSampler(policy, the_task, config())
+    prompts = prompts_of(the_task)
+    together = sampler.generate(prompts, 4, 1.0, [7, 8, 9, 10, 11, 12])
+    alone = sampler.generate(prompts[2:3], 4, 1.0, [9])
+    assert [ids for ids, _ in together[8:12]] == [ids for ids, _ in alone]
+    assert len({tuple(ids) for ids, _ in alone}) > 1  # the four differ
+
+
+def test_a_token_is_drawn_with_its_probability():
+    logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).repeat(20_000, 1)
+    uniform = torch.rand(20_000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    token, log_prob = r1.sample_token(logits, 0.8, uniform)
+    expected = torch.softmax(logits[0] / 0.8, dim=-1)
+    assert (torch.bincount(token, minlength=4) / 20_000 - expected).abs().max() < 0.01
+    assert torch.allclose(log_prob, expected.log()[token])
+    last, _ = r1.sample_token(logits[:1], 1.0, torch.ones(1, 1, dtype=torch.float64))
+    assert last == 3  # not 4, whatever the rounding
+
+
+def test_a_stop_text_ends_a_completion_and_stays(loaded):
+    policy, tokenizer = loaded
+    the_task = task(policy, tokenizer)
+    the_task.prompt = the_task.prompt._replace(stop=("</think>",))
+    sampler = r1.TransformersSampler(policy, the_task, config())
+    texts = [
+        tokenizer.decode(ids) for ids, _ in sampler.generate(prompts_of(the_task), 4, 1.0, range(6))
+    ]
+    assert any(text.endswith("</think>") for text in texts)
+    assert not any("</think>" in text[:-8] for text in texts)
+
+
+def test_a_model_that_the_loop_does_not_know_is_refused(loaded):
+    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8))
+    with pytest.raises(SystemExit, match="--sampler vllm"):
+        r1.TransformersSampler(gpt2, None, config())
+
+
+def test_the_answer_is_never_filled_into_a_prompt(loaded):
+    the_task = task(*loaded)
+    the_task.prompt = the_task.prompt._replace(
+        text="{nums} {target} \\boxed{answer}", chat=False, opening=""
+    )
+    problem = {"nums": [1, 2], "target": 3, "answer": "secret"}
+    assert loaded[1].decode(the_task.prompt_ids(problem)) == "[1, 2] 3 \\boxed{answer}"
+
+
+# ---- The objective
+
+
+def test_advantages_and_loss_are_the_formulas_in_float64():
+    generator = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)
+    settings = config(kl_coef=0.1, cliprange=0.2)
+    rewards = draw(3, 4)
+    advantages = r1.group_advantages(rewards, settings)
+    for i in range(3):
+        mean = sum(rewards[i]) / 4
+        std = (sum((r - mean) ** 2 for r in rewards[i]) / 3) ** 0.5
+        assert torch.allclose(advantages[i], (rewards[i] - mean) / (std + 1e-4), atol=1e-12)
+    assert not r1.group_advantages(torch.ones(2, 4), settings).any()
+
+    log_probs = (draw(4, 5) - 3).requires_grad_()
+    lengths = [5, 3, 1, 4]
+    mask = torch.tensor([[t < length for t in range(5)] for length in lengths])
+    batch = {"old_log_probs": log_probs.detach() + 0.4 * draw(4, 5), "completions": 6}
+    batch |= {"ref_log_probs": log_probs.detach() + 0.4 * draw(4, 5), "response_mask": mask}
+    batch["advantages"] = draw(4, 1)
+    value = r1.grpo_loss(log_probs, batch, settings).sum()
+    value.backward()
+    again = log_probs.detach().clone().requires_grad_()
+    total = 0
+    for i, length in enumerate(lengths):
+        for t in range(length):
+            rho = torch.exp(again[i, t] - batch["old_log_probs"][i, t])
+            a = batch["advantages"][i, 0]
+            d = batch["ref_log_probs"][i, t] - again[i, t]
+            clipped = torch.minimum(torch.maximum(rho, torch.tensor(0.8)), torch.tensor(1.2))
+            loss = -torch.minimum(rho * a, clipped * a) + 0.1 * (torch.exp(d) - 1 - d)
+            total = total + loss / length / 6
+    total.backward()
+    assert torch.allclose(value, total, atol=1e-12)
+    assert torch.allclose(log_probs.grad, again.grad, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1710, 151_936])  # the second in three chunks
+def test_the_scorer_gives_log_probs_and_gradients_of_the_plain_softmax(rows, loaded):
+    model = tiny("qwen2", vocab_size=rows, hidden_size=8)
+    settings = config(temperature=0.7)
+    episodes = [
+        r1.Episode(prompt_ids=[5] * (3 + i), token_ids=[9 + i, 7] * (40 * i + 1), advantage=0.0)
+        for i in range(4)
+    ]
+    for e in episodes:
+        e.log_probs = [0.0] * len(e.token_ids)
+    batch = r1.collate(episodes, CPU)
+    log_probs = r1.Scorer(model, settings)(batch)
+    assert not log_probs[~batch["response_mask"]].any()
+    plain = [plain_log_probs(model, e.prompt_ids, e.token_ids, 0.7) for e in episodes]
+    assert torch.allclose(log_probs[batch["response_mask"]], torch.cat(plain), atol=1e-5)
+    (log_probs**2).sum().backward()
+    gradient = model.get_output_embeddings().weight.grad.clone()
+    model.zero_grad()
+    (torch.cat(plain) ** 2).sum().backward()
+    assert torch.allclose(gradient, model.get_output_embeddings().weight.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_collate_puts_each_number_at_its_token():
+    one = r1.Episode(prompt_ids=[7, 8, 9], token_ids=[5, 2], log_probs=[-1.0, -2.0], advantage=3.0)
+    two = r1.Episode(prompt_ids=[7], token_ids=[4], log_probs=[-3.0], advantage=4.0)
+    batch = r1.collate([one, two], CPU)
+    assert batch["input_ids"].tolist() == [[7, 8, 9, 5], [7, 4, 0, 0]]
+    assert batch["labels"].tolist() == [[-1, -1, 5, 2], [4, -1, -1, -1]]
+    assert batch["response_mask"].tolist() == [
+        [False, False, True, True],
+        [True, False, False, False],
+    ]
+    assert batch["sampler_log_probs"].tolist() == [[0, 0, -1, -2], [-3, 0, 0, 0]]
+    assert batch["advantages"].tolist() == [[3.0], [4.0]]
+
+
+# ---- The update
+
+
+def updated(policy, episodes, **changes):
+    """The weights after one update with `changes`, and its micro-batches."""
+    settings = config(**changes)
+    policy = copy.deepcopy(policy)
+    engine = r1.make_engine(r1.Scorer(policy, settings), CPU, settings)
+    for group in engine.optimizer.param_groups:
+        group["lr"] = 1e-3
+    reference = copy.deepcopy(r1.Scorer(policy, settings))
+    batches = r1.update(engine, reference, episodes, settings, r1.grpo_loss)
+    return torch.cat([p.detach().flatten() for p in policy.parameters()]), batches
+
+
+def test_the_size_of_micro_batches_does_not_matter(policy, loaded):
+    episodes = make_episodes(policy, loaded[1])
+    whole, batches = updated(policy, episodes, micro_batch_size=24)
+    parts, more = updated(policy, episodes, micro_batch_size=5, gradient_checkpointing=True)
+    assert len(batches) == 1 and len(more) == 5
+    before = torch.cat([p.detach().flatten() for p in policy.parameters()])
+    assert (whole - before).abs().mean() > 5e-4 and (whole - parts).abs().mean() < 1e-7
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(policy, loaded):
+    episodes = make_episodes(policy, loaded[1])
+    episodes[0].advantage = float("inf")
+    before = torch.cat([p.detach().flatten() for p in policy.parameters()])
+    assert torch.equal(updated(policy, episodes)[0], before)
+
+
+def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded):
+    episodes = make_episodes(policy, loaded[1], dtype="bfloat16")
+    _, batches = updated(policy, episodes, dtype="bfloat16")
+    rows = [r1.as_row(e) for e in episodes]
+    metrics = r1.measure_step(rows, batches, config(group_size=4, dtype="bfloat16"))
+    assert {p.dtype for p in policy.parameters()} == {torch.float32}
+    assert 1e-6 < metrics["sampling/logp_difference_mean"] < 0.02
+
+
+DEEPSPEED = """
+import sys
+sys.path[:0] = [{root!r}, {tests!r}]
+import torch, torch.distributed as dist
+import nano_r1 as r1, test_nano_r1 as t
+dist.init_process_group("gloo")
+policy, tokenizer = r1.load_model(t.config())
+episodes = torch.load({file!r}, weights_only=False)
+mine = [e for place, e in enumerate(episodes) if place // 4 % r1.WORLD == r1.RANK]
+offload = sys.argv[2] == "offload"
+settings = t.config(zero_stage=int(sys.argv[1]), offload=offload, engine="deepspeed")
+engine = r1.make_engine(r1.Scorer(policy, settings), t.CPU, settings)
+for group in engine.optimizer.param_groups:
+    group["lr"] = 1e-3
+reference = r1.Scorer(r1.load_model(t.config())[0], settings)
+r1.update(engine, reference, mine, settings, r1.grpo_loss)
+weights = torch.cat([w.detach().flatten().clone() for _, w in r1.full_weights(policy)])
+if r1.RANK == 0:
+    torch.save(weights, sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize(
+    "stage, processes, offload", [(1, 2, ""), (2, 2, ""), (3, 2, ""), (2, 1, "offload")]
+)
+def test_an_update_by_deepspeed_and_several_processes_is_torchs_by_one(
+    stage, processes, offload, policy, loaded, tmp_path
+):
+    pytest.importorskip("deepspeed", reason="DeepSpeed is for Linux")
+    episodes = make_episodes(policy, loaded[1])
+    torch.save(episodes, tmp_path / "episodes.pt")
+    here = os.path.dirname(os.path.abspath(__file__))
+    script = tmp_path / "update.py"
+    root = os.path.dirname(r1.__file__)
+    script.write_text(DEEPSPEED.format(root=root, tests=here, file=str(tmp_path / "episodes.pt")))
+    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
+    launcher += ["--master_port=0", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0"]
+    args = [str(script), str(stage), offload or "no", str(tmp_path / "weights.pt")]
+    done = subprocess.run(launcher + args, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    whole, _ = updated(policy, episodes)
+    # With the tied output layer, which the file lists a second time.
+    weights = torch.load(tmp_path / "weights.pt", weights_only=True)[: len(whole)]
+    assert (weights - whole).abs().mean() < 1e-7
+
+
+# ---- Nothing of a model or checkpoint is executed
+
+
+def test_no_code_of_a_model_and_no_pickle_is_loaded(tmp_path):
+    poison = "open({!r}, 'w').write('ran')\n".format(str(tmp_path / "ran"))
+    coded = tmp_path / "coded"
+    shutil.copytree(MODEL, coded)
+    made = json.loads((coded / "config.json").read_text())
+    made |= {
+        "model_type": "evil",
+        "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"},
+    }
+    (coded / "config.json").write_text(json.dumps(made))
+    (coded / "evil.py").write_text(poison)
+    pickled = tmp_path / "pickled"
+    shutil.copytree(MODEL, pickled)
+    weights = r1.load_model(config())[0].state_dict()
+    (pickled / "model.safetensors").unlink()
+    torch.save(weights, pickled / "pytorch_model.bin")
+    for path in (coded, pickled, tmp_path / "absent"):
+        with pytest.raises(SystemExit, match="--model"):
+            r1.load_model(config(model=str(path)))
+    assert not (tmp_path / "ran").exists()
+
+
+class Poison:
+    def __reduce__(self):
+        return os.mkdir, (os.environ["POISONED"],)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(policy, tmp_path, monkeypatch):
+    monkeypatch.setenv("POISONED", str(tmp_path / "ran"))
+    engine = r1.TorchEngine(r1.Scorer(policy, config()), CPU, config())
+    engine.save_checkpoint(str(tmp_path), "a", save_latest=False)
+    engine.load_checkpoint(str(tmp_path), "a")
+    torch.save([Poison(), {}], tmp_path / "a" / "state.pt")
+    with pytest.raises(Exception, match="[Ww]eights"):
+        engine.load_checkpoint(str(tmp_path), "a")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_model_that_rescales_its_logits_is_refused(tmp_path, loaded):
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 4}
+    shape |= {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 1640}
+    made = transformers.Gemma2Config(**shape, final_logit_softcapping=30.0)
+    transformers.Gemma2ForCausalLM(made).save_pretrained(tmp_path)
+    loaded[1].save_pretrained(tmp_path)
+    with pytest.raises(SystemExit, match="rescales"):
+        r1.load_model(config(model=str(tmp_path)))
