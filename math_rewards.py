@@ -320,7 +320,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"\\(sin|cos|tan|cot|sec|csc)( *\^ *\{? *[0-9] *\}?)? *(?:([0-9.]+)°|[({] *([0-9.]+)° *[)}])",
      r"\\\1\2(\3\4\\pi /180)"),
     (r"\\(sin|cos|tan|cot|sec|csc)([^°]*)°", r"\\beside \\\1\2"),
-    ("°$", r"\\text{degrees}"), ("°", ""),
+    ("°$", r"\\text{degrees}"), ("°", " "),
     (r"(?:\\?% *){2}", r"\\beside "), (r" *\\?%", r"\\text{percent}"),
     (r"(\\text\{[^{}]*)\} *\\text\{", r"\1 "), (r"\\text\{[ .]*\}", " "),
 ]  # fmt: skip
@@ -554,10 +554,13 @@ def same_steps(a, b):
 MEASURES = [  # each with its other names; words that are not here are not compared
     ("cm", "centimeter", "centimetre"), ("mm", "millimeter", "millimetre"), ("m", "meter", "metre"),
     ("km", "kilometer", "kilometre"), ("in", "inch", "inche"), ("ft", "foot", "feet"),
-    ("yd", "yard"), ("mi", "mile"), ("g", "gram"), ("kg", "kilogram"), ("lb", "pound"),
-    ("s", "sec", "second"), ("min", "minute"), ("h", "hr", "hour"), ("day",), ("week",), ("year",),
-    ("am",), ("pm",), ("dollar",), ("cent",), ("percent", "pct", "percentage"), ("degree",),
-    ("radian",), ("celsius", "c"), ("fahrenheit", "f"),
+    ("yd", "yard"), ("mi", "mile"), ("acre",), ("l", "liter", "litre"),
+    ("ml", "milliliter", "millilitre"), ("gallon",), ("quart",), ("g", "gram"), ("kg", "kilogram"),
+    ("mg", "milligram"), ("lb", "pound"), ("oz", "ounce"), ("ton",), ("s", "sec", "second"),
+    ("ms", "millisecond"), ("min", "minute"), ("h", "hr", "hour"), ("day",), ("week",), ("month",),
+    ("year",), ("am",), ("pm",), ("dollar",), ("cent",), ("percent", "pct", "percentage"),
+    ("degree",), ("radian",), ("celsius", "c"), ("fahrenheit", "f"), ("n", "newton"),
+    ("j", "joule"), ("kj", "kilojoule"), ("w", "watt"), ("kw", "kilowatt"), ("v", "volt"),
 ]  # fmt: skip
 # Behind a number these words, and their plurals, say another one: 5 million, 5 or more.
 CHANGES_THE_NUMBER = set(
@@ -601,7 +604,12 @@ def unit_of(token):
     expect(power in ("", *"0123456789"), "a power that is not a digit")
     measures = set()
     for word in re.findall(r"[^\s/,()-]+", text):
-        forms = {word, word.lower(), word.lower().removesuffix("s"), re.sub("ths?$", "", word)}
+        forms = {
+            word,
+            word.lower(),
+            re.sub("(?<=..)s$", "", word.lower()),
+            re.sub("ths?$", "", word),
+        }
         expect(word.isalpha() and not forms & CHANGES_THE_NUMBER, f"{word!r} changes the number")
         measures |= {names[0] for names in MEASURES if forms.intersection(names)}
     return (*sorted(measures), power) if measures else ()

@@ -17,7 +17,7 @@
 #  1. Draw m problems.
 #  2. Sample a group of n completions o_1 .. o_n of each from the policy, the model in training.
 #  3. Reward each completion with a small program, the verifier: r_i.
-#  4. Compare it with its group. PPO trains a critic for that; here it is the advantage
+#  4. Compare it with its group: the advantage. (PPO trains a critic for that.)
 #
 #         A_i = (r_i - mean(r)) / (std(r) + 1e-4)
 #
@@ -34,7 +34,7 @@
 #  9. Log; now and then evaluate and save a checkpoint.
 #
 # There is one optimizer step for each batch of completions. So pi_old is pi: rho is 1, and the clip
-# does not act. The gradient of rho is then the gradient of log pi, and that is what learns.
+# does not act. Its gradient is that of log pi, so the advantage still reaches the weights.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # a batch, sampling ahead of the update. `variants.py` has GRPO's relatives, each a function in the
@@ -89,7 +89,7 @@ class Config:
     prompts_per_step: int = 16  # m, over all processes [16 to 128]
     group_size: int = 8  # n, completions of each prompt
     max_tokens: int = 320  # a longer completion is cut off [1024]
-    # of the softmax that is sampled; the loss scores the same one, so there is no top-p or top-k
+    # of the softmax; the loss scores the distribution that is sampled, so no top-p or top-k
     temperature: float = 1.0
 
     # Steps 4 to 6.
@@ -169,7 +169,7 @@ def grpo_loss(log_probs, batch, config):
 
     `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
     `ref_log_probs`, `response_mask` (B, T) and `advantages` (B, 1); and `completions`, N, the
-    number in the whole step: so the parts of all micro-batches add up to the step's loss.
+    number in this process's step: so the parts of all micro-batches add up to its loss.
     """
     mask = batch["response_mask"]
     # rho_it = pi(o_it) / pi_old(o_it)
@@ -306,6 +306,10 @@ class TransformersSampler:
     def __init__(self, policy, task, config):
         if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
             raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
+        # Two threads meet after each operation. For a small model that costs what it brings, and
+        # several times more beside another busy program.
+        if policy.num_parameters() < 20_000_000:
+            torch.set_num_threads(1)
         self.model = policy
         self.task = task
         self.config = config
@@ -325,10 +329,6 @@ class TransformersSampler:
         """
         device = self.model.device
         limit = self.config.max_tokens
-        # One thread of a CPU samples from a small model faster than two, which would have to meet
-        # after each of a hundred operations a token.
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1 if self.model.num_parameters() < 20_000_000 else threads)
         # One forward pass over the prompts, padded on the left; then n rows share each one's keys.
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
@@ -387,7 +387,6 @@ class TransformersSampler:
                     visible=column[:end] >= padding[row, None],  # (R, S)
                     cache=cache[..., :end, :],
                 )
-        torch.set_num_threads(threads)
         return completions
 
 
@@ -532,7 +531,7 @@ class TorchEngine:
 
 def make_engine(scorer, device, config):
     """DeepSpeed's engine, or torch's AdamW where one process suffices."""
-    if config.engine == "torch" or (config.engine == "auto" and WORLD == 1):
+    if WORLD == 1 and config.engine != "deepspeed":
         return TorchEngine(scorer, device, config)
     import deepspeed
 
@@ -854,7 +853,7 @@ def open_run(config):
 
 
 def save_checkpoint(engine, path, step):
-    """DeepSpeed's files, or torch's, in two places in turn; latest.json names the whole ones."""
+    """DeepSpeed's files, or torch's, in two places in turn; latest.json's last row is whole."""
     saved = read(f"{path}/latest.json")
     tag = "ab"[len(saved) % 2]
     engine.save_checkpoint(path, tag, save_latest=False)

@@ -69,10 +69,11 @@ def checkout(args, round_, folder=runs.ROOT, flags=""):
     rows = nano_r1.read(os.path.join(folder, "out", name, "metrics.jsonl"))[2:]
     shutil.rmtree(os.path.join(folder, "out", name))
     count = args.prompts_per_step * args.group_size
-    return [
-        (r["time/step"], r["time/rollout"], round(r["completions/mean_length"] * count))
-        for r in rows
-    ]
+    steps = []
+    for row in rows:
+        tokens = round(row["completions/mean_length"] * count)
+        steps.append((row["time/step"], row.get("time/rollout", 0.0), tokens))
+    return steps
 
 
 def there(args, round_):

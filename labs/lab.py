@@ -80,10 +80,8 @@ class Prediction:
     def text(self):
         """The prediction in one line."""
         low = self.low if isinstance(self.low, str) else f"{self.low:g}"
-        if self.within is not None:
-            return f"{self.measure}: {self.high} within {self.within:g} of {low}"
-        more = f" by more than {self.above:g}" if self.above else ""
-        return f"{self.measure}: {self.high} above {low}{more}"
+        region = f"> {self.above:g}" if self.within is None else f"within ±{self.within:g}"
+        return f"{self.measure}: {self.high} minus {low} {region}"
 
     def region(self):
         """(low, high): the differences that are predicted."""

@@ -54,7 +54,7 @@ LAB = Lab(
     claim="Accuracy in training follows the entropy H that is spent, R = b - a exp(H) "
     "(arXiv:2505.22617), and a sigmoid of log compute (arXiv:2510.13786).",
     prediction="Both curves bend before half time. Only the sigmoid, and only on the word "
-    "problems, beats the guess that nothing changes.",
+    "problems, beats that guess.",
     runs={"word problems": Run(WORDS), "coins": Run(COINS)},
     predictions=[
         Prediction("word problems", 0.0, measure="R(H), better by"),
@@ -62,8 +62,9 @@ LAB = Lab(
         Prediction("coins", 0.0, measure="sigmoid, better by", claim=False),
     ],
     measures=(errors,),
-    found="Neither beats that guess. Its error on the second half is 0.016 on the word "
-    "problems (R(H) 0.023, sigmoid 0.030) and 0.057 on the coins (0.054, 0.093).",
+    found="Neither beats the guess that nothing changes: its error on the second half is "
+    "0.016 on the word problems (R(H) 0.023, sigmoid 0.030) and 0.057 on the coins "
+    "(0.054, 0.093).",
     limits="Two curves of 60 and 80 steps. The papers fit runs that are a hundred times longer.",
 )
 

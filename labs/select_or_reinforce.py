@@ -12,8 +12,8 @@ LAB = Lab(
     claim="Rejection sampling and fine-tuning (RFT, arXiv:2308.01825; STaR, "
     "arXiv:2203.14465) is said to give much of what reinforcement gives.",
     prediction="The base's correct completions are mostly short and lucky: imitation teaches "
-    "format and no patience. (The last prediction, the claim's own, was written "
-    "afterwards.)",
+    "format and no patience. (The last prediction was written afterwards and does not "
+    "count.)",
     runs={
         "GRPO": Run(COUNTDOWN),
         "RFT once, 3e-4": Run(TUNING, rows=SELECTED),
@@ -24,7 +24,7 @@ LAB = Lab(
         Prediction("GRPO", "RFT once, 3e-4", above=0.2, claim=False),
         Prediction("GRPO", "RFT once, 1e-3", above=0.2, claim=False),
         Prediction("GRPO", "RFT each step", claim=False),
-        Prediction("RFT once, 3e-4", "GRPO", above=-0.2),
+        Prediction("RFT once, 3e-4", "GRPO", above=-0.2, claim=False),
     ],
     found="The predictions were wrong. One imitation of what the base does correctly gives "
     "60%, 20 steps of GRPO 57%, selection in each step 63%. Imitation learns to "

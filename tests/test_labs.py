@@ -79,7 +79,7 @@ def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch, capsys,
     written = [(file, file.stat().st_mtime) for file in tmp_path.rglob("metrics.jsonl")]
     importlib.import_module("template").LAB.main()
     assert len(written) == 3 and all(file.stat().st_mtime == time for file, time in written)
-    assert "pass@1: GRPO above own code by more than 0.05" in capsys.readouterr().out
+    assert "pass@1: GRPO minus own code > 0.05" in capsys.readouterr().out
 
 
 def test_a_run_begins_with_the_model_of_another_that_imitated_rows(

@@ -53,7 +53,7 @@ def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(opene
     asked = page.evaluate("predictions")
     assert [one["line"] for one in asked] == sorted(one["line"] for one in asked)
     for number, one in enumerate(asked):
-        value = page.locator(f'[data-ask="{number}"]')
+        value = page.locator(f"#L{one['line']} .value > :is(div, details)").first
         assert not value.is_visible()
         question = page.locator(f"#question-{number}")
         question.get_by_role("button", name=one["choices"][one["answer"]], exact=True).click()

@@ -8,11 +8,11 @@ import re
 import sys
 import time
 import tracemalloc
-from pathlib import Path
 from unittest import mock
 
 import datasets
 import pytest
+from labelled import needs_data, real
 
 from math_rewards import (
     PROMPTS,
@@ -26,13 +26,7 @@ from math_rewards import (
     title,
 )
 
-DATA = Path(__file__).parents[2] / "shared" / "data"  # real cases: docs/agreement.md
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of real cases is absent")
 PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
-
-
-def real(name):
-    return [json.loads(line) for line in open(DATA / f"{name}.jsonl", encoding="utf-8")]
 
 
 def box(answer):
@@ -267,7 +261,11 @@ PAIRS = [
     ("5", False, ["5 \\text{ or more}", "5 or more", "5 \\text{ is wrong}", "5\\text{ at most}"]),
     ("5", False, ["5 \\text{ and up}", "5\\text{ dozens}", "5 \\text{ sevenths}", "5\\text{ M}"]),
     ("5", False, ["not 5", "5 \\text{?}", "\\text{less than }5", "\\text{5 or 6}", "2abcd"]),
-    ("106^\\circ", False, ["106^\\circ million", "106^\\circ\\text{ or more}", "-106^\\circ"]),
+    (
+        "106^\\circ",
+        False,
+        ["106^\\circ million", "106^\\circ\\text{ or more}", "-106^\\circ", "10^\\circ 6"],
+    ),
     (
         "5",
         True,
@@ -288,8 +286,14 @@ PAIRS = [
         ["5\\text{ cm}", "5\\text{ m}^2", "5m", "5\\text{ million}", "5\\text{ ft}"],
     ),
     ("x=5\\text{ cm}", False, ["x=5\\text{ m}", "5\\text{ m}", "x=6\\text{ cm}"]),
+    ("5\\text{ L}", True, ["5", "5 liters", "5\\mathrm{L}"]),
+    ("5\\text{ L}", False, ["5\\text{ mL}", "5\\text{ lb}", "5 gallons"]),
     ("60\\text{ m/s}", True, ["60 \\text{ meters per second}", "60\\text{ m}\\text{/s}"]),
-    ("60\\text{ m/s}", False, ["60\\text{ m/s}^2", "60\\text{ km/s}", "60\\text{ m/h}"]),
+    (
+        "60\\text{ m/s}",
+        False,
+        ["60\\text{ ms}", "60\\text{ m/s}^2", "60\\text{ km/s}", "60\\text{ m/h}"],
+    ),
     ("\\$5", True, ["5", "5\\text{ dollars}", "\\$5.00", "x = \\$5"]),
     ("\\$5", False, ["5\\text{ cents}", "\\$5\\text{ million}", "\\$5 million"]),
     ("2000", True, ["\\text{2000 calories}", "\\text{2,000 calories}", "\\text{2000}"]),

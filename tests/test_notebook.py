@@ -58,13 +58,21 @@ class Kernel:
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    """One for all: a new one imports for seconds. Runs are written to a temporary directory."""
+def kernel():
+    """One for all: a new one imports for seconds."""
     client = NotebookClient(new_notebook(), timeout=600, kernel_name="python3")
     with client.setup_kernel():
-        kernel = Kernel(client)
-        kernel.run(f"import os, sys\nos.chdir({str(ROOT)!r})\nsys.path.insert(0, os.getcwd())")
-        yield kernel
+        yield Kernel(client)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """The repository with another out/."""
+    folder = tmp_path_factory.mktemp("repository")
+    for path in ROOT.iterdir():
+        if path.name != "out":
+            (folder / path.name).symlink_to(path)
+    return folder
 
 
 def test_the_notebooks_are_made_by_their_command():
@@ -74,9 +82,16 @@ def test_the_notebooks_are_made_by_their_command():
         assert written == made, "run: python notebooks/make.py"
 
 
+@pytest.mark.parametrize("folder", [".", "notebooks", "notebooks/chapters"])
+def test_the_first_cell_finds_the_repository(folder, kernel):
+    kernel.run(f"import os\nos.chdir({str(ROOT / folder)!r})")
+    kernel.run(make.FIRST.read_text())
+    assert kernel.run("print(os.getcwd())").strip() == str(ROOT)
+
+
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_chapter_runs_and_tells_a_correct_solution_from_a_wrong_one(name, kernel):
-    tests = kernel.run_book(name, ROOT / "notebooks" / "chapters")
+def test_a_chapter_runs_and_tells_a_correct_solution_from_a_wrong_one(name, kernel, root):
+    tests = kernel.run_book(name, root)
     assert all("The exercise is open" in printed for _, printed in tests)
     solution = (ROOT / "tests" / "solutions" / f"{name}.py").read_text()
     kernel.run(solution)
@@ -88,5 +103,6 @@ def test_a_chapter_runs_and_tells_a_correct_solution_from_a_wrong_one(name, kern
 
 
 @pytest.mark.parametrize("name", ["colab", "nano_r1"])
-def test_the_other_notebooks_run(name, kernel):
-    kernel.run_book(name, ROOT / "notebooks")
+def test_the_other_notebooks_run(name, kernel, root):
+    kernel.run_book(name, root)
+    assert list((root / "out").glob("*/report.html"))

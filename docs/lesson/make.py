@@ -55,7 +55,7 @@ def prose(lines):
     for token in tokens:
         if token.type == "code_block" and token.content.strip() in EQUATIONS:
             token.type = "html_block"
-            token.content = f"<div>{equation(token.content.strip(), 'block')}</div>\n"
+            token.content = f'<div tabindex="0">{equation(token.content.strip(), "block")}</div>\n'
     text = markdown.renderer.render(tokens, markdown.options, {})
     within = "|".join(re.escape(plain) for plain in EQUATIONS)  # a sentence, not an attribute
     text = re.sub(f'(?<!")(?:{within})', lambda match: equation(match[0], "inline"), text)
@@ -66,7 +66,9 @@ def highlighted(source):
     """[HTML of each line]; the name of a function that is called links to it."""
     text = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
     for name, node in functions_of(source).items():
-        called = rf'<span class="n">{name}</span>(?=<span class="p">\()'
+        called = (
+            rf'(?<!<span class="o">.</span>)<span class="n">{name}</span>(?=<span class="p">\()'
+        )
         text = re.sub(called, f'<a href="#L{node.lineno}">{name}</a>', text)
     return text.split("\n")
 
@@ -106,7 +108,8 @@ def value_html(record, name, text, tokens):
     for piece, number in zip(record["pieces"], tokens):
         colour = f' class="{shade(float(number))}"' if name == CHANGE else ""
         cells.append(f"<li{colour}><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>")
-    return f"<details><summary>{label}</summary><ol>{''.join(cells)}</ol></details>"
+    cells = "".join(cells)
+    return f'<details><summary>{label}</summary><ol tabindex="0">{cells}</ol></details>'
 
 
 def values_by_line(source, record):
@@ -151,7 +154,7 @@ def predictions_of(source, record, values):
     asked = [
         (
             line_of(source, "group_advantages", "return"),
-            f"The rewards of the group are {rewards}. The reward of completion {record['place']} is "
+            f"The rewards of the group are {rewards}; that of completion {record['place']} is "
             f"{row['reward']:g}. Which sign has its advantage?",
             signs,
             0 if row["advantage"] > 0 else 2,
@@ -200,13 +203,17 @@ def code_html(source, record):
     values = values_by_line(source, record)
     folds = folds_of(source, record["values"])
     asked = [one["line"] for one in predictions_of(source, record, values)]
+    functions = functions_of(source).values()
     lines = {}
     ends = set()
     for number, code in enumerate(highlighted(source)[: len(source.splitlines())], start=1):
         comment = re.fullmatch(r"\s*# (.+?)(?:   .*)?", source.splitlines()[number - 1])
         math = equation(comment[1], "inline") if comment and comment[1] in EQUATIONS else ""
         shown = "".join(value_html(record, *one) for one in values.get(number, []))
-        ask = f' data-ask="{asked.index(number)}"' if number in asked else ""
+        # Below a prediction the function's values wait for the answer, too.
+        here = [node for node in functions if node.lineno <= number <= node.end_lineno]
+        waits = [i for i, line in enumerate(asked) if here and here[0].lineno < line <= number]
+        ask = f' data-ask="{waits[-1]}"' if waits else ""
         line = (
             f'<div class="line" id="L{number}"><a href="#L{number}">{number}</a><code>{code}</code>'
             f'<div class="value"{ask}>{math}{shown}</div></div>'
@@ -222,11 +229,10 @@ def code_html(source, record):
 
 def outline(source):
     """The nine steps as links to the last line that names them, in `main` or what it calls."""
-    steps = re.findall(r"^#  (\d)\. (\w+)(.*?)[.:,]", source, re.MULTILINE)
     links = []
-    for number, verb, rest in steps:
+    for number, text in re.findall(r"^#  (\d)\. (.+?)(?: o_1|[.:,;])", source, re.MULTILINE):
         places = [i for i, line in enumerate(source.splitlines(), 1) if f" {number}. " in line]
-        links.append(f'<li><a href="#L{places[-1]}">{verb}{rest}</a></li>')
+        links.append(f'<li><a href="#L{places[-1]}">{text}</a></li>')
     return "".join(links)
 
 

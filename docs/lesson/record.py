@@ -1,16 +1,19 @@
 """Records what the lines of nano_r1.py computed in one real step: python docs/lesson/record.py
 
-It takes about three minutes, and writes docs/lesson/record.json. The run is the default command.
-The example is chosen by a rule: of STEPS the step whose tokens the update moved most; of its groups
-with 2 to 6 correct completions of 8 the one in which most completions moved in the direction of
-their advantage; of its correct completions the one that became more likely by most. That completion
-is followed: of a tensor with a row for each completion or group only its row is kept.
+It takes about two minutes, and writes docs/lesson/record.json. The run is the default command. Of
+the steps whose tokens a default run records, the 9th is the one whose update moved them most. The
+example in it is chosen by a rule: of the groups with 2 to 6 correct completions of 8 the one in
+which most completions moved in the direction of their advantage; of its correct completions the one
+that became more likely by most. That completion is followed: of a tensor with a row for each
+completion or group only its row is kept.
 """
 
 import ast
+import contextlib
 import functools
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -22,10 +25,8 @@ sys.path.insert(0, str(ROOT))
 import nano_r1 as r1
 
 SOURCE = FILE.read_text()  # as it has been imported
-STEPS = (5, 9, 13)  # of those whose tokens a default run records
+STEP = 9
 IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
-
-
 ABOUT = ("e", "token_ids", "episodes", "batch", "problem")  # arguments that name completions
 
 
@@ -36,50 +37,39 @@ class Enough(Exception):
 # ---- Statements
 
 
-def last_line(node):
-    """Of a statement, or of the head of one with a body."""
-    return node.body[0].lineno - 1 if hasattr(node, "body") else node.end_lineno
-
-
 def targets_of(node):
     """The names that a statement sets, as texts that can be evaluated."""
-    targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-    if isinstance(node, ast.Assign) or isinstance(node, (ast.AugAssign, ast.For)):
-        leaves = [x for target in targets for x in getattr(target, "elts", [target])]
-        leaves = [x for leaf in leaves for x in getattr(leaf, "elts", [leaf])]
-        return [ast.unparse(leaf) for leaf in leaves if ast.unparse(leaf) != "_"]
-    return []
+    targets = getattr(node, "targets", [])
+    if isinstance(node, (ast.AugAssign, ast.For)):
+        targets = [node.target]
+    for _ in range(2):  # a, (b, c)
+        targets = [x for target in targets for x in getattr(target, "elts", [target])]
+    return [ast.unparse(target) for target in targets if ast.unparse(target) != "_"]
 
 
 # ---- The example
 
 
 def choose_example():
-    """(step, place of the followed episode in it, change of each of its tokens in nats)."""
-    best = []
+    """(place of the followed episode in the step, change of each of its tokens in nats)."""
+    changes = {}  # id of an episode: [change of each token]
+    episodes = []
 
     def look(sampler, problems, task, config, step):
         before = sys._getframe(1).f_locals
-        if step - 1 in STEPS:
-            best.append(best_of(step - 1, before["episodes"], before["engine"], before["batches"]))
-        if step > STEPS[-1]:
-            raise Enough
-        return r1.rollout(sampler, problems, task, config, step)
+        if step <= STEP:
+            return r1.rollout(sampler, problems, task, config, step)
+        episodes.extend(before["episodes"])
+        for batch in before["batches"]:
+            with torch.no_grad():
+                moved = before["engine"](batch) - batch["old_log_probs"]  # (B, T)
+            for e, row, mask in zip(batch["episodes"], moved, batch["response_mask"]):
+                changes[id(e)] = row[mask].tolist()
+        raise Enough
 
     run(look)
-    return max(best)[1:]
-
-
-@torch.no_grad()
-def best_of(step, episodes, engine, batches):
-    """(mean |change|, step, place, changes) of the completion that the rule chooses in a step."""
-    changes = {}  # id of an episode: [change of each token]
-    for batch in batches:
-        moved = engine(batch) - batch["old_log_probs"]  # (B, T)
-        for e, row, mask in zip(batch["episodes"], moved, batch["response_mask"]):
-            changes[id(e)] = row[mask].tolist()
-    total = [sum(changes[id(e)]) for e in episodes]
     size = r1.Config().group_size
+    total = [sum(changes[id(e)]) for e in episodes]
 
     def agreement(start):
         places = range(start, start + size)
@@ -88,19 +78,15 @@ def best_of(step, episodes, engine, batches):
         return (size // 4 <= correct <= size - size // 4) * agree
 
     start = max(range(0, len(episodes), size), key=agreement)
-    texts = [e.text for e in episodes[start : start + size]]
-    places = [i for i in range(start, start + size) if texts.count(episodes[i].text) == 1]
+    places = range(start, start + size)
     place = max(places, key=lambda i: (episodes[i].reward.answer, total[i]))
-    sizes = [abs(change) for row in changes.values() for change in row]
-    return sum(sizes) / len(sizes), step, place, changes[id(episodes[place])]
+    return place, changes[id(episodes[place])]
 
 
 def run(rollout):
     """The default command with another rollout, until that raises Enough."""
-    try:
+    with contextlib.suppress(Enough):
         r1.main(r1.Config(name=tempfile.mkdtemp(), record_tokens_every=0), rollout=rollout)
-    except Enough:
-        pass
 
 
 # ---- Values as texts
@@ -118,6 +104,7 @@ class Followed:
 
     def __init__(self, episodes, place, tokenizer, config):
         self.e = episodes[place]
+        self.place = place
         self.places = {len(episodes): place}
         self.places[len(episodes) // config.group_size] = place // config.group_size
         self.tokenizer = tokenizer
@@ -131,7 +118,7 @@ class Followed:
             value = value[0] if len(value) == 1 else self.e
         if isinstance(value, r1.Episode):
             return value.problem == self.e.problem and value.token_ids == self.e.token_ids
-        return value in (self.e.problem, self.e.token_ids)
+        return value in (self.e.problem, self.e.token_ids, self.place)
 
     def own(self, value):
         """Its row of a tensor or list with a row for each completion or group; else all of it."""
@@ -141,21 +128,24 @@ class Followed:
         return value[0] if size == 1 and isinstance(value, torch.Tensor) else value
 
     def show(self, name, value):
-        """[name, text, a text for each of the completion's tokens or None]."""
+        """[[name, text, a text for each of the completion's tokens or None]], or []."""
         value = self.own(value)
-        ids = name.strip("]'").split("'")[-1].split("[")[0].split(".")[-1] in IDS
+        found = re.fullmatch(r"(?:\w+\.)?(\w+)(\[.*\])?|.*'(\w+)'\]", name)
+        ids = found and (found[3] or found[1]) in IDS and not isinstance(value, bool)
         if isinstance(value, torch.Tensor) and value.ndim <= 1:
-            if value.numel() > 1000 and (value.diff() < 0).any():  # one number for each token id
+            one_each = value.numel() == len(self.tokenizer)  # token of the vocabulary
+            if one_each and (value.diff() < 0).any():
                 largest = value.detach().topk(3)
                 pairs = zip(largest.indices.tolist(), largest.values.tolist())
                 text = ", ".join(f"{self.tokenizer.decode([i])!r} {number(x)}" for i, x in pairs)
-                return [name, f"largest: {text}", None]
+                return [[name, f"largest: {text}", None]]
             value = value.tolist()
         if isinstance(value, list) and value and isinstance(value[0], (int, float)):
-            return [name, *self.show_list(value, ids)]
-        if isinstance(value, (bool, int, float)):
-            return [name, repr(self.tokenizer.decode([value])) if ids else number(value), None]
-        return [name, self.describe(value), None]
+            return [[name, *self.show_list(value, ids)]]
+        if isinstance(value, int) and ids:
+            value = self.tokenizer.decode([value])
+        text = self.describe(value)
+        return [[name, text, None]] if text else []
 
     def show_list(self, values, ids):
         """(text, texts) of numbers: from the completion's first token on if each token has one."""
@@ -171,15 +161,13 @@ class Followed:
 
     def describe(self, value):
         """Anything else in a few words; "" if it says nothing."""
+        if isinstance(value, (int, float)):
+            return number(value)
         if isinstance(value, torch.Tensor):
             return f"tensor {tuple(value.shape)}"
-        if hasattr(value, "why"):
-            parts = (value.total, value.format, value.answer)
-            return "{}: format {}, answer {}".format(*map(number, parts))
-        if isinstance(value, dict) and "target" in value:
-            return f"make {value['target']} from {value['nums']}"
-        if isinstance(value, (list, dict)):
-            return f"{type(value).__name__} of {len(value)}"
+        if isinstance(value, dict):
+            problem = f"make {value.get('target')} from {value.get('nums')}"
+            return problem if "target" in value else f"{', '.join(map(str, list(value)[:3]))}, …"
         return repr(value) if isinstance(value, (str, type(None))) else ""
 
 
@@ -196,15 +184,12 @@ class Tracer:
         self.current = {}  # frame that is traced: number of the statement that runs
         self.values = {name: {} for name in functions}  # {statement: [[name, text, tokens]]}
 
-    @functools.cache  # noqa: B019  one tracer a run
-    def lines(self, name):
-        """{line: number of its statement}."""
-        found = {}
-        for number, node in enumerate(self.statements[name]):
-            found.update(dict.fromkeys(range(node.lineno, last_line(node) + 1), number))
-        return found
+    def at(self, name, line):
+        """The number of the statement that has this line."""
+        before = [n for n, node in enumerate(self.statements[name]) if node.lineno <= line]
+        return max(before, default=None)  # sleep() has none
 
-    @functools.cache  # noqa: B019
+    @functools.cache  # noqa: B019  one tracer a run
     def loops(self, name, number):
         """Numbers of the loops around a statement, and the names that are set in them."""
         node = self.statements[name][number]
@@ -214,14 +199,14 @@ class Tracer:
             inside = loop.lineno < node.lineno and node.end_lineno <= loop.end_lineno
             if inside and isinstance(loop, ast.For) and "step" not in targets_of(loop):
                 around.append(other)
-                names |= {x for child in ast.walk(loop) for x in targets_of(child)}
+                names |= {x for child in [loop, *loop.body] for x in targets_of(child)}
         return around, names
 
     def on_call(self, frame, event, arg):
         name = frame.f_code.co_qualname
         above = frame.f_back
-        while above and above.f_code.co_filename != str(FILE):
-            above = above.f_back
+        while above and (above.f_code.co_filename != str(FILE) or "<" in above.f_code.co_name):
+            above = above.f_back  # out of libraries and comprehensions
         if frame.f_code.co_filename != str(FILE) or above not in self.current:
             return None
         given = frame.f_locals
@@ -239,21 +224,20 @@ class Tracer:
         if event == "exception":
             return self.on_line
         name = frame.f_code.co_qualname
-        following = self.lines(name).get(frame.f_lineno) if event == "line" else None
+        following = self.at(name, frame.f_lineno) if event == "line" else None
         now = self.current[frame]
         if now is not None and following != now:
             self.keep(frame, name, now, following, arg)
+        self.current[frame] = following
         if event == "return":
             del self.current[frame]
-        elif following is not None:
-            self.current[frame] = following
         return self.on_line
 
     def keep(self, frame, name, now, following, result):
         """Write down what a statement has set, now that it has ended."""
         node = self.statements[name][now]
         around, names = self.loops(name, now)
-        about = [x for x in ("e", "token_ids", "rows", "batch", "problem") if x in names][:1]
+        about = [x for x in ("e", "i", "token_ids", "batch", "problem") if x in names][:1]
         about = [frame.f_locals[x] for x in about if x in frame.f_locals]
         if now in self.values[name] or isinstance(node, ast.For) or not self.are_about(about):
             return
@@ -267,51 +251,47 @@ class Tracer:
         if isinstance(node, ast.Return):
             parts = list(zip(node.value.elts, result)) if isinstance(node.value, ast.Tuple) else []
             for part, value in parts or [(node.value, result)]:
-                _, *texts = self.followed.show(ast.unparse(part), value)
-                shown.append(["returns", *texts])
-        self.values[name][now] = [one for one in shown if one[1]]
+                shown += self.followed.show(ast.unparse(part), value)
+            shown = [["returns", *texts] for _, *texts in shown]
+        self.values[name][now] = shown
 
     def shown(self, frame, names):
         """[[name, text, tokens]] of these names."""
         values = [eval(name, frame.f_globals, frame.f_locals) for name in names]
-        return [self.followed.show(name, value) for name, value in zip(names, values)]
+        return sum((self.followed.show(name, value) for name, value in zip(names, values)), [])
 
 
-def record_step(step, place, changes):
-    """Run the default command once more, trace this step, and return the record."""
-    traced = []
+def record_step(place, changes):
+    """Run the default command once more, trace the step, and return the record."""
     record = {}
+    size = r1.Config().group_size
 
-    def rollout(sampler, problems, task, config, now):
+    def rollout(sampler, problems, task, config, step):
         frame = sys._getframe(1)
-        if now > step:
+        if step > STEP:
             sys.settrace(None)
-            tracer = traced[0]
-            # The rows of the step's file, one for each of the group's completions.
-            rows = frame.f_locals["rows"]
-            size = config.group_size
-            record.update(values=tracer.values, rows=rows[place // size * size :][:size])
+            rows = frame.f_locals["rows"]  # of the step's file
+            record.update(rows=rows[place // size * size :][:size])
             raise Enough
-        if now == step:
-            episodes = r1.rollout(sampler, problems, task, config, now)
+        if step == STEP:
+            episodes = r1.rollout(sampler, problems, task, config, step)
             followed = Followed(episodes, place, task.tokenizer, config)
-            record.update(
-                code=fingerprint(SOURCE),
-                step=step,
-                steps=config.steps,
-                group=place // config.group_size + 1,
-                place=place % config.group_size + 1,
-                pieces=followed.pieces,
-                changes=changes,
-                log_probs=episodes[place].log_probs,
-            )
             config.micro_batch_size = 1  # each completion in a forward pass of its own
             tracer = Tracer(functions_of(SOURCE), followed, frame.f_locals["reference"])
-            traced.append(tracer)
-            tracer.current[frame] = tracer.lines("main")[frame.f_lineno]
+            record.update(
+                code=fingerprint(SOURCE),
+                step=STEP,
+                steps=config.steps,
+                group=place // size + 1,
+                place=place % size + 1,
+                pieces=followed.pieces,
+                changes=changes,
+                values=tracer.values,
+            )
+            tracer.current[frame] = tracer.at("main", frame.f_lineno)
             frame.f_trace = tracer.on_line
             sys.settrace(tracer.on_call)
-        return r1.rollout(sampler, problems, task, config, now)
+        return r1.rollout(sampler, problems, task, config, step)
 
     run(rollout)
     return record
@@ -319,7 +299,6 @@ def record_step(step, place, changes):
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    step, place, changes = choose_example()
-    record = record_step(step, place, changes)
+    record = record_step(*choose_example())
     Path(__file__).with_name("record.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(f"step {step}, group {record['group']}, completion {record['place']}")
+    print(f"group {record['group']}, completion {record['place']}")

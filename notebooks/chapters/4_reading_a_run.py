@@ -12,8 +12,8 @@
 # `metrics.jsonl` has one object a step; `docs/metrics.md` explains every name. The task is word
 # problems, the model the embedded one: 24 steps of 16 questions with 8 completions each.
 #
-# **Predict:** which of these rise, which fall: reward, entropy, length, the share of groups without
-# signal, the norm of the gradient?
+# **Predict:** which of these rise, which fall: reward, entropy, length, the share of groups with
+# equal rewards, the norm of the gradient?
 
 # %%
 import hashlib
@@ -21,13 +21,19 @@ import hashlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
+from report.labels import METRICS
+
 RECORDS = "notebooks/chapters/records"
 
 
 def show(run):
-    """The metrics of a run by step; the evaluation's have points at some steps only."""
+    """The metrics of a run by step; those of evaluations have points at some steps only."""
     table = pd.read_json(f"{RECORDS}/{run}/metrics.jsonl", lines=True).set_index("step")
-    table.plot(subplots=True, layout=(4, 3), figsize=(12, 7), title=f"run {run}", marker=".")
+    titles = [METRICS[name][0] if name in METRICS else name for name in table]
+    options = {"subplots": True, "layout": (4, 3), "figsize": (12, 8), "legend": False}
+    table.plot(**options, title=titles, marker=".", color="C0")
+    plt.suptitle(f"run {run}")
+    plt.tight_layout()
     plt.show()
     return table
 
@@ -37,7 +43,7 @@ good = show("good")
 # %% [markdown]
 # - **reward** rises; format first, since it is quickly learned, then the correct answers.
 # - **entropy** falls: the policy settles. If it reaches 0, nothing new is tried.
-# - **groups without signal** (`frac_reward_zero_std`) become more: solved questions teach nothing.
+# - **groups with equal rewards** become more: solved questions teach nothing.
 #   If the share is near 1 at the *start*, the task is too hard, or the prompt does not fit.
 # - **length** follows the reward; here it hardly changes. Few completions are cut off.
 # - **kl** grows slowly, and the **gradient** keeps its order of magnitude. The loss is not shown:
@@ -46,7 +52,7 @@ good = show("good")
 # **Predict:** of 16 groups in the last step, how many could still teach something?
 
 # %%
-print(f"{good.iloc[-1]['frac_reward_zero_std']:.0%} of the groups have no signal")
+print(f"{good.iloc[-1]['frac_reward_zero_std']:.0%} of the groups have equal rewards")
 
 # %% [markdown]
 # ## Three patients
@@ -66,15 +72,15 @@ def completions(run, count=2):
             print(f"reward {row.reward}, {correct}, {row.length} tokens\n{row.completion.strip()}")
 
 
-show("a")
+a = show("a")
 completions("a")
 
 # %%
-show("b")
+b = show("b")
 completions("b")
 
 # %%
-show("c")
+c = show("c")
 completions("c")
 
 # %% [markdown]

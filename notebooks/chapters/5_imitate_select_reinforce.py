@@ -152,51 +152,6 @@ pd.DataFrame(weights_of(group), index=[e.reward.why for e in group]).round(2)
 # wrong ones down, and a correct one counts more if the group has few. With a share p of correct
 # ones it is about $\sqrt{(1-p)/p}$ for a correct one and $-\sqrt{p/(1-p)}$ for a wrong one.
 #
-# ## Do they point the same way?
-#
-# Compare the sums themselves, at the base: imitation of as many traces, and the others on
-# completions of problems that give all of them a signal. If the cosine of two sums is 1, they are
-# the same update up to its size.
-#
-# **Predict:** is GRPO nearer to RFT or to REINFORCE? And GRPO with RFT's reward?
-
-
-# %%
-def gradient(log_probs, weights):
-    """sum_i w_i sum_t grad log pi as one vector, of length 1. weights: (B,)."""
-    loss = (weights[:, None] * log_probs).sum()
-    parts = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
-    vector = torch.cat([part.flatten() for part in parts])
-    return vector / vector.norm()
-
-
-def as_batch(rows):
-    """(prompt ids, response ids) as tensors (B, T)."""
-    zero = {"advantage": 0.0}
-    rows = [
-        r1.Episode(prompt_ids=p, token_ids=o, log_probs=[0.0] * len(o), **zero) for p, o in rows
-    ]
-    return r1.collate(rows, "cpu")
-
-
-scorer = r1.Scorer(model, config)
-chosen = (solved or groups)[:16]
-weights = {}  # {method: (B,)}
-for each in map(weights_of, chosen):
-    for name, values in each.items():
-        weights[name] = torch.cat([weights.get(name, values[:0]), values])
-own = [e for group in chosen for e in group]
-vectors = [gradient(scorer(as_batch(traces[: len(own)])), torch.ones(len(own)))]
-log_probs = scorer(r1.collate(own, "cpu"))  # (B, T)
-vectors += [gradient(log_probs, values) for values in weights.values()]
-names = ["imitate", *weights]
-pd.DataFrame(torch.stack(vectors) @ torch.stack(vectors).T, names, names).round(2)
-
-# %% [markdown]
-# Change one thing at a time. From *RFT* to *GRPO, RFT's reward* it is the baseline and the scale;
-# from there to *GRPO* it is the reward; from RFT to *imitate* it is the author. This is the first
-# step: later ones start from different policies.
-#
 # ## Distil on policy
 #
 # A reward is one number for a completion. A teacher that can score tokens says more: its

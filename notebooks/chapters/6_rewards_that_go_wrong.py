@@ -37,6 +37,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
+import countdown_rewards
 import nano_r1 as r1
 
 config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1)
@@ -45,7 +46,8 @@ task = r1.Task(tokenizer, model, config)
 sampler = r1.TransformersSampler(model, task, config)
 DRAW = 13  # another number draws another problem
 group = r1.rollout(sampler, task.load_problems("test", config), task, config, DRAW)
-votes = [task.module.final_answer(e.text, e.problem, task.prompt) for e in group]
+answers = [countdown_rewards.read_answer(e.text, task.prompt)[0] for e in group]
+votes = [countdown_rewards.judge(answer, group[0].problem, False)[0] for answer in answers]
 print(group[0].problem)
 for e, vote in zip(group, votes):
     print(f"\nformat {e.reward.format:g}, answer {e.reward.answer:g}, votes for {vote}")

@@ -5,7 +5,7 @@ const answered = new Set();
 
 function reveal(number) {
   answered.add(number);
-  document.querySelector(`[data-ask="${number}"]`).hidden = false;
+  for (const value of document.querySelectorAll(`[data-ask="${number}"]`)) value.classList.remove("waits");
 }
 
 function reply(number, choice) {
@@ -19,7 +19,7 @@ function reply(number, choice) {
 
 predictions.forEach(({ line, question, choices }, number) => {
   const buttons = choices.map((text, choice) => h("button", { type: "button", onclick: () => reply(number, choice) }, text));
-  document.querySelector(`[data-ask="${number}"]`).hidden = true;
+  for (const value of document.querySelectorAll(`[data-ask="${number}"]`)) value.classList.add("waits");
   $(`L${line}`).append(h("div", { class: "question", id: `question-${number}` },
     h("p", {}, h("b", {}, `Prediction ${number + 1} of ${predictions.length}. `), question), h("div", { class: "chips" }, buttons)));
 });
