@@ -229,7 +229,7 @@ def test_out_of_memory_and_a_missing_package_are_a_sentence(error, said, straigh
         "import runpy, sys, torch\n"
         f"def fail(*args, **kwargs):\n    raise {error}\n"
         "torch.nn.Module.eval = fail\n"
-        f"sys.argv = ['nano_r1.py', '--name', {said!r}]\n"
+        f"sys.argv = ['nano_r1.py', '--name', {said.strip('-')!r}]\n"
         "runpy.run_path('nano_r1.py', run_name='__main__')\n"
     )
     code, text = run(straight, "", code)

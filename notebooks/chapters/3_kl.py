@@ -138,30 +138,10 @@ plt.show()
 # gradient is that of $KL(\pi \| \pi_{ref})$, k3's that of $KL(\pi_{ref} \| \pi)$: both lead back.
 # k3 is GRPO's choice.
 #
-# ## The same for completions of different lengths
-#
 # All of that holds if every token weighs the same. In a run each completion's tokens weigh $1 /
-# |o|$. Take the simplest policy that chooses its length: after each token it stops with probability
-# p. The gradient of k1 as a loss, $\frac{1}{|o|} \sum_t k_1$, is then that of $E[1 / |o|]$.
-#
-# **Predict:** does descending on it make completions longer, shorter, or neither? And if every
-# token weighs the same?
-
-# %%
-torch.manual_seed(0)
-stop = torch.tensor(-1.0, requires_grad=True)  # the logit of stopping
-p = stop.sigmoid()
-lengths = 1 + torch.distributions.Geometric(p.detach()).sample((200_000,))  # (N,)
-log_pi = (lengths - 1) * (1 - p).log() + p.log()  # (N,), of each completion
-for name, values in {"1/|o|": log_pi / lengths, "the same": log_pi}.items():
-    (slope,) = torch.autograd.grad(values.mean(), stop, retain_graph=True)
-    print(f"each token weighs {name:8}: gradient {slope:+.4f}")
-
-# %% [markdown]
-# The first gradient on the logit of stopping is positive, so descent lowers that logit: k1 under a
-# mean of means is a bonus for length. If longer completions are better ones, it passes for learning
-# (`docs/elicitation.md`, the run without a reward). If every token weighs the same, the gradient is
-# 0 up to noise.
+# |o|$. The gradient of k1 as a loss is then that of $E[1 / |o|]$: k1 is a bonus for length. If
+# longer completions are better ones, it passes for learning (`docs/elicitation.md`, the run without
+# a reward).
 #
 # ## Exercise
 #
