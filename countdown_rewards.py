@@ -250,8 +250,10 @@ def judge(answer, problem, steps):
         tree = parse(expression)
         used = re.findall("[0-9]+", expression)
         if sorted(used) != sorted(map(str, problem["nums"])):
-            used = ", ".join(used) or "no number"
-            raise ValueError(f"uses {used:.60} instead of each of {problem['nums']!s:.60} once")
+            raise ValueError(
+                f"uses {', '.join(used) or 'no number':.60} instead of each of "
+                f"{problem['nums']!s:.60} once"
+            )
         value = value_of(tree)
         return value, f"equals {value!s:.40}, not {problem['target']}", True
     except (SyntaxError, MemoryError, RecursionError) as error:  # the last two: nested too deep

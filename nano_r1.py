@@ -41,6 +41,7 @@
 # place of one of this file. A task is a module: `countdown_rewards.py`, `gsm8k_rewards.py`.
 
 # %%
+import atexit
 import copy
 import importlib.util
 import json
@@ -48,6 +49,7 @@ import os
 import random
 import signal
 import time
+import tomllib
 import zlib
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
@@ -71,9 +73,6 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))
 
 
 # %%
-MAY_CHANGE = ("steps", "resume", "name", "save_every", "eval_every", "wandb")  # in a resumed run
-
-
 @dataclass(kw_only=True)
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model."""
@@ -81,7 +80,8 @@ class Config:
     # What to learn.
     task: str = "countdown"  # the module TASK_rewards.py
     model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
-    prompt: str = "short"  # one of the task's PROMPTS [chat]
+    # one of the task's PROMPTS, or a toml file with the fields of its Prompt [chat]
+    prompt: str = "short"
     # problems: a jsonl, json, csv or parquet file, or hub; None: the task's generator
     data: str | None = None
 
@@ -112,11 +112,10 @@ class Config:
     # vLLM, or the loop below; auto: vLLM on a GPU that it supports
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
     vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM
-    # torch's AdamW, or DeepSpeed, for several processes, too; auto: torch for one process
-    engine: Literal["auto", "torch", "deepspeed"] = "auto"
-    # DeepSpeed's ZeRO: 1 shards AdamW's states over the processes, 2 also gradients, 3 also weights
+    # with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also weights
     zero_stage: Literal[1, 2, 3] = 2
-    offload: bool = False  # AdamW's states (DeepSpeed) and the idle reference in main memory
+    # main memory holds the reference while it is idle, and with torchrun AdamW's states
+    offload: bool = False
     gradient_checkpointing: bool = False  # recompute activations: less memory, more time
 
     # Step 9.
@@ -227,7 +226,6 @@ def collate(episodes, device):
     labels         - - 5 2     what follows each of them, where the model wrote it
     response_mask  0 0 1 1
     """
-    rows = [torch.tensor(e.prompt_ids + e.token_ids) for e in episodes]
     labels = torch.nn.utils.rnn.pad_sequence(
         [torch.tensor([-1] * len(e.prompt_ids) + e.token_ids) for e in episodes],
         batch_first=True,
@@ -235,7 +233,9 @@ def collate(episodes, device):
     )[:, 1:]
     batch = {
         # Padding may be any token: it is on the right, where causal attention never looks.
-        "input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)[:, :-1],
+        "input_ids": torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(e.prompt_ids + e.token_ids) for e in episodes], batch_first=True
+        )[:, :-1],
         "labels": labels,
         "response_mask": labels >= 0,
         "advantages": torch.tensor([[e.advantage] for e in episodes]),  # (B, 1)
@@ -484,7 +484,9 @@ def full_weights(policy):
 #
 # An engine holds the policy, its gradients and AdamW's states. `engine(batch)` is the forward pass;
 # `engine.backward(loss)` adds to the gradient, any number of times; `engine.step()` clips it, takes
-# one AdamW step and sets it to zero. These are DeepSpeed's calls; for one process torch suffices.
+# one AdamW step and sets it to zero. These are DeepSpeed's calls: torchrun starts DeepSpeed, for one
+# process, too. Without torchrun, torch's AdamW stands behind the same calls. `main` sets the
+# learning rate before each step.
 
 
 # %%
@@ -520,8 +522,9 @@ class TorchEngine:
 
     def save_checkpoint(self, path, tag, save_latest):
         os.makedirs(f"{path}/{tag}", exist_ok=True)
-        state = [self.module.state_dict(), self.optimizer.state_dict()]
-        torch.save(state, f"{path}/{tag}/state.pt")
+        torch.save(
+            [self.module.state_dict(), self.optimizer.state_dict()], f"{path}/{tag}/state.pt"
+        )
 
     def load_checkpoint(self, path, tag):
         state = torch.load(f"{path}/{tag}/state.pt", map_location="cpu", weights_only=True)
@@ -530,8 +533,8 @@ class TorchEngine:
 
 
 def make_engine(scorer, device, config):
-    """DeepSpeed's engine, or torch's AdamW where one process suffices."""
-    if WORLD == 1 and config.engine != "deepspeed":
+    """DeepSpeed's engine for processes of torchrun, else torch's AdamW."""
+    if "RANK" not in os.environ:
         return TorchEngine(scorer, device, config)
     import deepspeed
 
@@ -604,9 +607,13 @@ class Task:
             self.module = importlib.import_module(f"{config.task}_rewards")
         except ModuleNotFoundError as error:
             raise SystemExit(f"--task {config.task}: {error}; try countdown or gsm8k") from None
-        if config.prompt not in self.module.PROMPTS:
-            raise SystemExit(f"--prompt must be one of {', '.join(self.module.PROMPTS)}")
-        self.prompt = self.module.PROMPTS[config.prompt]
+        prompts = dict(self.module.PROMPTS)
+        if os.path.isfile(config.prompt):
+            with open(config.prompt, "rb") as file:
+                prompts[config.prompt] = self.module.Prompt(**tomllib.load(file))
+        if config.prompt not in prompts:
+            raise SystemExit(f"--prompt must be a toml file or one of {', '.join(prompts)}")
+        self.prompt = prompts[config.prompt]
         self.tokenizer = tokenizer
         ends = policy.generation_config.eos_token_id or []  # a number or a list
         self.stop_ids = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
@@ -846,7 +853,9 @@ def open_run(config):
         fault = f"there is a run: --resume {path} continues it" if saved else "there is no run"
         raise SystemExit(f"{path}: {fault}; --name starts a new one")
     for setting, value in saved[0].items() if saved else ():
-        if value != getattr(config, setting) and setting not in MAY_CHANGE:
+        if value != getattr(config, setting) and (
+            setting not in ("steps", "resume", "name", "save_every", "eval_every", "wandb")
+        ):
             raise SystemExit(f"--resume {path} needs the flags of its start: --{setting} {value}")
     write(f"{path}/config.json", saved or [asdict(config)])
     return path
@@ -889,6 +898,7 @@ def find_device(config):
         torch.cuda.set_device(device)
     if "RANK" in os.environ:  # started by torchrun, as DeepSpeed needs it
         dist.init_process_group("nccl" if on_gpu else "gloo")
+        atexit.register(dist.destroy_process_group)  # or its threads can crash the exit
     return device
 
 
@@ -921,10 +931,14 @@ def main(
     task = Task(tokenizer, policy, config)
     train = task.load_problems("train", config)
     test = task.load_problems("test", config)[: config.eval_problems]
-    if config.prompts_per_step % WORLD or config.prompts_per_step > len(train):
+    if (
+        config.prompts_per_step % WORLD
+        or config.prompts_per_step > len(train)
+        or config.group_size < 2
+    ):
         raise SystemExit(
-            f"--prompts_per_step {config.prompts_per_step} must be a multiple of the {WORLD} "
-            f"processes and at most the {len(train)} training problems"
+            f"--prompts_per_step must be a multiple of the {WORLD} processes and at most the "
+            f"{len(train)} training problems; --group_size at least 2"
         )
     path = open_run(config)
     print(f"{config.model}, {policy.num_parameters():,} parameters, on {device}; record: {path}")
@@ -1007,7 +1021,7 @@ if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error}: pip install {error.name}") from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
-        if "memory" in str(error):
+        if "memory" in str(error) and "illegal" not in str(error):
             raise SystemExit(
                 "Out of memory: try --micro_batch_size 1, --gradient_checkpointing, --offload, "
                 f"fewer --max_tokens. {error}"

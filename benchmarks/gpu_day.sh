@@ -21,15 +21,16 @@ row() { # NAME SECONDS COMMAND...
     echo "$log: $([ -e "$passed" ] && echo passed || echo FAILED) $(tail -n 1 "$log")"
 }
 
+torchrun="$python -m torch.distributed.run --nproc_per_node 1"
 tiny="--task countdown --device cuda --steps 4 --eval_problems 64 --eval_every 0"
 large="--task gsm8k --prompt plain --model $model --dtype bfloat16 --learning_rate 1e-6 --steps 4
        --prompts_per_step 16 --max_tokens 512 --eval_problems 64 --eval_every 0 --kl_coef 0"
 row card 60 nvidia-smi
 row loop 300 $python nano_r1.py $tiny --sampler transformers --name "$out/loop"
 row vllm 400 $python nano_r1.py $tiny --sampler vllm --name "$out/vllm"
-row deepspeed 400 $python nano_r1.py $tiny --engine deepspeed --name "$out/deepspeed"
+row deepspeed 400 $torchrun nano_r1.py $tiny --name "$out/deepspeed"
 row learns 900 $python nano_r1.py --task countdown --device cuda --name "$out/learns"
 row large 900 $python nano_r1.py $large --name "$out/large"
-row offload 900 $python nano_r1.py $large --engine deepspeed --offload --name "$out/offload"
+row offload 900 $torchrun nano_r1.py $large --offload --name "$out/offload"
 row lora 900 $python variants.py $large --lora_rank 16 --name "$out/lora"
 row trl 900 $python benchmarks/speed.py trl

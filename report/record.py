@@ -40,7 +40,6 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
     }
     for name in {"old_log_probs", "ref_log_probs"} & batches[0].keys():
         arrays[name] = torch.cat([batch[name][batch["response_mask"]] for batch in batches]).cpu()
-    file = f"{path}/tokens/step_{step:06d}.{os.environ.get('RANK', 0)}.npz"
     os.makedirs(f"{path}/tokens", exist_ok=True)
-    np.savez_compressed(file, **arrays)
+    np.savez_compressed(f"{path}/tokens/step_{step:06d}.{os.environ.get('RANK', 0)}.npz", **arrays)
     tokenizer.save_pretrained(f"{path}/tokenizer")

@@ -268,28 +268,6 @@ def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded)
     assert 1e-6 < metrics["sampling/logp_difference_mean"] < 0.02
 
 
-DEEPSPEED = """
-import sys
-sys.path[:0] = [{root!r}, {tests!r}]
-import torch, torch.distributed as dist
-import nano_r1 as r1, test_nano_r1 as t
-dist.init_process_group("gloo")
-policy, tokenizer = r1.load_model(t.config())
-episodes = torch.load({file!r}, weights_only=False)
-mine = [e for place, e in enumerate(episodes) if place // 4 % r1.WORLD == r1.RANK]
-offload = sys.argv[2] == "offload"
-settings = t.config(zero_stage=int(sys.argv[1]), offload=offload, engine="deepspeed")
-engine = r1.make_engine(r1.Scorer(policy, settings), t.CPU, settings)
-for group in engine.optimizer.param_groups:
-    group["lr"] = 1e-3
-reference = r1.Scorer(r1.load_model(t.config())[0], settings)
-r1.update(engine, reference, mine, settings, r1.grpo_loss)
-weights = torch.cat([w.detach().flatten().clone() for _, w in r1.full_weights(policy)])
-if r1.RANK == 0:
-    torch.save(weights, sys.argv[3])
-"""
-
-
 @pytest.mark.parametrize(
     "stage, processes, offload", [(1, 2, ""), (2, 2, ""), (3, 2, ""), (2, 1, "offload")]
 )
@@ -299,14 +277,17 @@ def test_an_update_by_deepspeed_and_several_processes_is_torchs_by_one(
     pytest.importorskip("deepspeed", reason="DeepSpeed is for Linux")
     episodes = make_episodes(policy, loaded[1])
     torch.save(episodes, tmp_path / "episodes.pt")
-    here = os.path.dirname(os.path.abspath(__file__))
-    script = tmp_path / "update.py"
     root = os.path.dirname(r1.__file__)
-    script.write_text(DEEPSPEED.format(root=root, tests=here, file=str(tmp_path / "episodes.pt")))
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
-    launcher += ["--master_port=0", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0"]
-    args = [str(script), str(stage), offload or "no", str(tmp_path / "weights.pt")]
-    done = subprocess.run(launcher + args, capture_output=True, text=True)
+    launcher += ["--standalone", f"{root}/tests/deepspeed_update.py"]
+    args = [
+        str(tmp_path / "episodes.pt"),
+        str(stage),
+        offload or "no",
+        str(tmp_path / "weights.pt"),
+    ]
+    env = {**os.environ, "PYTHONPATH": root}
+    done = subprocess.run(launcher + args, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     whole, _ = updated(policy, episodes)
     # With the tied output layer, which the file lists a second time.

@@ -193,7 +193,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_continue(straight):
     "changes, said",
     [
         ({"task": "chess"}, "No module named 'chess_rewards'; try countdown or gsm8k"),
-        ({"prompt": "poem"}, "--prompt must be one of short, chat"),
+        ({"prompt": "poem"}, "--prompt must be a toml file or one of short, chat"),
         ({"data": "nothing.jsonl"}, "nothing.jsonl"),
         ({"data": "lacks.jsonl"}, "target"),
         ({"data": "hub"}, "hub"),
