@@ -38,8 +38,9 @@ Prompt = namedtuple(  # a way to ask, and the format of the answer that goes wit
         "thinking",  # the tag around the thinking; "": free text before the answer
         "weights",  # of format and answer in the total reward
         "steps",  # True: an answer may also be a list of steps, or end in `= number`
+        "partial",  # format reward of the right tags around something else than an expression
     ],
-    defaults=(True, "<think>", (), "think", (1.0, 1.0), False),
+    defaults=(True, "<think>", (), "think", (1.0, 1.0), False, 0.5),
 )
 
 # ---- The problems
@@ -204,7 +205,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
     answer, fault = read_answer(completion, prompt)
     value, why, legal = judge(answer, problem, prompt.steps)
-    form = 0.0 if fault else 1.0 if legal else 0.5
+    form = 0.0 if fault else 1.0 if legal else prompt.partial
     correct = float(value == problem["target"])
     why = ("correct" if correct else why) + (f"; format: {fault}" if fault else "")
     return Reward(prompt.weights[0] * form + prompt.weights[1] * correct, form, correct, why)

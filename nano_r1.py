@@ -3,7 +3,7 @@
 #
 # The recipe of DeepSeek-R1-Zero: ask a language model a question whose answer a small program can
 # check, sample several completions, and make those that did better than the others more likely.
-# The model sees no worked solution, only its own completions and their rewards.
+# In this training the model sees no worked solution, only its own completions and their rewards.
 #
 #     python nano_r1.py --task countdown       # 1M parameters, two CPU cores, about six minutes
 #     python nano_r1.py --resume out/NAME      # continue a run that was stopped
@@ -27,18 +27,19 @@
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
+#     Its last term is the KL penalty. It keeps the policy near the reference.
 #     The step's loss is the mean over each completion's tokens, then over all completions.
-#     pi is the policy now, pi_old the policy that sampled, pi_ref the reference.
+#     pi is the policy in training, pi_old the policy before this step, pi_ref the reference.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
 #
 # There is one optimizer step for each batch of completions. So pi_old is pi: rho is 1, and the clip
-# does not act. Its gradient is that of log pi, so the advantage still reaches the weights.
+# does nothing. But rho's gradient is that of log pi, so the advantage still reaches the weights.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
-# a batch, sampling ahead of the update. `variants.py` has GRPO's relatives, each a function in the
-# place of one of this file. A task is a module: `countdown_rewards.py`, `gsm8k_rewards.py`.
+# a batch, sampling ahead of the update. `variants.py` has GRPO's relatives, each a function that
+# replaces one of this file. A task is a module: `countdown_rewards.py`, `gsm8k_rewards.py`.
 
 # %%
 import atexit
@@ -68,14 +69,23 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))
 # %% [markdown]
 # ## 1. Settings
 #
-# The defaults suit the embedded model on two CPU cores. In [brackets]: what a model of 0.5B to 3B
-# parameters needs. In a notebook, `Config(steps=20)` is `--steps 20`.
+# The defaults suit the small model in models/nano-base on two CPU cores. In [brackets]: values for
+# models of 0.5B to 3B parameters. In a notebook, `Config(steps=20)` is `--steps 20`.
 
 
 # %%
 @dataclass(kw_only=True)
 class Config:
-    """Reinforcement learning from verifiable rewards: GRPO on a language model."""
+    """Reinforcement learning from verifiable rewards: GRPO on a language model.
+
+    python nano_r1.py --task countdown    (1M parameters, two CPU cores, about six minutes)
+
+    python nano_r1.py --task gsm8k --steps 30 --name words    (writes out/words)
+
+    python nano_r1.py --task countdown --resume out/NAME    (continue; the flags of the start)
+
+    For another model: --model, --task, --data, --prompt, --max_tokens, --learning_rate.
+    """
 
     # What to learn.
     task: str = "countdown"  # the module TASK_rewards.py
@@ -89,7 +99,7 @@ class Config:
     prompts_per_step: int = 16  # m, over all processes [16 to 128]
     group_size: int = 8  # n, completions of each prompt
     max_tokens: int = 320  # a longer completion is cut off [1024]
-    # of the softmax; the loss scores the distribution that is sampled, so no top-p or top-k
+    # of sampling; no top-p or top-k: the loss must score the distribution that was sampled from
     temperature: float = 1.0
 
     # Steps 4 to 6.
@@ -101,13 +111,13 @@ class Config:
     steps: int = 60  # optimizer steps [200 to 1000]
     learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters 1e-5]
     warmup_steps: int = 10  # linear warm-up: Adam's first steps rest on few gradients
-    # linear: it falls to 0, so that the last steps leave less noise
+    # linear: it falls to 1/steps of this, so that the last steps leave less noise
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
     max_grad_norm: float = 1.0  # a larger gradient is scaled down to this norm
     micro_batch_size: int = 8  # completions in a forward pass; lower it if memory runs out
 
     # Engines.
-    device: Literal["auto", "cuda", "cpu"] = "auto"
+    device: Literal["auto", "cuda", "cpu"] = "auto"  # auto: a GPU if there is one
     dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products [bfloat16]
     # vLLM, or the loop below; auto: vLLM on a GPU that it supports
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
@@ -134,8 +144,8 @@ class Episode(SimpleNamespace):
 
     problem     dict, a row of the data set
     prompt_ids  list of token ids
-    token_ids   list of those of the completion, with the end token if the model wrote it
-    log_probs   list, of each token, under the distribution that it was drawn from
+    token_ids   list of the completion's token ids, with the end token if the model wrote it
+    log_probs   list, one for each token of the completion, as the sampler computed it
     ended       whether by an end token or a stop text; otherwise it was cut off
     text        str, the completion
     reward      step 3: total, format, answer, why
@@ -148,7 +158,7 @@ class Episode(SimpleNamespace):
 #
 # Shapes: m groups of n completions; B completions in a micro-batch; T positions; V vocabulary
 # entries. `labels[b, t]` is the token that follows `input_ids[b, t]`. `response_mask` is 1 where
-# the model wrote that token. Its end token is one of those: otherwise it never learns to stop.
+# the model wrote that token. The end token counts, too: without it, the model never learns to stop.
 
 
 # %%
@@ -167,8 +177,8 @@ def grpo_loss(log_probs, batch, config):
     """Step 6: each completion's part of the loss, (B,).
 
     `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
-    `ref_log_probs`, `response_mask` (B, T) and `advantages` (B, 1); and `completions`, N, the
-    number in this process's step: so the parts of all micro-batches add up to its loss.
+    `ref_log_probs`, `response_mask` (B, T), `advantages` (B, 1) and `completions`: N, the number of
+    completions of this process in the whole step. So the parts of all micro-batches add up.
     """
     mask = batch["response_mask"]
     # rho_it = pi(o_it) / pi_old(o_it)
@@ -177,7 +187,7 @@ def grpo_loss(log_probs, batch, config):
     # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
     loss = -torch.minimum(ratio * batch["advantages"], clipped * batch["advantages"])  # (B, T)
     if config.kl_coef:
-        # L_it = L_it + beta (exp(d) - 1 - d)                     k3; arXiv:2402.03300, eq. 4
+        # L_it = L_it + beta (exp(d) - 1 - d)     k3, an estimate of the KL; arXiv:2402.03300, eq. 4
         d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
         loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
     # 1/N sum_i 1/|o_i| sum_t L_it
@@ -185,7 +195,7 @@ def grpo_loss(log_probs, batch, config):
 
 
 class Scorer(torch.nn.Module):
-    """A language model that returns the log-probs of completions in the place of logits."""
+    """A language model that returns the log-probs of completions instead of logits."""
 
     def __init__(self, model, config):
         super().__init__()
@@ -223,7 +233,7 @@ def collate(episodes, device):
     """Episodes -> a dict of tensors (B, T). For the prompt 7 8 9 and the completion 5 2:
 
     input_ids      7 8 9 5
-    labels         - - 5 2     what follows each of them, where the model wrote it
+    labels         - - 5 2     what follows each of them; -, which is -1: the model did not write it
     response_mask  0 0 1 1
     """
     labels = torch.nn.utils.rnn.pad_sequence(
@@ -252,15 +262,16 @@ def collate(episodes, device):
 # A completion is sampled token by token: draw one, append it, ask the model for the next, until it
 # writes an end token or has `max_tokens`. vLLM does that on a GPU, the loop below elsewhere. Both
 # return with each token its log-prob under the distribution that it was drawn from. If the
-# trainer's differs by more than rounding, weights, temperature or precision are not the same.
+# trainer's log-prob differs by more than rounding, the two do not use the same weights, temperature
+# or precision.
 
 
 # %%
 def sample_token(logits, temperature, uniform):
     """One token from softmax(logits / T), and its log-prob: (R, V) -> (R,), (R,). T = 0 is greedy.
 
-    `uniform` (R, 1), a random number from [0, 1) for each row, picks the first token at which the
-    sum of the probabilities exceeds it: each token with its probability.
+    `uniform` (R, 1), a random number from [0, 1) for each row, picks the first token whose
+    cumulated probability exceeds it. So each token is drawn with its probability.
     """
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
     cumulated = probs.cumsum(dim=-1, dtype=torch.float64)
@@ -270,7 +281,9 @@ def sample_token(logits, temperature, uniform):
 
 
 def next_logits(model, token, position, visible, cache):
-    """The logits behind one more token of each row, of a model built like Llama: (R,) -> (R, V).
+    """Append one token to each row; the logits of the one after it: (R,) -> (R, V).
+
+    For models built like Llama. R rows are the completions that have not ended.
 
     transformers' own forward pass gives the same numbers with five times as many operations.
     `position` (R,); `visible` (R, S): the tokens that a row attends to, this one included;
@@ -282,7 +295,7 @@ def next_logits(model, token, position, visible, cache):
     for layer, kept in zip(decoder.layers, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
-        # Query heads that share keys and values stand as positions of one head.
+        # Grouped-query attention: query heads that share keys are put on the axis of positions.
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, positions, D)
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -306,8 +319,8 @@ class TransformersSampler:
     def __init__(self, policy, task, config):
         if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
             raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
-        # Two threads meet after each operation. For a small model that costs what it brings, and
-        # several times more beside another busy program.
+        # Two threads wait for each other after each operation. For a small model that costs what it
+        # brings, and beside another busy program several times more.
         if policy.num_parameters() < 20_000_000:
             torch.set_num_threads(1)
         self.model = policy
@@ -329,7 +342,7 @@ class TransformersSampler:
         """
         device = self.model.device
         limit = self.config.max_tokens
-        # One forward pass over the prompts, padded on the left; then n rows share each one's keys.
+        # One forward pass over all prompts, padded on the left; n rows with copies of its keys.
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
         padding = torch.tensor([width - len(p) for p in prompts], device=device)
@@ -349,13 +362,17 @@ class TransformersSampler:
         cache = F.pad(cache, (0, 0, 0, limit))  # with room for the completions
         padding = padding.repeat_interleave(n)
         # Drawn on the CPU: the same on every device.
-        uniforms = [
-            torch.rand(limit, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-            for seed in seeds
-        ]
-        uniforms = torch.cat(uniforms, dim=1).to(device)  # (max_tokens, R)
+        uniforms = torch.cat(  # (max_tokens, R)
+            [
+                torch.rand(
+                    limit, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+                )
+                for seed in seeds
+            ],
+            dim=1,
+        ).to(device)
         completions = [([], []) for _ in padding]
-        row = torch.arange(len(padding), device=device)  # the completion of each row that runs
+        row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
         for t in range(limit):
             token, log_prob = sample_token(
                 # Logits beyond the tokenizer's tokens only pad the embedding to a round size.
@@ -391,13 +408,13 @@ class TransformersSampler:
 
 
 class VLLMSampler:
-    """vLLM in this process: paged KV cache, continuous batching. On a GPU it sleeps in training."""
+    """vLLM in this process: paged KV cache, continuous batching. In an update it frees the GPU."""
 
     def __init__(self, policy, task, config):
         self.task = task
         self.config = config
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process: it is handed weights
-        # Or vLLM takes a share of all memory on a CPU, and leaves torch one thread on a GPU.
+        # Otherwise vLLM takes a share of all memory on a CPU, and leaves torch one thread on a GPU.
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
         import vllm
@@ -445,7 +462,7 @@ class VLLMSampler:
 
     def sleep(self):
         """Give the GPU's memory to the update."""
-        self.llm.sleep(level=1)  # level 2 spares a copy of the weights; some models broke
+        self.llm.sleep(level=1)  # level 2 keeps no copy of the weights; it fails for some models
 
     def sync(self, policy):
         """Step 8: wake up, load the trained weights, forget what was computed with the old ones."""
@@ -457,7 +474,7 @@ class VLLMSampler:
 
 
 def make_sampler(policy, task, config):
-    # A card below capability 8.0 (a T4) has one kernel of vLLM left, for float32.
+    # Below capability 8.0 (a T4) vLLM has only a float32 kernel: there auto takes the own loop.
     use_vllm = config.sampler == "vllm" or (
         config.sampler == "auto"
         and torch.cuda.is_available()
@@ -484,9 +501,9 @@ def full_weights(policy):
 #
 # An engine holds the policy, its gradients and AdamW's states. `engine(batch)` is the forward pass;
 # `engine.backward(loss)` adds to the gradient, any number of times; `engine.step()` clips it, takes
-# one AdamW step and sets it to zero. These are DeepSpeed's calls: torchrun starts DeepSpeed, for one
-# process, too. Without torchrun, torch's AdamW stands behind the same calls. `main` sets the
-# learning rate before each step.
+# one AdamW step and sets it to zero. These are DeepSpeed's calls: one or more processes of torchrun
+# use it. Without torchrun, torch's AdamW is behind the same calls. `main` sets the learning rate
+# before each step.
 
 
 # %%
@@ -538,8 +555,8 @@ def make_engine(scorer, device, config):
         return TorchEngine(scorer, device, config)
     import deepspeed
 
-    dist.barrier()  # until each process has its vLLM: their starts would wait for each other
-    deepspeed.ops.__compatible_ops__ = {}  # or on a CPU it compiles an all-reduce, for a minute
+    dist.barrier()  # wait until vLLM has started everywhere: DeepSpeed's start could lock it
+    deepspeed.ops.__compatible_ops__ = {}  # otherwise it compiles an all-reduce on a CPU
     settings = {
         "train_micro_batch_size_per_gpu": config.micro_batch_size,
         "managed_gradient_accumulation": False,  # any number of backward passes, then one step
@@ -567,7 +584,7 @@ def make_engine(scorer, device, config):
 
 
 def learning_rate(step, config):
-    """Linear warm-up; with "linear" times 1 - (step - 1) / steps."""
+    """Linear warm-up; the "linear" schedule also multiplies by 1 - (step - 1) / steps."""
     rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
     return rate * (1 - (step - 1) / config.steps if config.lr_scheduler_type == "linear" else 1)
 
@@ -635,14 +652,14 @@ class Task:
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name != "answer":  # it is never filled in: \\boxed{answer} stands for itself
+            if name != "answer":  # the solution is never inserted: \\boxed{answer} stays as it is
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
             text = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
             )
-        # A chat template writes the token that begins a text itself.
+        # A chat template already adds the token that begins a text.
         return self.tokenizer.encode(text + self.prompt.opening, add_special_tokens=not chat)
 
     def has_ended(self, token_ids):
@@ -654,7 +671,7 @@ class Task:
 # %% [markdown]
 # ## 6. The steps of the algorithm
 #
-# Processes (torchrun's) share the problems: each samples, rewards and scores its own.
+# The processes of torchrun divide the problems: each samples, rewards and scores its own.
 
 
 # %%
@@ -672,7 +689,7 @@ def gather(items):
 
 
 def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. (Dynamic sampling needs a second draw.)"""
+    """Steps 1 to 3: a batch of rewarded episodes. (DAPO, in variants.py, repeats draws.)"""
     label = f"step {step}, {draw}"
     # 1. Draw m problems.
     drawn = random.Random(seed_of(config.seed, label, "questions")).sample(
@@ -720,7 +737,8 @@ def update(engine, reference, episodes, config, loss_function):
         if reference is not None:
             with torch.no_grad():
                 batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
-        # 6. The loss and its gradient. pi_old is the policy as it is now: it has sampled these.
+        # 6. The loss and its gradient. pi_old is the policy as it is now, without a gradient. (The
+        # sampler's own log-probs only serve as a check.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
         parts = loss_function(log_probs, batch, config)  # (B,)
@@ -728,7 +746,7 @@ def update(engine, reference, episodes, config, loss_function):
         batches.append(batch | {"loss": parts.detach()})
     if reference is not None and config.offload:
         reference.to("cpu")  # until the next step
-    # 7. One AdamW step: the gradient is clipped, applied and set to zero.
+    # 7. One AdamW step: the gradient is clipped, applied and set to zero. (NaN is not applied.)
     engine.step()
     engine.module.eval()
     return batches
@@ -770,7 +788,7 @@ def measure_step(rows, batches, config):
     log_probs = found["old_log_probs"]  # 0 off the mask, as the others
     d = found.get("ref_log_probs", log_probs) - log_probs
     sums = {
-        # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy without bias.
+        # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
         "entropy": -log_probs.sum(),
         "kl": (torch.exp(d) - 1 - d).sum(),
         "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
@@ -778,7 +796,7 @@ def measure_step(rows, batches, config):
     }
     everywhere = gather([{name: value.item() for name, value in sums.items()}])
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
-    tokens = mean(rows, "length") * len(rows) / WORLD  # of a process
+    tokens = mean(rows, "length") * len(rows) / WORLD  # of a process, on average
     return {name: mean(everywhere, name) / tokens for name in sums} | {
         "loss": mean(everywhere, "loss"),
         "reward": mean(rows, "reward"),
@@ -787,7 +805,7 @@ def measure_step(rows, batches, config):
         "reward/answer": mean(rows, "answer_reward"),
         "frac_reward_zero_std": (rewards == rewards[:, :1]).all(dim=1).float().mean().item(),
         "completions/mean_length": mean(rows, "length"),
-        "completions/clipped_ratio": mean(rows, "cut_off"),
+        "completions/clipped_ratio": mean(rows, "cut_off"),  # TRL's name; not PPO's clip
     }
 
 
@@ -862,7 +880,7 @@ def open_run(config):
 
 
 def save_checkpoint(engine, path, step):
-    """DeepSpeed's files, or torch's, in two places in turn; latest.json's last row is whole."""
+    """In folders a and b in turn; the last row of latest.json names the one that is complete."""
     saved = read(f"{path}/latest.json")
     tag = "ab"[len(saved) % 2]
     engine.save_checkpoint(path, tag, save_latest=False)
@@ -898,7 +916,7 @@ def find_device(config):
         torch.cuda.set_device(device)
     if "RANK" in os.environ:  # started by torchrun, as DeepSpeed needs it
         dist.init_process_group("nccl" if on_gpu else "gloo")
-        atexit.register(dist.destroy_process_group)  # or its threads can crash the exit
+        atexit.register(dist.destroy_process_group)  # otherwise its threads can crash the exit
     return device
 
 
@@ -913,7 +931,8 @@ def find_device(config):
 STEP_LINE = (
     "step {step}/{steps}: reward {reward:.2f}, correct {reward/answer:.0%}, format "
     "{reward/format:.0%}, {completions/mean_length:.0f} tokens, no signal "
-    "{frac_reward_zero_std:.0%}, entropy {entropy:.2f}, gradient {grad_norm:.2f}, {time/step:.1f} s"
+    "{frac_reward_zero_std:.0%}, entropy {entropy:.2f}, gradient {grad_norm:.2f}, {time/step:.1f} "
+    "s, {left:.0f} min left"
 )
 
 
@@ -931,17 +950,16 @@ def main(
     task = Task(tokenizer, policy, config)
     train = task.load_problems("train", config)
     test = task.load_problems("test", config)[: config.eval_problems]
-    if (
-        config.prompts_per_step % WORLD
-        or config.prompts_per_step > len(train)
-        or config.group_size < 2
-    ):
+    if config.prompts_per_step not in range(WORLD, len(train) + 1, WORLD) or config.group_size < 2:
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes and at most the "
             f"{len(train)} training problems; --group_size at least 2"
         )
     path = open_run(config)
-    print(f"{config.model}, {policy.num_parameters():,} parameters, on {device}; record: {path}")
+    print(
+        f"{config.model}, {policy.num_parameters():,} parameters, on {device}; record: {path}\n"
+        "(correct: of the step's completions; no signal: groups whose rewards are all equal)"
+    )
     sampler = make_sampler(policy, task, config)
     reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
     engine = make_engine(Scorer(policy, config), device, config)
@@ -987,29 +1005,26 @@ def main(
             "grad_norm": float(engine.get_global_grad_norm()),
             "time/step": time.monotonic() - began,
         }
-        print(STEP_LINE.format(steps=config.steps, **metrics), flush=True)
+        minutes = (config.steps - step) * metrics["time/step"] / 60
+        print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)
         if metrics["sampling/logp_difference_mean"] > 0.1:
             print("WARNING: sampler and trainer disagree on log-probs: other weights, or precision")
         if recorder:
             recorder.after_step(path, step, episodes, batches, engine, tokenizer, config)
-        if step == config.steps or (config.eval_every and step % config.eval_every == 0):
+        if step == config.steps or step % (config.eval_every or config.steps) == 0:
             metrics |= evaluate(sampler, test, task, config, path, step)
         history.append(metrics)
         write(f"{path}/metrics.jsonl", history)
         if config.wandb != "off" and RANK == 0:
             wandb.log(metrics, step=step)
         stopping = any(gather([bool(received)]))
-        if (
-            stopping
-            or step == config.steps
-            or (config.save_every and step % config.save_every == 0)
-        ):
+        if stopping or step == config.steps or step % (config.save_every or config.steps) == 0:
             save_checkpoint(engine, f"{path}/checkpoint", step)
         if stopping:
             print(f"Saved after step {step}. The same flags and --resume {path} continue.")
             return path
     save_model(policy, tokenizer, f"{path}/model")
-    print(f"{history[0]['eval/pass@1']:.1%} were correct before training. Model: {path}/model")
+    print(f"Before training it was {history[0]['eval/pass@1']:.1%}. Model: {path}/model")
     if recorder and RANK == 0:
         importlib.import_module("report.viewer").write([path])
     return path

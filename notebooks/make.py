@@ -1,13 +1,15 @@
-"""Makes the notebooks: python notebooks/make.py
+"""Makes the notebooks: python notebooks/make.py; with --run executes them, too, for their outputs.
 
 nano_r1.py becomes nano_r1.ipynb: a call of `main` stands in the place of its command line. The
 scripts of this folder and of chapters/ become the notebooks of their names. Each notebook begins
-with first_cell.py.
+with first_cell.py. A cell keeps what it printed until the notebook's code changes.
 """
 
+import sys
 from pathlib import Path
 
 import jupytext
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +31,27 @@ def make_notebooks():
     return books
 
 
+def code(book):
+    return [cell for cell in book.cells if cell.cell_type == "code"]
+
+
+def add_outputs(book, path, run):
+    """What the cells print: of a new run, or of the notebook at `path` if its code is the same."""
+    if run:
+        where = {"metadata": {"path": str(path.parent)}}
+        NotebookClient(book, timeout=3600, resources=where).execute()
+    elif path.exists():
+        before = code(jupytext.read(path))
+        if [cell.source for cell in before] == [cell.source for cell in code(book)]:
+            for cell, old in zip(code(book), before):
+                cell.outputs = old.outputs
+    for cell in code(book):
+        cell.metadata.pop("execution", None)  # times of day
+        cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+
+
 if __name__ == "__main__":
     for path, book in make_notebooks().items():
+        print(path.name, flush=True)
+        add_outputs(book, path, "--run" in sys.argv[1:])
         jupytext.write(book, path, fmt="ipynb")

@@ -101,31 +101,6 @@ def test_grpo_clip_by_cases(ratio, advantage, loss, gradient):
     assert stats["clipped"].item() == (gradient == 0)
 
 
-GIVEN = {
-    "raw_rewards": torch.tensor([[2.0], [0.0]]),
-    "advantages": torch.tensor([[1.0], [-2.0]]),
-    "old_log_probs": -X,
-    "cliprange": 0.2,
-}
-
-
-@pytest.mark.parametrize(
-    "loss_type, loss, gradient",
-    [
-        ("no_baseline", 1.5, [[-0.5, -0.5, 0], [0, 0, 0]]),
-        ("reinforce_with_baseline", -5.25, [[-0.25, -0.25, 0], [0, 0, 1]]),
-        ("grpo_clip", 0.5, [[-0.25, -0.25, 0], [0, 0, 1]]),
-    ],
-)
-def test_a_micro_batch_is_the_mean_of_the_rows_means_and_gradients_add_up(
-    loss_type, loss, gradient
-):
-    log_probs = (-X).requires_grad_()
-    for _ in range(3):
-        found, _ = p.grpo_microbatch_train_step(log_probs, MASK.bool(), 2, loss_type, **GIVEN)
-    assert_close((found, log_probs.grad), (torch.tensor(loss / 2), 3 * torch.tensor(gradient) / 2))
-
-
 def test_the_fine_tuning_step_sums_rows_over_the_constant():
     log_probs = (-X).requires_grad_()
     loss, _ = p.sft_microbatch_train_step(log_probs, MASK, 2, normalize_constant=3.0)

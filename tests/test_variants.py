@@ -1,4 +1,4 @@
-"""GRPO's relatives: rollouts, updates, LoRA, commands. test_algorithms.py has the formulas."""
+"""GRPO's relatives: rollouts, updates, LoRA, commands. test_check_grpo.py has the formulas."""
 
 import copy
 import dataclasses
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import tyro
-from test_algorithms import formula
+from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
 from two_processes import CASES, make_episodes, settings, tiny_model, updated
 
@@ -115,26 +115,30 @@ def score(model, e, config):
     return now.log_prob(torch.tensor(e.token_ids))
 
 
-def formula_update(config, episodes):
-    """(the weights after torch's AdamW on the formula, the mean loss of the last epoch)."""
+def plain_update(config, episodes):
+    """(the weights after torch's AdamW on the loss of all completions at once, its last mean)."""
     model = tiny_model()
     optimizer = torch.optim.AdamW(model.parameters(), 0.01, (0.9, 0.95), weight_decay=0.0)
     known = []
     for e in episodes:
-        numbers = {"advantage": torch.tensor(vars(e).get("advantages", [e.advantage]))}
-        numbers |= {"old": score(model, e, config).detach(), "sampler": torch.tensor(e.log_probs)}
-        known.append(numbers | {"ref": score(tiny_model(1), e, config).detach()})
+        advantages = vars(e).get("advantages", [e.advantage] * len(e.token_ids))
+        numbers = {"advantages": torch.tensor(advantages)}
+        numbers |= {"old_log_probs": score(model, e, config).detach()}
+        numbers |= {"ref_log_probs": score(tiny_model(1), e, config).detach()}
+        known.append(numbers | {"sampler_log_probs": torch.tensor(e.log_probs), "episode": e})
     size = len(episodes) // config.minibatches
+    cut = config.mask_truncated_completions
     for _ in range(config.epochs):
         losses = []
         for start in range(0, len(episodes), size):
-            completions = []
-            for e, numbers in list(zip(episodes, known))[start : start + size]:
-                if e.ended or not config.mask_truncated_completions:
-                    policy = score(model, e, config)
-                    completions.append(SimpleNamespace(policy=policy, **numbers))
+            kept = [row for row in known[start : start + size] if row["episode"].ended or not cut]
+            policy = pad_sequence([score(model, row["episode"], config) for row in kept], True)
+            mask = policy != 0
+            batch = {"completions": size, "tokens": mask.sum(), "response_mask": mask}
+            for name in known[0].keys() - {"episode"}:
+                batch[name] = pad_sequence([row[name] for row in kept], True)
             optimizer.zero_grad()
-            losses.append(formula(config, completions, size))
+            losses.append(variants.loss(policy, batch, config).sum())
             losses[-1].backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             optimizer.step()
@@ -159,12 +163,12 @@ UPDATES = [
 
 
 @pytest.mark.parametrize("changes", [*UPDATES, CASES["gspo"]], ids=str)
-def test_an_update_is_adamw_on_the_formula(changes):
+def test_an_update_is_adamw_on_the_loss_of_all_completions_at_once(changes):
     config = settings(**changes)
     episodes = make_episodes()
     for e in episodes if config.credit == "vineppo" else []:
         e.advantages = [e.advantage + i for i in range(len(e.token_ids))]
-    expected, loss = formula_update(config, episodes)
+    expected, loss = plain_update(config, episodes)
     weights, batches = updated(config, episodes)
     assert_same(weights, expected)
     assert sum(batch["loss"].sum().item() for batch in batches) == pytest.approx(loss, rel=1e-3)
@@ -175,7 +179,7 @@ def test_a_step_by_two_processes_is_the_step_by_one(tmp_path):
     command = [sys.executable, *command, "tests/two_processes.py", str(tmp_path / "weights")]
     subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
     for name, weights in json.loads((tmp_path / "weights").read_text()).items():
-        assert_same(weights, updated(settings(**CASES[name], engine="torch"), make_episodes())[0])
+        assert_same(weights, updated(settings(**CASES[name]), make_episodes())[0])
 
 
 # ---- LoRA

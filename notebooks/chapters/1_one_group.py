@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 1. One group, by hand
 #
-# One question, eight completions, eight rewards: this chapter computes what GRPO makes of them, up
-# to the sign of the gradient on one token. It takes less than a minute on two CPU cores. Everything
-# is imported from `nano_r1.py`, so you see what a run does.
+# One question, eight completions, eight rewards: this chapter follows GRPO from the rewards to the
+# advantages and to the gradient on one token. It takes less than a minute on two CPU cores. All
+# functions are those of `nano_r1.py`, so you see what a run does.
 #
 # Each part asks for a **prediction**. Write it down before you run the cell below it.
 #
 # ## The model, the task, the sampler
 #
-# These are the first lines of `main`: a base model of a million parameters, word problems whose
+# `main` begins like this: a base model of a million parameters, word problems whose
 # answer a program can check, and a loop that samples. No reward has changed this model yet.
 
 # %%
@@ -75,8 +75,8 @@ print("sum of the advantages", round(advantages.sum().item(), 6))
 # Two questions with four completions each have the rewards `2 1 0 1` and `2 2 2 0`. Papers and
 # programs differ in what they divide by.
 #
-# **Predict,** with paper: the advantages with the standard deviation divided by n. (The means are 1
-# and 1.5; the sums of squared deviations are 2 and 3.)
+# **Predict,** on paper: the advantages, if the variance divides by n. (The means are 1 and 1.5; the
+# sums of squared deviations are 2 and 3.)
 
 # %%
 rewards = torch.tensor([[2.0, 1.0, 0.0, 1.0], [2.0, 2.0, 2.0, 0.0]])  # (m, n)
@@ -103,7 +103,7 @@ for equal in (2.0, 0.0):
 # %% [markdown]
 # ## The sign of the gradient on one token
 #
-# Take a distribution over five tokens, of which number 2 was sampled. The loss is $-A \log \pi(2)$,
+# Take a distribution over five tokens, 0 to 4. Token 2 was sampled. The loss is $-A \log \pi(2)$,
 # and an optimizer moves each logit against its gradient.
 #
 # **Predict:** which logits rise with A = +1.41? And with A = -1.41?

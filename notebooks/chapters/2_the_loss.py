@@ -16,6 +16,7 @@
 import matplotlib.pyplot as plt
 import torch
 
+import check_grpo
 import nano_r1 as r1
 
 config = r1.Config(task="gsm8k", max_tokens=64, prompts_per_step=8, kl_coef=0.0)
@@ -148,27 +149,26 @@ for name, values in weights.items():
 #
 # ## Exercise
 #
-# Which tokens get no gradient from PPO's clip? Write the condition, for tensors of ratios and
-# advantages.
+# Write GRPO's loss without a KL penalty. All inputs are float64: `log_probs`, `old_log_probs` and
+# `ref_log_probs` are (B, T), `advantages` (B,), `mask` (B, T) bool. The test below compares value
+# and gradient with formulas: [check_grpo.py](../../check_grpo.py) says which algorithm it is, or
+# which mistake.
 
 
 # %% tags=["exercise"]
-def is_frozen(ratio, advantage, eps):
-    """(N,) ratios, (N,) advantages, a number -> (N,) bool: True where the clipped loss is flat."""
-    return None  # your line
+def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask):
+    """The mean of the completions' means of -min(rho A, clip(rho, 0.8, 1.2) A): a scalar."""
+    return None  # your lines
 
 
 # %% tags=["test"]
-ratio = torch.linspace(0.55, 1.45, 10).repeat(2).requires_grad_()  # (N,)
-advantage = torch.tensor([-2.0] * 10 + [0.5] * 10)
-yours = is_frozen(ratio.detach(), advantage, config.cliprange)
-if yours is None:
-    print("The exercise is open: write is_frozen in the cell above, run it, and then this one.")
+example = torch.zeros(2, 3, dtype=torch.float64)
+if loss(example, example, example, example[:, 0], example == 0) is None:
+    print("The exercise is open: write loss in the cell above, run it, and then this one.")
 else:
-    (slope,) = torch.autograd.grad(loss_of(ratio, advantage).sum(), ratio)
-    wrong = yours != (slope == 0)
-    assert not wrong.any(), f"wrong at the ratios {ratio[wrong].tolist()}, A {advantage[wrong]}"
-    print("Correct: with several optimizer steps a batch, this is the share that a run logs.")
+    right, names, text = check_grpo.judge_loss(loss)
+    assert right and names == ["GRPO"] and "clip 0.2 below and 0.2 above" in text, text
+    print("Correct:", text)
 
 # %% [markdown]
 # Next: [3. KL](3_kl.ipynb).
