@@ -7,19 +7,19 @@
 # Write down your **prediction** before you run the cell below it.
 
 # %% [markdown]
-# ## One question, eight completions
+# ## One problem, eight completions
 #
-# The task is word problems whose answer a small program checks: a reward of 0 to 1 for the format,
-# and 1 for the correct number. The base has seen such problems with correct and with wrong
-# solutions; no reward has changed it yet. GRPO compares each completion with its group: the
-# *advantage* is the reward minus the group's mean, divided by its standard deviation.
+# The task is Countdown: combine the given numbers with + - * / to reach a target. A small program
+# checks the answer: a reward of 0 to 1 for the format, and 1 for a correct solution. The base gives
+# up early as a rule. GRPO compares each completion with its group: the *advantage* is the reward
+# minus the group's mean, divided by its standard deviation.
 #
 # **Predict:** how many of eight completions are correct? What is the advantage of a correct one, if
 # two are correct?
 
 # %% tags=["parameters"]
 steps, short_steps = 30, 12  # of the run; of each run with one line changed
-questions, eval_problems = 16, 256  # in each step; held-out ones
+problems, eval_problems = 16, 256  # in each step; held-out ones
 
 # %%
 import tempfile
@@ -27,11 +27,11 @@ import tempfile
 import pandas as pd
 import torch
 
-import gsm8k_rewards
+import countdown_rewards
 import nano_r1 as r1
 from report.viewer import show
 
-settings = {"task": "gsm8k", "max_tokens": 64, "prompts_per_step": questions, "warmup_steps": 3}
+settings = {"task": "countdown", "prompts_per_step": problems, "warmup_steps": 3}
 config = r1.Config(**settings, steps=steps, eval_problems=eval_problems, eval_every=10)
 base = config.model
 
@@ -49,14 +49,14 @@ def completions(model, problem):
     return pd.DataFrame(rows).style.format(precision=2).set_properties(**lines)
 
 
-problem = gsm8k_rewards.load_problems("test")[9]
-print(problem["question"])
+problem = countdown_rewards.load_problems("test")[0]
+print(problem)
 completions(base, problem)
 
 # %% [markdown]
 # ## Training
 #
-# Each of 30 steps has 16 questions, 8 completions of each, their rewards and advantages, and one
+# Each of 30 steps has 16 problems, 8 completions of each, their rewards and advantages, and one
 # optimizer step. If you interrupt the cell, the step ends and is saved.
 #
 # **Predict:** the share of correct answers on held-out problems, before and after.
@@ -67,11 +67,11 @@ run = r1.main(config)
 # %% [markdown]
 # ## Before and after
 #
-# **Predict:** has the model learned to compute, or to give the answer in the correct format?
+# **Predict:** are the completions longer or shorter than before? What do they do differently?
 #
-# All of this is sampled at temperature 1. With greedy decoding, its best temperature, the untrained
-# base is correct on 0.37 of such problems (`docs/base.md` has the command). Only what is above that
-# has been learned from the reward.
+# All of this is sampled at temperature 1. At its best temperature the base solves 14% of public
+# problems (`docs/base.md`). Systematic search was in its training data; training makes it frequent
+# (`docs/results.md`).
 
 # %%
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")
@@ -81,12 +81,11 @@ completions(f"{run}/model", problem)
 # %% [markdown]
 # ## Try it
 #
-# A problem of yours. **Predict:** what does the trained model do with a kind of problem that it was
-# not trained on?
+# A problem of yours. **Predict:** what does the model do with five numbers, or with a target that
+# cannot be reached?
 
 # %%
-question = "Ava has 12 apples and buys 30 more. Then Ava gives 5 of them to Ben. How many apples"
-yours = {"question": f"{question} does Ava have left?", "answer": "37"}
+yours = {"nums": [3, 7, 25], "target": 46}  # three or four numbers from 1 to 99
 completions(f"{run}/model", yours)
 
 # %% [markdown]
@@ -142,8 +141,8 @@ for metric in ("reward", "completions/mean_length", "kl"):
 # %% [markdown]
 # Without a baseline every completion with a reward is pushed up, the better ones more: the policy
 # learns, with a noisier gradient. Flipped, it learns what is *worse* than its group. The heavy
-# penalty holds it near the base. One seed and a dozen steps prove little: `docs/ablations.md` has
-# three or five seeds, on Countdown.
+# penalty holds it near the base. One seed and a dozen steps prove little: `docs/results.md` has
+# three seeds, on Countdown.
 #
 # Six chapters, each a notebook of a few minutes with an exercise, are in `notebooks/chapters/`. The
 # algorithm itself is `nano_r1.py`, from the top. `docs/own_task.md` explains a task of your own,

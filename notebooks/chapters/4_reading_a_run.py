@@ -43,9 +43,9 @@ good = show("good")
 # %% [markdown]
 # - **reward** rises; format first, since it is quickly learned, then the correct answers.
 # - **entropy** falls: the policy settles. If it reaches 0, nothing new is tried.
-# - **groups with equal rewards** become more: solved questions teach nothing.
+# - **no signal**, groups with equal rewards, rises: solved questions teach nothing.
 #   If the share is near 1 at the *start*, the task is too hard, or the prompt does not fit.
-# - **length** follows the reward; here it hardly changes. Few completions are cut off.
+# - **tokens** follow the reward; here they hardly change. Few completions are cut off.
 # - **kl** grows slowly, and the **gradient** keeps its order of magnitude. The loss is not shown:
 #   its value says nothing (chapter 2).
 #

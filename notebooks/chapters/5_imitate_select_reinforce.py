@@ -108,9 +108,8 @@ summary("not kept", others)
 summary("kept", kept or others)
 
 # %% [markdown]
-# Most problems give nothing: selection learns from those that the model can already solve. An easy
-# problem gives several completions, a hard one none. The wrong completions, most of what was
-# sampled, teach nothing here.
+# Selection learns from problems that the model can already solve. The wrong completions, most of
+# what was sampled, teach nothing here.
 #
 # ## Reinforce: one sum, other weights
 #
@@ -208,9 +207,8 @@ summary("teacher", teacher_episodes)
 
 # %% [markdown]
 # SFT on the teacher's samples is the other direction: the mean of $-\log \pi$ over the teacher's
-# tokens is $KL(\pi_T \| \pi)$ plus a constant. The direction matters if the student cannot become
-# the teacher. Imitation has to cover all that the teacher does, and puts weight where the teacher
-# never is. The student's own direction settles for one way and does that one well.
+# tokens is $KL(\pi_T \| \pi)$ plus a constant. Imitation has to cover all that the teacher does.
+# The student's own direction settles for one way.
 #
 # ## The record: equal tokens
 #
@@ -240,9 +238,8 @@ record.set_index(["method", "seed"])[["tokens", "pass@1", "pass@64", "gsm8k", "k
 #   seed 0 (0.750, base 0.734) and far below in seed 1 (0.516, base 0.797).
 # - **Distillation** comes near its teacher in pass@1 (0.444 of 0.492, and 0.438 of 0.444) without a
 #   reward, and has the lowest pass@64 in both (0.562 and 0.500).
-# - **Forgetting**: RL is said to stay nearer to the base than SFT, and so to forget less (RL's
-#   razor, arXiv:2509.04259). Here GRPO goes further from the base than imitation, in both: the
-#   base has learned from this author. No method loses more than 0.03 on the word problems.
+# - **Forgetting**: GRPO goes further from the base than imitation, in both: the base has learned
+#   from this author. No method loses more than 0.03 on the word problems.
 #
 # ## Exercise
 #

@@ -77,7 +77,6 @@ table.round(2)
 
 # %% [markdown]
 # Each column sums to 0. The update makes the completions above 0 more likely, whatever they are.
-# Only this of a reward reaches the policy: who is above the mean of the group, and by how much.
 #
 # ## Six runs
 #
@@ -152,22 +151,19 @@ else:
 #
 # - **E had the correct reward (1).** pass@1 ends at 0.54.
 # - **F had format only (2).** The reward *is* the format: it rises from 0.51 to 0.95, and pass@1
-#   ends at 0.10. In 62% of the groups all rewards are equal then.
+#   ends at 0.10.
 # - **B had lines (3).** The reward rises from 2.6 to 9.5. pass@1 rises at first, to 0.40 at step
-#   10: this base is correct more often if it tries longer. Then it falls to 0.18. In 7 of the 16
-#   completions kept a line reaches the target and says `no`; 9 continue until the limit. Ten steps
-#   of rising accuracy do not prove a reward correct.
+#   10: this base is correct more often if it tries longer. Then it falls to 0.18. Ten steps of
+#   rising accuracy do not prove a reward correct.
 # - **A had the noisy verifier (4).** It learns all the same: pass@1 ends at 0.54.
 # - **D had the random reward (5).** There is an update in every step, but none has a direction:
 #   pass@1 ends at 0.07, which is not resolved from the base.
 # - **C had the majority (6).** The reward rises from 0.73 to 1.77 of 2, higher than under the
 #   correct reward, and pass@1 falls to 0.01. 14 of the 16 completions kept add all numbers: on that
-#   a group agrees most easily. TTRL reports gains, with far stronger models: a vote helps if the
-#   most frequent answer is mostly the correct one.
+#   a group agrees most easily. A vote helps if the most frequent answer is mostly the correct one.
 #
-# Seed 1 ends alike, from A to F: 0.55; 0.22, after 0.39 at step 10; 0.01; 0.05; 0.48; 0.09. The
-# reward rises in all runs but D, and only in A and E pass@1 ends far above the base. The reward
-# alone does not tell E from C: that takes a verifier that is not the reward, or reading the
+# Seed 1 ends alike. The reward rises in all runs but D, and only in A and E pass@1 ends far above
+# the base. The reward alone does not tell E from C: that takes another verifier, or reading the
 # completions.
 #
 # ## A repair
@@ -213,8 +209,7 @@ for p in (0.0, 0.2, 0.5, 0.8):
 
 # %% [markdown]
 # The direction survives, but the mean shrinks and the spread grows. More completions average that
-# out, since the flips are independent. An error that always hits the same kind of answer does not
-# average out: it is the reward of run B or F in small.
+# out. An error that always hits the same kind of answer does not average out.
 #
 # ## Exercise: an unbiased answer reward
 #
