@@ -25,6 +25,7 @@ import nano_r1
 import nano_sft
 import runs
 import variants
+from report.labels import PALETTE
 
 # The learning rate does not fall, so that the last step is like any other.
 SHORT = "--warmup_steps 3 --lr_scheduler_type constant --record_tokens_every 0 --save_every 1000"
@@ -209,10 +210,10 @@ class Lab:
 
 # ---- The figure and the page
 
-STYLE = {  # of a prediction: colour and marker
-    "held": ("tab:green", "o"),
-    "inconclusive": ("tab:gray", "D"),
-    "failed": ("tab:red", "X"),
+STYLE = {  # of a prediction: colour, marker and the colour within it
+    "held": (PALETTE["curve-2"], "o", PALETTE["curve-2"]),
+    "inconclusive": (PALETTE["muted"], "D", "white"),
+    "failed": (PALETTE["wrong"], "X", PALETTE["wrong"]),
 }
 
 
@@ -226,10 +227,10 @@ def forest(file, title, rows):
     left = min(ends) - 0.05
     right = max(ends) + 0.05
     for y, (_, (mean, low, high), region, word) in enumerate(rows):
-        colour, marker = STYLE[word]
-        axis.barh(y, region[1] - region[0], 0.7, left=region[0], color="#dce9f7")
+        colour, marker, within = STYLE[word]
+        axis.barh(y, region[1] - region[0], 0.7, left=region[0], color=PALETTE["level-1"])
         axis.hlines(y, max(low, left), min(high, right), color=colour, linewidth=2)
-        axis.plot(mean, y, marker, color=colour, markersize=8)
+        axis.plot(mean, y, marker, color=colour, markersize=8, markerfacecolor=within)
         axis.text(right, y, f" {word}", color=colour, va="center", fontsize=9)
     axis.axvline(0, color="black", linewidth=0.7)
     axis.set_yticks(range(len(rows)), [text for text, *_ in rows], fontsize=9)

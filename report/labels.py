@@ -1,27 +1,36 @@
-"""One label for each metric, its meaning, and the panels of curves: for page and curves.png."""
+"""One label for each metric and one palette: for console, page, lesson, pictures and notebooks."""
+
+import re
+from pathlib import Path
+
+CSS = (Path(__file__).parent / "page" / "base.css").read_text()
+# Colours by name, such as "up-3": the first of each name, which is the light theme's.
+PALETTE = dict(reversed(re.findall(r"--([\w-]+): (#\w+)", CSS)))
+# Nats, where a colour's next shade begins. A token that moved by less than the second hardly moved.
+CUTS = (0.002, 0.01, 0.05, 0.2)
 
 METRICS = {  # name in metrics.jsonl: (label, meaning)
     "eval/pass@1": (
-        "held-out accuracy",
+        "held-out correct",
         "Share of the held-out problems that one sampled completion solves.",
     ),
     "reward/answer": (
-        "training accuracy",
+        "correct",
         "Share of the step's completions with the correct answer.",
     ),
-    "reward": ("total reward", "Mean total reward of the step's completions: format plus answer."),
-    "reward/format": ("format reward", "Mean format reward of the step's completions, 0 to 1."),
+    "reward": ("reward", "Mean total reward of the step's completions: format plus answer."),
+    "reward/format": ("format", "Mean format reward of the step's completions, 0 to 1."),
     "reward_std": (
         "reward spread",
         "Mean standard deviation of the rewards within a group. Near 0 there is little to learn.",
     ),
     "frac_reward_zero_std": (
-        "groups with equal rewards",
+        "no signal",
         "Share of groups whose rewards are all equal. Their advantages are 0, and they teach "
         "nothing.",
     ),
     "completions/mean_length": (
-        "completion length",
+        "tokens",
         "Mean length of the step's completions in tokens, the end token included.",
     ),
     "completions/clipped_ratio": (
@@ -32,7 +41,7 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
         "loss",
         "The surrogate loss. Its gradient matters; its value is near 0 however well it goes.",
     ),
-    "grad_norm": ("gradient norm", "Norm of the gradient before it is clipped."),
+    "grad_norm": ("gradient", "Norm of the gradient before it is clipped."),
     "lr": ("learning rate", "Learning rate of the step."),
     "entropy": (
         "entropy",
@@ -49,7 +58,7 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     ),
     "eval/format": ("held-out format", "Mean format reward of the held-out completions, 0 to 1."),
     "eval/mean_length": (
-        "held-out length",
+        "held-out tokens",
         "Mean length of the held-out completions in tokens, the end token included.",
     ),
     "eval/clipped_ratio": (
@@ -59,12 +68,12 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     "eval/problems": ("held-out problems", "Number of held-out problems."),
     "time/step": ("whole step", "Seconds of the whole step, without evaluation and checkpoint."),
 }
-PANELS = [  # (title, metrics); curves.png has the first six of those that the run has
+PANELS = [  # (title, metrics)
     ("accuracy", ["reward/answer", "eval/pass@1"]),
     ("reward", ["reward", "reward/format"]),
-    ("completion length, tokens", ["completions/mean_length"]),
+    ("tokens a completion", ["completions/mean_length"]),
     ("entropy, nats a token", ["entropy"]),
-    ("gradient norm", ["grad_norm"]),
+    ("norm of the gradient", ["grad_norm"]),
     ("shares", ["frac_reward_zero_std", "completions/clipped_ratio"]),
     ("KL from the reference, nats a token", ["kl"]),
     ("loss", ["loss"]),

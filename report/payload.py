@@ -11,7 +11,7 @@ import os
 
 import numpy as np
 
-from report.labels import ALARMS, METRICS, PANELS
+from report.labels import ALARMS, CUTS, METRICS, PANELS
 from report.run import read_rows, title
 
 LARGEST = 20e6  # bytes of episodes/ and tokens/; of a larger run only some steps are shown
@@ -46,7 +46,7 @@ def pack(runs, steps=()):
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    head = {"runs": heads, "metrics": METRICS, "panels": PANELS, "alarms": ALARMS}
+    head = {"runs": heads, "metrics": METRICS, "panels": PANELS, "alarms": ALARMS, "cuts": CUTS}
     return {"head": compress(head), **blocks}
 
 
@@ -106,6 +106,7 @@ def pack_step(run, step):
         "spreads": rewards.std(axis=1, ddof=min(1, n - 1)).tolist(),
         "rows": [{**row, "problem": None} for row in rows],
         "moved": 0.0,
+        "opening": 1,
     }
     if arrays:
         values |= pack_tokens(run, values["rows"], arrays)
@@ -128,9 +129,25 @@ def pack_tokens(run, rows, arrays):
         "units": UNITS,
         "prompt_ids": arrays["prompts"],
         "moved": float(np.abs(np.nan_to_num(arrays["change"])).mean()),
+        "opening": choose_group(rows, arrays, run.group_size),
         "pushed": most_pushed(arrays, ends, run.group_size),
         **{name: whole(arrays[name], unit) for name, unit in UNITS.items()},
     }
+
+
+def choose_group(rows, arrays, n):
+    """Number of the group whose tokens moved most clearly in the direction of their advantage.
+
+    It has at least a quarter of correct and a quarter of wrong completions, if one has. Of those it
+    has the largest share of tokens that moved by more than 0.01 nats in that direction, minus the
+    share of those that moved against it.
+    """
+    change = np.nan_to_num(arrays["change"])
+    agrees = np.sign(change * arrays["advantages"]) * (np.abs(change) > CUTS[1])
+    group = np.repeat(np.arange(len(rows)) // n, arrays["lengths"])
+    correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
+    mixed = (correct >= 0.25) & (correct <= 0.75)
+    return int(np.argmax(2 * mixed + np.bincount(group, agrees) / np.bincount(group))) + 1
 
 
 def whole(values, unit):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import tyro
 
-from report.labels import METRICS, PANELS
+from report.labels import METRICS, PALETTE
 from report.payload import pack
 from report.run import Run
 
@@ -99,25 +99,27 @@ def sha256(text):
 
 
 def draw_curves(run, output):
-    """The metrics by step as a picture, six panels of those that the run has."""
+    """Accuracy by step as a picture; the report has the other curves."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 6.5), layout="constrained")
-    panels = [panel for panel in PANELS if any(panel[1][0] in record for record in run.records)]
-    for axis, (title, names) in zip(figure.subplots(2, 3).flat, panels):
-        for name, colour in zip(names, ("#6a4fb0", "#0f766e")):
-            rows = [record for record in run.records if name in record]
-            x = [row["step"] for row in rows]
-            axis.plot(x, [row[name] for row in rows], "-", color=colour, label=METRICS[name][0])
-            if name.startswith("eval/"):
-                low, high = [[row.get(name + end) for row in rows] for end in ("_low", "_high")]
-                axis.fill_between(x, low, high, color=colour, alpha=0.2, label="95% interval")
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    accuracy = [r["eval/pass@1"] for r in run.records if "eval/pass@1" in r]
-    result = " → ".join([f"{value:.2f}" for value in accuracy[:1] + accuracy[1:][-1:]])
-    title = f"{run.config.get('model')} on {run.config.get('task')}: held-out accuracy {result}"
-    figure.suptitle(title, parse_math=False)
-    figure.savefig(f"{output}.hidden", dpi=80, format="png")
-    os.replace(f"{output}.hidden", output)
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    draw_accuracy(figure.subplots(), run)
+    figure.savefig(output, dpi=100, format="png")
+
+
+def draw_accuracy(axis, run):
+    """That of the training batches, and the held-out one with its 95% interval."""
+    for name, color, size, what in (
+        ("reward/answer", PALETTE["curve-1"], 0, "in training"),
+        ("eval/pass@1", PALETTE["curve-2"], 5, "95% interval"),
+    ):
+        rows = [record for record in run.records if name in record]
+        x = [row["step"] for row in rows]
+        y = [row[name] for row in rows]
+        label = f"{METRICS[name][0]}, {what}"
+        axis.plot(x, y, "o-", color=color, label=label, markersize=size, linewidth=1 + size / 5)
+        low, high = [[row.get(name + end, row[name]) for row in rows] for end in ("_low", "_high")]
+        axis.vlines(x, low, high, color=color, linewidth=2)
+    axis.set(xlabel="step", ylim=(0, 1))
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right")

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +13,12 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from report import record, viewer
+import nano_r1
+from report import labels, payload, record, viewer
 from report.run import Run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+import hero
 
 WIDTH = 1200  # of a page
 HOSTILE = "</script><img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
@@ -174,12 +179,38 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
 # ---- The page without a browser
 
 
+def test_the_group_it_opens_at_is_mixed_and_moves_as_its_advantages_say():
+    rows = [{"answer_reward": float(x)} for x in (1, 1, 0, 1, 0, 1, 0, 1, 0, 0)]
+    arrays = {
+        "lengths": np.array([2] * 10),
+        "advantages": np.repeat([1.0, -1] * 5, 2),
+        # All agree, but all are correct; against it; half hardly; one not computed; none correct.
+        "change": np.array(4 * [1, 1, -1, -1] + 4 * [1]) * 0.1,
+    }
+    arrays["change"][4:8] *= -1
+    arrays["change"][8:10] = 0.009
+    arrays["change"][12] = np.nan
+    assert payload.choose_group(rows, arrays, 2) == 4
+
+
 @pytest.mark.parametrize("arguments", ["nowhere", "{run} --steps 99", "a b c"])
 def test_a_mistake_gets_one_sentence_and_writes_nothing(arguments, run):
     command = [sys.executable, "-m", "report", *arguments.format(run=run.path).split()]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch("report: .+\n", done.stderr)
+
+
+def test_the_readmes_picture_is_made_of_a_runs_files(run, tmp_path):
+    hero.draw(Run(run.path), tmp_path / "hero.png")
+    assert (tmp_path / "hero.png").stat().st_size > 10_000
+
+
+def test_a_metric_has_one_name_on_console_page_and_in_its_table():
+    table = (hero.ROOT / "docs/metrics.md").read_text().split("\n")
+    for name, (label, _) in labels.METRICS.items():
+        assert name not in nano_r1.STEP_LINE or label in nano_r1.STEP_LINE or name == "time/step"
+        assert any(line.startswith(f"| `{name}`") and label in line for line in table), name
 
 
 # ---- The page in a browser

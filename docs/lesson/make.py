@@ -11,6 +11,7 @@ import re
 import sys
 
 from equations import EQUATIONS
+from example import shade
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
 from pygments import highlight
@@ -18,14 +19,12 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from source import FILE, ROOT, fingerprint, functions_of, statements_of
 
-sys.path.insert(0, str(ROOT))
 from report.viewer import fill
 
 RECORD = ROOT / "docs" / "lesson" / "record.json"
 PAGE = ROOT / "docs" / "lesson.html"
 SCRIPTS = "page/dom.js ../docs/lesson/page/lesson.js"
 STYLES = "page/base.css ../docs/lesson/page/lesson.css"
-CUTS = (0.002, 0.01, 0.05, 0.2)  # nats, where a colour's next shade begins: report/page/tokens.js
 
 
 # ---- Prose and code
@@ -93,12 +92,6 @@ def folds_of(source, values):
 # ---- Values
 
 
-def shade(change):
-    """The class of a token's colour."""
-    size = sum(abs(change) >= cut for cut in CUTS)
-    return f"{'up' if change > 0 else 'down'}-{size}" if size else ""
-
-
 def value_html(record, name, text, tokens):
     """A value; if each token has one, they can be opened."""
     label = f"<b>{html.escape(name)}</b> {html.escape(text)}"
@@ -150,7 +143,11 @@ def predictions_of(source, record, values):
     signs = ["positive", "0", "negative"]
     d = line_of(source, "grpo_loss", "d = batch")
     distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
+    mean = f"{sum(distances) / len(distances):.3f}".replace("-", "−")
     further = sum(distances) < 0
+    exceptions = "".join(
+        f" Completion {number} moved against its advantage." for number in record["against"]
+    )
     asked = [
         (
             line_of(source, "group_advantages", "return"),
@@ -181,14 +178,15 @@ def predictions_of(source, record, values):
             "tokens a higher or a lower probability than the reference does?",
             ["higher", "lower"],
             0 if further else 1,
-            f"The mean of d is {sum(distances) / len(distances):+.3f} nats a token.",
+            f"The mean of d is {mean} nats a token.",
         ),
         (
             line_of(source, "main", "batches = update("),
             "After the update: is this completion more or less likely than before?",
             ["more likely", "less likely"],
             0 if sum(record["changes"]) > 0 else 1,
-            "Open the value: each token's change. One update comes from all completions.",
+            f"Open the value: each token's change.{exceptions} One update comes from all "
+            "completions: those that share a token pull at it together.",
         ),
     ]
     names = ("line", "question", "choices", "answer", "because")
@@ -239,13 +237,14 @@ def outline(source):
 def story(record):
     """The group, and the completion that is followed."""
     row = record["rows"][record["place"] - 1]
-    rewards = "".join(f"<li>{one['reward']:g}</li>" for one in record["rows"])
+    rewards = [one["reward"] for one in record["rows"]]  # 0 to 2
+    cells = [f'<span class="cell level-{round(2 * r)}">{r:g}</span>' for r in rewards]
     nums = ", ".join(map(str, row["problem"]["nums"]))
     return (
         f"<p>Step {record['step']} of {record['steps']}, group {record['group']}: make "
-        f"{row['problem']['target']} from {nums}.</p><p>Rewards of its completions:</p>"
-        f'<ol class="rewards">{rewards}</ol><p>Completion {record["place"]}, which is followed '
-        f"({row['why']}):</p><pre>{html.escape(row['completion'].strip())}</pre>"
+        f"{row['problem']['target']} from {nums}.</p><p>Rewards of its {len(cells)} completions: "
+        f'<span class="strip">{"".join(cells)}</span></p><p>Completion {record["place"]}, which is '
+        f"followed ({row['why']}):</p><pre>{html.escape(row['completion'].strip())}</pre>"
     )
 
 

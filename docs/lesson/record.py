@@ -1,31 +1,28 @@
-"""Records what the lines of nano_r1.py computed in one real step: python docs/lesson/record.py
+"""Records what the lines of nano_r1.py computed in one step: python docs/lesson/record.py out/NAME
 
-It takes about two minutes, and writes docs/lesson/record.json. The run is the default command. Of
-the steps whose tokens a default run records, the 9th is the one whose update moved them most. The
-example in it is chosen by a rule: of the groups with 2 to 6 correct completions of 8 the one in
-which most completions moved in the direction of their advantage; of its correct completions the one
-that became more likely by most. That completion is followed: of a tensor with a row for each
-completion or group only its row is kept.
+out/NAME is a run of the default command. Of it example.py chooses a step and two completions; the
+one that became more likely is followed. The default command runs once more to that step, for about
+a minute, and writes docs/lesson/record.json: of a tensor with a row for each completion or group
+only its row is kept.
 """
 
 import ast
 import contextlib
 import functools
 import json
-import os
 import re
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
-from source import FILE, ROOT, fingerprint, functions_of, statements_of
+from example import choose_example
+from source import FILE, fingerprint, functions_of, statements_of
 
-sys.path.insert(0, str(ROOT))
 import nano_r1 as r1
+from report.run import Run
 
 SOURCE = FILE.read_text()  # as it has been imported
-STEP = 9
 IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
 ABOUT = ("e", "token_ids", "episodes", "batch", "problem")  # arguments that name completions
 
@@ -45,48 +42,6 @@ def targets_of(node):
     for _ in range(2):  # a, (b, c)
         targets = [x for target in targets for x in getattr(target, "elts", [target])]
     return [ast.unparse(target) for target in targets if ast.unparse(target) != "_"]
-
-
-# ---- The example
-
-
-def choose_example():
-    """(place of the followed episode in the step, change of each of its tokens in nats)."""
-    changes = {}  # id of an episode: [change of each token]
-    episodes = []
-
-    def look(sampler, problems, task, config, step):
-        before = sys._getframe(1).f_locals
-        if step <= STEP:
-            return r1.rollout(sampler, problems, task, config, step)
-        episodes.extend(before["episodes"])
-        for batch in before["batches"]:
-            with torch.no_grad():
-                moved = before["engine"](batch) - batch["old_log_probs"]  # (B, T)
-            for e, row, mask in zip(batch["episodes"], moved, batch["response_mask"]):
-                changes[id(e)] = row[mask].tolist()
-        raise Enough
-
-    run(look)
-    size = r1.Config().group_size
-    total = [sum(changes[id(e)]) for e in episodes]
-
-    def agreement(start):
-        places = range(start, start + size)
-        correct = sum(episodes[i].reward.answer for i in places)
-        agree = sum(total[i] * episodes[i].advantage > 0 for i in places)
-        return (size // 4 <= correct <= size - size // 4) * agree
-
-    start = max(range(0, len(episodes), size), key=agreement)
-    places = range(start, start + size)
-    place = max(places, key=lambda i: (episodes[i].reward.answer, total[i]))
-    return place, changes[id(episodes[place])]
-
-
-def run(rollout):
-    """The default command with another rollout, until that raises Enough."""
-    with contextlib.suppress(Enough):
-        r1.main(r1.Config(name=tempfile.mkdtemp(), record_tokens_every=0), rollout=rollout)
 
 
 # ---- Values as texts
@@ -261,44 +216,49 @@ class Tracer:
         return sum((self.followed.show(name, value) for name, value in zip(names, values)), [])
 
 
-def record_step(place, changes):
-    """Run the default command once more, trace the step, and return the record."""
+def record_step(example):
+    """Run the default command once more, trace the example's step, and return the record."""
     record = {}
+    place = example.up.place
     size = r1.Config().group_size
 
     def rollout(sampler, problems, task, config, step):
         frame = sys._getframe(1)
-        if step > STEP:
+        if step > example.step:
             sys.settrace(None)
             rows = frame.f_locals["rows"]  # of the step's file
             record.update(rows=rows[place // size * size :][:size])
             raise Enough
-        if step == STEP:
-            episodes = r1.rollout(sampler, problems, task, config, step)
+        episodes = r1.rollout(sampler, problems, task, config, step)
+        if step == example.step:
+            if episodes[place].text != example.up.row["completion"]:
+                sys.exit("The run's files are of other code: make a new run.")
             followed = Followed(episodes, place, task.tokenizer, config)
             config.micro_batch_size = 1  # each completion in a forward pass of its own
             tracer = Tracer(functions_of(SOURCE), followed, frame.f_locals["reference"])
             record.update(
                 code=fingerprint(SOURCE),
-                step=STEP,
+                step=step,
                 steps=config.steps,
-                group=place // size + 1,
+                group=example.group,
                 place=place % size + 1,
                 pieces=followed.pieces,
-                changes=changes,
+                changes=example.up.change.tolist(),
+                against=example.against,
                 values=tracer.values,
             )
             tracer.current[frame] = tracer.at("main", frame.f_lineno)
             frame.f_trace = tracer.on_line
             sys.settrace(tracer.on_call)
-        return r1.rollout(sampler, problems, task, config, step)
+            episodes = r1.rollout(sampler, problems, task, config, step)
+        return episodes
 
-    run(rollout)
+    with contextlib.suppress(Enough):
+        r1.main(r1.Config(name=tempfile.mkdtemp(), record_tokens_every=0), rollout=rollout)
     return record
 
 
 if __name__ == "__main__":
-    os.chdir(ROOT)
-    record = record_step(*choose_example())
+    record = record_step(choose_example(Run(sys.argv[1])))
     Path(__file__).with_name("record.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(f"group {record['group']}, completion {record['place']}")
+    print(f"step {record['step']}, group {record['group']}, completion {record['place']}")

@@ -50,7 +50,6 @@ class Step {
       return {
         number: g + 1, problem, members, equal: rows.length > 1 && equal,
         correct: count((row) => row.answer_reward === 1), cutOff: count((row) => row.cut_off), badFormat: count((row) => row.format_reward < 1),
-        up: count((row) => row.advantage > 0 && row.moved > HARDLY), down: count((row) => row.advantage < 0 && row.moved < -HARDLY), // moved as they should
       };
     });
   }
@@ -58,12 +57,6 @@ class Step {
   /** An array of completion i's tokens; [] if it was not recorded. */
   part(name, i) {
     return (this[name] || []).slice(this.starts[i], this.starts[i + 1]);
-  }
-
-  /** The group with the most to see: as many completions as possible of both kinds, correct and wrong, moved as their advantage says. */
-  opening() {
-    const order = (group) => Math.min(1, group.correct, group.members.length - group.correct) + Math.min(group.up, group.down) + (group.up + group.down) / 1e3;
-    return this.groups.reduce((best, group) => (order(group) > order(best) ? group : best)).number;
   }
 
   /** Token ids as pieces of text. A character may be split over tokens: its text is that of the token that completes it. */

@@ -30,7 +30,7 @@ function groupOf(step, group) {
 }
 
 function completionCard(step, i, k) {
-  const row = step.rows[i], moved = row.moved, sure = Math.abs(moved) >= HARDLY;
+  const row = step.rows[i], moved = row.moved, sure = !hardly(moved);
   return h("article", { class: `card completion${state.completion === k + 1 ? " current" : ""}`, "data-completion": k + 1, tabindex: -1, "aria-label": `completion ${k + 1}` },
     h("header", {}, h("a", { class: "place", href: hashOf({ completion: k + 1 }), "aria-label": `link to completion ${k + 1}` }, k + 1), rewardCell(step, i), verdict(row)),
     h("p", {}, "reward ", h("b", { "data-reward": true }, show(row.reward, 2)), ` (format ${show(row.format_reward, 2)}, answer ${show(row.answer_reward, 0)}) · advantage `, h("b", { "data-advantage": true }, signed(row.advantage))),

@@ -128,7 +128,7 @@ async function begin() {
   // The report opens at the step whose tokens moved most; if none were recorded, at the last.
   const [run] = report.runs;
   state.step = run.steps.reduce((best, step) => (run.moved[step] >= run.moved[best] ? step : best), run.steps[0] ?? 0);
-  state.group = (await loadStep(run, state.step))?.opening() ?? 1;
+  state.group = (await loadStep(run, state.step))?.opening ?? 1;
   Object.assign(START, state);
   $("views").append(...Object.entries(VIEWS).map(([view, [label]]) => h("a", { "data-view": view, href: "#" }, label)));
   $("keys").append(...Object.values(KEYS).map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))));

@@ -2,8 +2,8 @@
 
 const FILTERS = {
   all: ["all", () => true],
-  signal: ["different rewards", (group) => !group.equal],
-  equal: ["equal rewards", (group) => group.equal],
+  signal: ["with signal", (group) => !group.equal],
+  equal: ["no signal", (group) => group.equal],
   cut: ["cut off", (group) => group.cutOff > 0],
   format: ["wrong format", (group) => group.badFormat > 0],
 };
@@ -33,7 +33,7 @@ const tiles = (record) => h("dl", { class: "tiles" }, TILES.filter((name) => nam
 const TERMS = { // how report/payload.py names the parts of a loss
   up: ["made more likely", () => "advantage above 0"],
   down: ["made less likely", () => "advantage below 0"],
-  not: ["not pushed", (step) => `advantage 0: ${step.groups.filter((group) => group.equal).reduce((sum, group) => sum + group.members.length, 0)} in groups with equal rewards, the others at their group's mean`],
+  not: ["not pushed", (step) => `advantage 0: ${step.groups.filter((group) => group.equal).reduce((sum, group) => sum + group.members.length, 0)} in groups without signal, the others at their group's mean`],
 };
 
 /** Why the loss is nearly 0: the parts of the completions cancel; their gradients do not. */
@@ -106,7 +106,7 @@ function groupList(step) {
 }
 
 function groupRow(step, group) {
-  const facts = [`${group.correct} of ${group.members.length} correct`, group.equal && "equal rewards", group.cutOff && `${group.cutOff} cut off`, group.badFormat && `${group.badFormat} wrong format`];
+  const facts = [`${group.correct} of ${group.members.length} correct`, group.equal && "no signal", group.cutOff && `${group.cutOff} cut off`, group.badFormat && `${group.badFormat} wrong format`];
   return h("a", { class: "group-row", href: hashOf({ view: "group", group: group.number, completion: 1 }), "data-group": group.number },
     h("span", { class: "place" }, group.number), h("span", { class: "problem" }, group.problem),
     h("span", { class: "strip" }, group.members.map((i) => rewardCell(step, i))), h("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));

@@ -1,10 +1,9 @@
 // A completion as its tokens, coloured on fixed scales; the numbers of each token on hover.
 
-const HARDLY = 0.01; // nats: what moved less has hardly moved
 // Of each colouring: its array, where a new shade begins, its ends in words, and whether it has a sign. Signs differ by hue
 // and by the line below the token (whole or dotted), so no colour vision is needed.
 const COLOURS = {
-  update: { label: "what the update did", array: "change", cuts: [0.002, HARDLY, 0.05, 0.2], sign: true, unit: "nats", ends: ["made less likely", "made more likely"] },
+  update: { label: "what the update did", array: "change", get cuts() { return report.cuts; }, sign: true, unit: "nats", ends: ["made less likely", "made more likely"] },
   advantage: { label: "advantage", array: "advantages", cuts: [0.05, 0.5, 1, 1.5], sign: true, ends: ["below the group", "above the group"] },
   logprob: { label: "log-prob", array: "log_probs", cuts: [0.1, 0.7, 2.3, 4.6], unit: "nats below 0", ends: ["likely", "unlikely"] },
 };
@@ -71,7 +70,8 @@ function chances(logProb, change) {
 }
 
 /** "made more likely", "made less likely" or "hardly moved", of a change in nats. */
-const movement = (change) => (Math.abs(change) < HARDLY ? "hardly moved" : change > 0 ? "made more likely" : "made less likely");
+const hardly = (change) => Math.abs(change) < report.cuts[1];
+const movement = (change) => (hardly(change) ? "hardly moved" : change > 0 ? "made more likely" : "made less likely");
 
 /** All that is known of a token, as lines of the tooltip. */
 function tokenFacts(span) {
@@ -80,7 +80,7 @@ function tokenFacts(span) {
   return [
     [JSON.stringify(span.textContent || span.dataset.label).slice(0, 60), chances(step.log_probs[at], change)],
     moved ? `${movement(change)} by the update: ${signed(change, 4)} nats` : "It was not part of the update.",
-    Math.abs(change) >= HARDLY && change * A < 0 ? `That is against its advantage: one update comes from all ${rows.length} completions of the step.` : null,
+    moved && !hardly(change) && change * A < 0 ? `That is against its advantage: one update comes from all ${rows.length} completions of the step.` : null,
     ...(formula && moved ? [[`L = ${formula}\n  = ${show(step.token_loss[at], 4)}`], ["ρ, policy / policy that sampled", "1 (one update a batch)"]] : []),
     ["A, advantage", signed(A)],
     isNumber(d) ? ["d, log (reference / policy)", signed(d, 4)] : null,

@@ -1,0 +1,54 @@
+"""The example of lesson, picture and report: two completions of one group in a default run.
+
+Of the steps whose tokens are recorded it is the one whose tokens moved most, and the group that
+report/payload.py chooses. Of its completions in the right format it is the correct one with the
+token whose probability rose most, and the wrong one with the token whose probability fell most.
+"""
+
+import sys
+from operator import itemgetter
+from types import SimpleNamespace
+
+import numpy as np
+from source import ROOT
+
+sys.path.insert(0, str(ROOT))
+from report.labels import CUTS
+from report.payload import pack_step
+
+
+def shade(change):
+    """The class of a token's colour, of its change in nats: "up-3", or "" near 0."""
+    size = sum(abs(change) >= cut for cut in CUTS)
+    return f"{'up' if change > 0 else 'down'}-{size}" if size else ""
+
+
+def choose_example(run):
+    """Of a report.run.Run: step, group, its completions up and down, and numbers of exceptions."""
+    best = max([pack_step(run, step) for step in run.tokens], key=itemgetter("moved"))
+    rows, arrays = run.step(best["step"])
+    first = run.group_size * (best["opening"] - 1)
+    starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
+    completions = []
+    for i in range(first, first + run.group_size):
+        own = slice(starts[i], starts[i] + rows[i]["length"])
+        tokens = [run.vocabulary["tokens"][token] for token in arrays["token_ids"][own]]
+        one = SimpleNamespace(
+            place=i,
+            row=rows[i],
+            correct=rows[i]["answer_reward"] == 1,
+            texts=[token.encode("latin-1").decode(errors="replace") for token in tokens],
+            before=np.exp(arrays["log_probs"][own]),
+            change=arrays["change"][own],
+        )
+        one.gain = one.before * np.expm1(one.change)  # of the probability
+        completions.append(one)
+    formed = [one for one in completions if one.row["format_reward"] == 1]
+    moved = [one.change.sum() * np.sign(one.row["advantage"]) for one in completions]
+    return SimpleNamespace(
+        step=best["step"],
+        group=best["opening"],
+        up=max(formed, key=lambda one: (one.correct, one.gain.max())),
+        down=min(formed, key=lambda one: (one.correct, one.gain.min())),
+        against=[number for number, total in enumerate(moved, start=1) if total < -CUTS[1]],
+    )
