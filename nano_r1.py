@@ -6,7 +6,7 @@
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
 #     python nano_r1.py --task countdown       # 1M parameters, two CPU cores, about six minutes
-#     python nano_r1.py --resume out/NAME      # continue a run that was stopped
+#     python nano_r1.py --resume out/NAME      # continue it; with the flags of its start
 #     python nano_r1.py --help                 # every setting
 #     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU, with vLLM
 #     torchrun --nproc_per_node 8 --local-ranks-filter 0 nano_r1.py ...    # eight GPUs
@@ -34,8 +34,8 @@
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
 #
-# There is one optimizer step for each batch of completions. So pi_old is pi: rho is 1, and the clip
-# does nothing. But rho's gradient is that of log pi, so the advantage still reaches the weights.
+# There is one optimizer step for each batch of completions. So pi_old is pi: the value of rho is 1,
+# and the clip does nothing. But its gradient is grad log pi, so the loss has -A grad log pi.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # a batch, sampling ahead of the update. `variants.py` has GRPO's relatives, each a function that
@@ -99,13 +99,13 @@ class Config:
     prompts_per_step: int = 16  # m, over all processes [16 to 128]
     group_size: int = 8  # n, completions of each prompt
     max_tokens: int = 320  # a longer completion is cut off [1024]
-    # of sampling; no top-p or top-k: the loss must score the distribution that was sampled from
+    # no top-p or top-k: the loss must use the same distribution as the sampler
     temperature: float = 1.0
 
     # Steps 4 to 6.
     advantage_eps: float = 1e-4  # added to the standard deviation of a group's rewards
     cliprange: float = 0.2  # eps of the clip
-    kl_coef: float = 0.001  # beta; 0 saves the reference and its forward pass
+    kl_coef: float = 0.001  # beta; with 0 there is no reference and no forward pass of it
 
     # Step 7.
     steps: int = 60  # optimizer steps [200 to 1000]
@@ -124,7 +124,7 @@ class Config:
     vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM
     # with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also weights
     zero_stage: Literal[1, 2, 3] = 2
-    # main memory holds the reference while it is idle, and with torchrun AdamW's states
+    # keep the idle reference in main memory; with torchrun, also the states of AdamW
     offload: bool = False
     gradient_checkpointing: bool = False  # recompute activations: less memory, more time
 
@@ -146,7 +146,7 @@ class Episode(SimpleNamespace):
     prompt_ids  list of token ids
     token_ids   list of the completion's token ids, with the end token if the model wrote it
     log_probs   list, one for each token of the completion, as the sampler computed it
-    ended       whether by an end token or a stop text; otherwise it was cut off
+    ended       bool: with an end token or a stop text; False: it was cut off
     text        str, the completion
     reward      step 3: total, format, answer, why
     advantage   step 4: float
@@ -178,7 +178,7 @@ def grpo_loss(log_probs, batch, config):
 
     `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
     `ref_log_probs`, `response_mask` (B, T), `advantages` (B, 1) and `completions`: N, the number of
-    completions of this process in the whole step. So the parts of all micro-batches add up.
+    completions of this process in the whole step. So all micro-batches add up to its loss.
     """
     mask = batch["response_mask"]
     # rho_it = pi(o_it) / pi_old(o_it)
@@ -208,8 +208,8 @@ class Scorer(torch.nn.Module):
         with precision(mask.device, self.config):
             hidden = self.model.get_decoder()(batch["input_ids"], use_cache=False).last_hidden_state
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
-        # tokens of Qwen. They are made at the completions' tokens alone, a chunk at a time, and
-        # again in the backward pass.
+        # tokens of Qwen. They are made only at the completions' tokens, in chunks, not
+        # stored, and made again in the backward pass.
         size = 2**25 // self.model.config.get_text_config().vocab_size
         scores = [
             torch.utils.checkpoint.checkpoint(self.score, *chunk, use_reentrant=False)
@@ -260,10 +260,10 @@ def collate(episodes, device):
 # ## 3. The sampler
 #
 # A completion is sampled token by token: draw one, append it, ask the model for the next, until it
-# writes an end token or has `max_tokens`. vLLM does that on a GPU, the loop below elsewhere. Both
-# return with each token its log-prob under the distribution that it was drawn from. If the
-# trainer's log-prob differs by more than rounding, the two do not use the same weights, temperature
-# or precision.
+# writes an end token or has `max_tokens`. vLLM does that on a GPU, the loop below elsewhere. Each
+# returns the tokens and their log-probs under the distribution that they were drawn from. If the
+# trainer's differ by more than rounding, sampler and trainer do not use the same weights,
+# temperature or precision.
 
 
 # %%
@@ -276,7 +276,7 @@ def sample_token(logits, temperature, uniform):
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
     cumulated = probs.cumsum(dim=-1, dtype=torch.float64)
     token = torch.searchsorted(cumulated, uniform * cumulated[:, -1:], right=True)  # (R, 1)
-    token = token.clamp(max=logits.shape[-1] - 1)  # rounding can put a number at the very end
+    token = token.clamp(max=logits.shape[-1] - 1)  # rounding can give an index one past the last
     return token[:, 0], probs.gather(-1, token)[:, 0].log()
 
 
@@ -295,7 +295,7 @@ def next_logits(model, token, position, visible, cache):
     for layer, kept in zip(decoder.layers, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
-        # Grouped-query attention: query heads that share keys are put on the axis of positions.
+        # There is one position, so its axis is free for the query heads that share a key head.
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, positions, D)
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -319,8 +319,8 @@ class TransformersSampler:
     def __init__(self, policy, task, config):
         if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
             raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
-        # Two threads wait for each other after each operation. For a small model that costs what it
-        # brings, and beside another busy program several times more.
+        # Two threads wait for each other after each operation. For a small model this is no gain,
+        # and beside another busy program a large loss.
         if policy.num_parameters() < 20_000_000:
             torch.set_num_threads(1)
         self.model = policy
@@ -342,7 +342,7 @@ class TransformersSampler:
         """
         device = self.model.device
         limit = self.config.max_tokens
-        # One forward pass over all prompts, padded on the left; n rows with copies of its keys.
+        # One forward pass over all prompts, padded on the left. Each one's keys go to n rows.
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
         padding = torch.tensor([width - len(p) for p in prompts], device=device)
@@ -375,7 +375,7 @@ class TransformersSampler:
         row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
         for t in range(limit):
             token, log_prob = sample_token(
-                # Logits beyond the tokenizer's tokens only pad the embedding to a round size.
+                # The embedding may have more rows, up to a round size: no token belongs to them.
                 logits[:, : len(self.task.tokenizer)],
                 temperature,
                 uniforms[t, row, None],
@@ -413,7 +413,7 @@ class VLLMSampler:
     def __init__(self, policy, task, config):
         self.task = task
         self.config = config
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process: it is handed weights
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
         # Otherwise vLLM takes a share of all memory on a CPU, and leaves torch one thread on a GPU.
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
@@ -501,9 +501,9 @@ def full_weights(policy):
 #
 # An engine holds the policy, its gradients and AdamW's states. `engine(batch)` is the forward pass;
 # `engine.backward(loss)` adds to the gradient, any number of times; `engine.step()` clips it, takes
-# one AdamW step and sets it to zero. These are DeepSpeed's calls: one or more processes of torchrun
-# use it. Without torchrun, torch's AdamW is behind the same calls. `main` sets the learning rate
-# before each step.
+# one AdamW step and sets it to zero. These calls are DeepSpeed's. With torchrun (also with one
+# process) the engine is DeepSpeed, without it torch's AdamW. `main` sets the learning rate before
+# each step.
 
 
 # %%
@@ -732,7 +732,9 @@ def update(engine, reference, episodes, config, loss_function):
     for start in range(0, len(episodes), config.micro_batch_size):
         # Of similar length: little padding.
         batch = collate(by_length[start : start + config.micro_batch_size], engine.device)
-        batch["completions"] = len(episodes)  # of this process: gradients are averaged over all
+        batch["completions"] = len(
+            episodes
+        )  # this process's; gradients are averaged over all
         # 5. Log-probs under the reference.
         if reference is not None:
             with torch.no_grad():

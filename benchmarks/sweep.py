@@ -74,7 +74,7 @@ def main():
             pool.shutdown(cancel_futures=True)
             raise
     curves = {label: list(map(runs.curve, of_label)) for label, of_label in paths.items()}
-    runs.draw_curves(args.figure, f"{args.script}.py {args.flags}", curves)
+    runs.draw_curves(args.figure, " ".join(f"{args.script}.py {args.flags}".split()), curves)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
 
 

@@ -87,9 +87,9 @@ def draw(run, file):
     figure.subplots_adjust(0.01, 0.1, 0.99, 0.94, 0.14, 0.16)
     lines = [made, *shortened(before["completion"]), verdict(before)]
     card(cards[0], f"1  Before: {first} correct", lines)
-    task = f"{title(example.up.row['problem'])}: 2 of {run.group_size} completions"
+    task = f"{title(example.up.row['problem'])} (2 of {run.group_size} shown)"
     lines = [[(task, WORDS, "none")], *update_lines(example.up), *update_lines(example.down)]
-    card(cards[1], f"2  One update, step {example.step}", lines)
+    card(cards[1], f"2  Update {example.step}: blue more likely, orange less", lines)
     lines = [made, *shortened(after["completion"]), verdict(after)]
     card(cards[2], f"3  After {after['step']} steps: {last} correct", lines)
     draw_accuracy(cards[3], run)

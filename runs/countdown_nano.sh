@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
 # The embedded base on generated Countdown problems, with the default settings: two CPU cores.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-python "${SCRIPT:-nano_r1.py}" --task countdown "$@"
+source "$(dirname "$0")/common.sh"
+run nano_r1.py --task countdown

@@ -4,16 +4,15 @@
 #
 # Settings: those of countdown_qwen2.5_0.5b.sh with fewer completions a step and a learning rate ten
 # times as high, for adapters. No result was reported for it.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+source "$(dirname "$0")/common.sh"
 options=(
   --model Qwen/Qwen2.5-0.5B --dtype bfloat16 --lora_rank 16
-  --data hub --prompt chat  # 490,364 problems, 500 of them held out
+  --data hub --prompt runs/prompts/countdown_nano_aha.toml  # 490,364 problems, 500 of them held out
   --prompts_per_step 32 --group_size 8
   --max_tokens 512
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
-  --learning_rate 1e-5 --lr_scheduler_type constant
+  --learning_rate 1e-5 --lr_scheduler_type constant --warmup_steps 0
   --steps 1000 --eval_every 50 --save_every 100
   --gradient_checkpointing --micro_batch_size 4 --vllm_gpu_memory_utilization 0.4
 )
-python "${SCRIPT:-variants.py}" --task countdown "${options[@]}" "$@"
+run variants.py --task countdown "${options[@]}"

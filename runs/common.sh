@@ -1,0 +1,38 @@
+# What the scripts in runs/ share. A run has a fixed name in out/, or in $OUT. The same command
+# again continues a run that was stopped, and does not repeat one that is complete.
+set -eo pipefail
+more=("$@")  # further flags, which go to the program
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-python}
+out=${OUT:-$PWD/out}
+mkdir -p "$out"
+
+start() {  # start NAME PROGRAM FLAGS...
+  local path="$out/$1" how=--name
+  if [ -d "$path/model" ] || [ -e "$path/evaluation.json" ]; then
+    echo "$path is complete"
+    return
+  fi
+  if [ -e "$path/config.json" ]; then how=--resume; fi
+  "$python" "${@:2}" "$how" "$path"
+}
+
+run() {  # run PROGRAM FLAGS...: one training run. SCRIPT and further flags are part of its name
+  local added="${SCRIPT:+-$SCRIPT}${more[*]}"
+  start "$(basename "$0" .sh)${added//[^A-Za-z0-9.]/_}" "${SCRIPT:-$1}" "${@:2}" "${more[@]}"
+}
+
+sweep() {  # sweep NAME PROGRAM FLAGS --axis ...: a grid of runs, with one figure and one table
+  "$python" benchmarks/sweep.py --script "$2" --flags "$3 ${more[*]}" --seeds ${SEEDS:-0} \
+    --out "$out/$1" --figure "$out/$1/curves.png" "${@:4}"
+}
+
+gsm8k() {  # gsm8k FILE: all 8,792 problems as one file, of which 500 are held out
+  if [ "$1" != hub ] && [ ! -e "$1" ]; then
+    "$python" -c "
+import os, sys, datasets
+splits = datasets.load_dataset('openai/gsm8k', 'main')
+datasets.concatenate_datasets(list(splits.values())).to_json(sys.argv[1] + '.part')
+os.replace(sys.argv[1] + '.part', sys.argv[1])  # whole or not there" "$1"
+  fi
+}

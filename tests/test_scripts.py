@@ -1,0 +1,165 @@
+"""runs/: every run of every command of every script takes two steps on a random model."""
+
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import transformers
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+import sweep
+
+import nano_r1
+import runs
+import variants
+
+EXERCISES = {
+    "countdown_assignment": "train learning_rate baselines length std off_policy test".split(),
+    "math_assignment": "baseline tune sizes test".split(),
+    "lora_study": ["4b", "small"],
+}
+SCRIPTS = sorted(path.stem for path in Path(runs.ROOT, "runs").glob("*.sh"))
+COMMANDS = [(s, words) for s in SCRIPTS if s != "common" for words in EXERCISES.get(s, [""])]
+PROMPTS = sorted(map(str, Path(runs.ROOT, "runs/prompts").glob("*.toml")))
+PROBLEMS = {
+    "countdown": [{"nums": [i, 4, 5], "target": i + 9} for i in range(1, 31)],
+    "gsm8k": [{"question": f"What is {i} plus 1?", "answer": f"#### {i + 1}"} for i in range(30)],
+    "math": [{"problem": f"What is ${i}+1$?", "answer": str(i + 1)} for i in range(30)],
+}
+GOOD = {  # a completion with the full reward, of problem 2
+    "countdown": "</think><answer>3+4+5</answer>",
+    "countdown_course": "<answer>3+4+5</answer>",
+    "countdown_reasoning": "<reasoning></reasoning><answer>3+4+5</answer>",
+    "countdown_think": "<think></think><answer>3+4+5</answer>",
+    "gsm8k": "</think><answer>3</answer>",
+    "math": "It is $\\boxed{3}$.",
+}
+# The reward of "it is 12": the study of <reasoning> has a binary format reward.
+IN_WORDS = {
+    "countdown_course": 0,
+    "countdown_nano_aha": 0.5,
+    "countdown_reasoning": 1,
+    "countdown_think": 1,
+}
+SFT = [{"prompt": f"{i}+1=", "response": str(i + 1)} for i in range(20)]
+SMALL = (
+    "--device cpu --sampler transformers --steps 2 --prompts_per_step 2 --group_size 4 "
+    "--max_tokens 8 --eval_problems 2 --eval_every 0 --record_tokens_every 0"
+)
+SFT_SMALL = "--batch_size 2 --examples 4"
+# A program in the place of python that writes its arguments to a file.
+RECORDER = """#!/bin/sh
+printf '%s\\0' "$@" END >> "$(dirname "$0")/commands"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A recorder, a random Qwen3 of a tiny shape, problems of each task, rows to imitate."""
+    path = tmp_path_factory.mktemp("scripts")
+    (path / "python").write_text(RECORDER)
+    (path / "python").chmod(0o755)
+    shutil.copytree(f"{runs.ROOT}/models/nano-base", path / "model")
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "vocab_size": 1640}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    made = transformers.AutoConfig.for_model("qwen3", **shape, **heads)
+    transformers.AutoModelForCausalLM.from_config(made).save_pretrained(path / "model")
+    for name, rows in (PROBLEMS | {"sft": SFT}).items():
+        nano_r1.write(f"{path}/{name}.jsonl", rows)
+    return path
+
+
+def recorded(folder, script, words):
+    """[[program, flag, ...]] that a script starts."""
+    (folder / "commands").write_text("")
+    environment = {"PYTHON": f"{folder}/python", "OUT": f"{folder}/out", "MODEL": "out/model"}
+    environment |= {"DATA": "none.jsonl", "SFT": "sft.jsonl", "FILES": "one.jsonl two.jsonl"}
+    command = ["bash", f"{runs.ROOT}/runs/{script}.sh", *words.split()]
+    subprocess.run(command, check=True, env=os.environ | environment, cwd="/")
+    return [text.split("\0") for text in (folder / "commands").read_text().split("\0END\0")[:-1]]
+
+
+def started(command, monkeypatch):
+    """[(module, flags)] of the runs of a command: a sweep has many."""
+    found = [(command[0], shlex.join(command[1:]))]
+    if command[0].endswith("sweep.py"):
+        found.clear()
+        monkeypatch.setattr(runs, "train", lambda name, flags, path: found.append((name, flags)))
+        monkeypatch.setattr(runs, "draw_curves", lambda *_: None)
+        monkeypatch.setattr(sweep, "result_table", lambda *_: "")
+        monkeypatch.setattr(sys, "argv", command)
+        sweep.main()
+    return [(name.removesuffix(".py"), flags) for name, flags in found if name != "-c"]
+
+
+@pytest.mark.parametrize("script, words", COMMANDS)
+def test_each_run_of_a_command_takes_two_steps(script, words, folder, monkeypatch):
+    monkeypatch.chdir(runs.ROOT)
+    commands = recorded(folder, script, words)
+    found = sum((started(command, monkeypatch) for command in commands), [])
+    for number, (name, flags) in enumerate(found):
+        problems = f"{folder}/{runs.parse(name, flags).task}.jsonl"
+        files = {
+            "nano_sft": f"--data {folder}/sft.jsonl --eval_data {problems} {SFT_SMALL}",
+            "evaluate": f"--eval_data {problems}",
+        }
+        files = files.get(name, f"--data {problems}")
+        place = f"--model {folder}/model --name {folder}/{script}{words}{number}"
+        config = runs.parse(name, f"{flags} {SMALL} {place} {files}")
+        path = importlib.import_module(name).main(config)
+        assert os.path.exists(f"{path}/model") or os.path.exists(f"{path}/evaluation.json")
+    assert found
+
+
+def test_a_second_start_continues_and_a_third_does_nothing(folder):
+    path = folder / "out" / "countdown_nano__steps_3"
+    (command,) = recorded(folder, "countdown_nano", "--steps 3")
+    assert command[-2:] == ["--name", str(path)]
+    nano_r1.write(f"{path}/config.json", [])
+    (command,) = recorded(folder, "countdown_nano", "--steps 3")
+    assert command[-2:] == ["--resume", str(path)]
+    (path / "model").mkdir()
+    assert recorded(folder, "countdown_nano", "--steps 3") == []
+
+
+@pytest.mark.parametrize("file", PROMPTS, ids=os.path.basename)
+def test_a_prompt_file_asks_the_problem_and_its_answer_has_the_full_reward(file, folder):
+    kind = os.path.basename(file).partition("_")[0]
+    config = nano_r1.Config(task=kind, prompt=file, model=f"{folder}/model")
+    policy, tokenizer = nano_r1.load_model(config)
+    task = nano_r1.Task(tokenizer, policy, config)
+    problem = PROBLEMS[kind][2]
+    text = tokenizer.decode(task.prompt_ids(problem))
+    assert all(str(value) in text for name, value in problem.items() if name != "answer")
+    assert "{" + list(problem)[0] + "}" not in text and text.endswith(task.prompt.opening)
+    completion = GOOD.get(Path(file).stem) or GOOD[kind]
+    reward = task.module.reward(completion, problem, task.prompt)
+    best = sum(getattr(task.prompt, "weights", [1, 1]))
+    assert (reward.total, reward.answer, reward.why) == (best, 1.0, "correct")
+    in_words = task.module.reward(completion.replace("3+4+5", "it is 12"), problem, task.prompt)
+    assert in_words.total == IN_WORDS.get(Path(file).stem, best)
+
+
+def test_all_linear_on_qwen3_is_the_study_s_list_of_seven_names(folder):
+    """So the study's two kinds of adapters are one, with the same random start."""
+    names = re.search("names=(.*)", Path(runs.ROOT, "runs/lora_study.sh").read_text())[1]
+    adapters = []
+    for modules in ("all-linear", names):
+        config = variants.Config(model=f"{folder}/model", lora_rank=2, lora_target_modules=modules)
+        weights = variants.load_model(config)[0].get_base_model().named_parameters()
+        adapters.append({name: weight.tolist() for name, weight in weights if "lora_" in name})
+    assert adapters[0] == adapters[1] and len(adapters[0]) == 2 * 2 * 7  # A and B, layers, names
+
+
+def test_the_page_of_policy_gradients_quotes_lines_of_the_code():
+    text = Path(runs.ROOT, "docs/policy_gradient.md").read_text()
+    quoted = "".join(re.findall(r"```python\n(.*?)```", text, re.S)).splitlines()
+    code = Path(nano_r1.__file__).read_text().splitlines()
+    assert len(quoted) > 5 and set(quoted) <= {line.strip() for line in code}
