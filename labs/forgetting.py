@@ -53,7 +53,7 @@ LAB = Lab(
     measures=(word_problems,),
     found="The base solves 17% to 18% of the word problems. It is 16% after reinforcement "
     "and after fine-tuning with 3e-4, better on Countdown (65%, GRPO 54%). With 1e-3 "
-    "it is 9%. A large step forgets here, not the kind of training.",
+    "it is 9%: a large step forgets here.",
     limits="One new task and one old one. The base has learned from the imitated programs.",
 )
 

@@ -28,7 +28,7 @@ LAB = Lab(
     ],
     found="Without any reward pass@1 on Countdown rises in each seed, from 10% to 22%, 27% "
     "and 41%. With a constant denominator one seed of three rises (22%). On the coins "
-    "the same loss, or a reward for length, takes pass@1 to 0%.",
+    "the same loss takes pass@1 to 0%.",
     limits="A pretrained model's longer answers need not be its better ones.",
 )
 

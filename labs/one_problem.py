@@ -31,9 +31,8 @@ LAB = Lab(
         Prediction("coins, all", "coins, one", above=0.1, claim=False),
     ],
     found="On Countdown two of three problems give nearly all: 47% and 57%; all problems "
-    "give 47% to 60%. The third, of four numbers, is rarely solved, and gives nothing "
-    "(7%). On the coins one problem teaches at most its own order, which was the "
-    "base's.",
+    "give 47% to 60%. The third is rarely solved, and gives nothing (7%). On the "
+    "coins one problem teaches at most its own order, which was the base's.",
     limits="Three problems a task. The paper chose its problems by the variance of the "
     "reward, and trained longer.",
 )

@@ -27,8 +27,7 @@ LAB = Lab(
         Prediction("RFT once, 3e-4", "GRPO", above=-0.2, claim=False),
     ],
     found="The predictions were wrong. One imitation of what the base does correctly gives "
-    "60%, 20 steps of GRPO 57%, selection in each step 63%. Imitation learns to "
-    "continue as well: its completions have 75 tokens, GRPO's 71.",
+    "60%, 20 steps of GRPO 57%, selection in each step 63%.",
     limits="A base that is correct in one completion of ten.",
 )
 

@@ -80,9 +80,8 @@ LAB = Lab(
     ],
     measures=(by_order,),
     found="If Ben has more, 46% are correct with the reward (39% to 55%), 10% after the "
-    "cold start, 23% by imitation of its correct samples, 13% by more written "
-    "answers, 3% with format reward. If Ava has more, the reward loses: over both it "
-    "has 34%, imitation 31%.",
+    "cold start, 23% by imitation of its correct samples, 3% with format reward. If "
+    "Ava has more, the reward loses: over both it has 34%, imitation 31%.",
     limits="64 questions; one seed of each control: no interval.",
 )
 

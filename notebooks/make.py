@@ -1,4 +1,4 @@
-"""Makes the notebooks: python notebooks/make.py; with --run executes them, too, for their outputs.
+"""Makes the notebooks: python notebooks/make.py [NAME ...]; those named are run for their outputs.
 
 nano_r1.py becomes nano_r1.ipynb: a call of `main` stands in the place of its command line. The
 scripts of this folder and of chapters/ become the notebooks of their names. Each notebook begins
@@ -53,5 +53,5 @@ def add_outputs(book, path, run):
 if __name__ == "__main__":
     for path, book in make_notebooks().items():
         print(path.name, flush=True)
-        add_outputs(book, path, "--run" in sys.argv[1:])
+        add_outputs(book, path, path.stem in sys.argv)
         jupytext.write(book, path, fmt="ipynb")

@@ -9,7 +9,7 @@
 #
 # ## The model, the task, the sampler
 #
-# `main` begins like this: a base model of a million parameters, word problems whose
+# `main` begins much like this: a base model of a million parameters, word problems whose
 # answer a program can check, and a loop that samples. No reward has changed this model yet.
 
 # %%
@@ -116,8 +116,8 @@ for advantage in (1.41, -1.41):
     print(f"A = {advantage:+.2f}: the logits move by", *(f"{-x:+.2f}" for x in logits.grad))
 
 # %% [markdown]
-# The sampled token moves by $A (1 - \pi)$ and every other one by $-A \pi$. What one token gains the
-# others lose, and a token that is already certain hardly moves.
+# The sampled token's logit moves by $A (1 - \pi(2))$, that of another token k by $-A \pi(k)$. What
+# one token gains the others lose, and a token that is already certain hardly moves.
 #
 # ## One step on the whole group
 #

@@ -140,8 +140,7 @@ plt.show()
 #
 # All of that holds if every token weighs the same. In a run each completion's tokens weigh $1 /
 # |o|$. The gradient of k1 as a loss is then that of $E[1 / |o|]$: k1 is a bonus for length. If
-# longer completions are better ones, it passes for learning (`docs/elicitation.md`, the run without
-# a reward).
+# longer completions are better ones, it passes for learning (`docs/results.md`).
 #
 # ## Exercise
 #
