@@ -732,9 +732,7 @@ def update(engine, reference, episodes, config, loss_function):
     for start in range(0, len(episodes), config.micro_batch_size):
         # Of similar length: little padding.
         batch = collate(by_length[start : start + config.micro_batch_size], engine.device)
-        batch["completions"] = len(
-            episodes
-        )  # this process's; gradients are averaged over all
+        batch["completions"] = len(episodes)  # this process's; gradients are averaged over all
         # 5. Log-probs under the reference.
         if reference is not None:
             with torch.no_grad():
