@@ -950,7 +950,9 @@ def main(
     task = Task(tokenizer, policy, config)
     train = task.load_problems("train", config)
     test = task.load_problems("test", config)[: config.eval_problems]
-    if config.prompts_per_step not in range(WORLD, len(train) + 1, WORLD) or config.group_size < 2:
+    if config.prompts_per_step not in range(WORLD, len(train) + 1, WORLD) or (
+        config.group_size < 2 and advantages is group_advantages
+    ):
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes and at most the "
             f"{len(train)} training problems; --group_size at least 2"

@@ -20,6 +20,7 @@
 # %% tags=["parameters"]
 steps, short_steps = 30, 12  # of the run; of each run with one line changed
 problems, eval_problems = 16, 256  # in each step; held-out ones
+max_tokens = 320  # of a completion
 
 # %%
 import tempfile
@@ -31,7 +32,8 @@ import countdown_rewards
 import nano_r1 as r1
 from report.viewer import show
 
-settings = {"task": "countdown", "prompts_per_step": problems, "warmup_steps": 3}
+settings = {"task": "countdown", "prompts_per_step": problems, "max_tokens": max_tokens}
+settings |= {"warmup_steps": 3}
 config = r1.Config(**settings, steps=steps, eval_problems=eval_problems, eval_every=10)
 base = config.model
 

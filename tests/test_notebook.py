@@ -26,7 +26,7 @@ MISTAKES = {  # what a student might do: a change of the solution
 SMALL = {  # values of the cell tagged "parameters"
     "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
     "6_rewards_that_go_wrong": "draws, steps, questions = 2_000, 1, 2",
-    "colab": "steps, short_steps, problems, eval_problems = 2, 1, 4, 8",
+    "colab": "steps, short_steps, problems, eval_problems, max_tokens = 2, 1, 4, 8, 24",
     "nano_r1": "main(Config(prompts_per_step=2, max_tokens=16, steps=1, eval_problems=4))",
 }
 

@@ -204,6 +204,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_continue(straight):
         ({"resume": "out/nothing"}, "there is no run"),
         ({"resume": "out/straight", "seed": 1}, "--seed 0"),
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
+        ({"group_size": 1}, "--group_size at least 2"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_says_what_to_type(changes, said, straight, monkeypatch):
