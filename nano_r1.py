@@ -837,7 +837,7 @@ def interval(share, n, z=1.96):
     """95% interval (low, high) of a share of n, which stays within [0, 1] (Wilson 1927)."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * (share * (1 - share) / n + (z / (2 * n)) ** 2) ** 0.5
-    return centre - half, centre + half
+    return max(0.0, centre - half), centre + half
 
 
 # %% [markdown]

@@ -11,8 +11,7 @@
 A shared machine's speed drifts. So the two run in turn, A B and then B A, each round in a process
 of its own, and ratios are taken pair by pair. The first step of a round warms up and does not
 count. The learning rate is almost 0, so that completions stay as long as the model's. TRL has our
-default's objective, in float32. It samples with `generate`, as it does without vLLM; its
-`until the rewards` contains the reference's log-probs, which nano_r1.py computes later.
+default's objective, in float32. It samples with `generate`, as it does without vLLM.
 """
 
 import argparse
@@ -72,7 +71,7 @@ def checkout(args, round_, folder=runs.ROOT, flags=""):
     steps = []
     for row in rows:
         tokens = round(row["completions/mean_length"] * count)
-        steps.append((row["time/step"], row.get("time/rollout", 0.0), tokens))
+        steps.append((row["time/step"], tokens))
     return steps
 
 
@@ -100,7 +99,7 @@ def train_with_trl(args):
     config = config_of(args)
     _, task = runs.load(config)
     ends = []
-    rewarded = []
+    sampled = []
 
     class Clock(TrainerCallback):
         def on_train_begin(self, *_, **__):
@@ -113,7 +112,7 @@ def train_with_trl(args):
         totals = []
         for text, row in zip(completions, problem):
             totals.append(task.module.reward(text, json.loads(row), task.prompt).total)
-        rewarded.append((time.perf_counter(), sum(map(len, completion_ids))))
+        sampled.append(sum(map(len, completion_ids)))
         return totals
 
     rows = []
@@ -148,8 +147,8 @@ def train_with_trl(args):
     parts = {"processing_class": task.tokenizer, "callbacks": [Clock()]}
     GRPOTrainer(model, reward, settings, Dataset.from_list(rows), **parts).train()
     steps = []
-    for began, ended, (known, tokens) in zip(ends, ends[1:], rewarded):
-        steps.append((ended - began, known - began, tokens))
+    for began, ended, tokens in zip(ends, ends[1:], sampled):
+        steps.append((ended - began, tokens))
     print(json.dumps(steps[1:]))
 
 
@@ -164,8 +163,7 @@ def sampling(args, round_, sample):
         seeds = [nano_r1.seed_of(round_, step, place) for place in range(len(prompts))]
         began = time.perf_counter()
         completions = sample(sampler, prompts, args.group_size, seeds)
-        seconds = time.perf_counter() - began
-        steps.append((seconds, seconds, sum(map(len, completions))))
+        steps.append((time.perf_counter() - began, sum(map(len, completions))))
     return steps[1:]
 
 
@@ -211,24 +209,21 @@ def describe(values, digits):
 
 
 def comparison(steps):
-    """The table. `steps`: {name: [(seconds, until the rewards, tokens)]}, in pairs."""
-    head = ["", "seconds a step", "until the rewards", "from there on", "tokens", "tokens a second"]
+    """The table. `steps`: {name: [(seconds, tokens)]}, in pairs."""
+    head = ["", "seconds a step", "tokens", "tokens a second"]
     lines = [head]
     columns = {}
     for name, rows in steps.items():
         columns[name] = [
-            [seconds for seconds, _, _ in rows],
-            [known for _, known, _ in rows],
-            [seconds - known for seconds, known, _ in rows],
-            [tokens for _, _, tokens in rows],
-            [tokens / seconds for seconds, _, tokens in rows],
+            [seconds for seconds, _ in rows],
+            [tokens for _, tokens in rows],
+            [tokens / seconds for seconds, tokens in rows],
         ]
-        digits = (2, 2, 2, 0, 0)
+        digits = (2, 0, 0)
         lines.append([name, *(describe(c, d) for c, d in zip(columns[name], digits))])
     ratios = []
     for theirs, ours in zip(*columns.values()):
-        pairs = [a / b for a, b in zip(theirs, ours) if a and b]
-        ratios.append(describe(pairs, 2) if pairs else "")
+        ratios.append(describe([a / b for a, b in zip(theirs, ours)], 2))
     lines.append(["ratio, pair by pair", *ratios])
     return runs.table(lines)
 
