@@ -54,7 +54,7 @@ def output(command, folder):
     return done.stdout
 
 
-# ---- What is measured: functions of (args, round) -> [(seconds, until the rewards, tokens)]
+# ---- What is measured: functions of (args, round) -> [(seconds, tokens)], a pair for each step
 
 
 def checkout(args, round_, folder=runs.ROOT, flags=""):
