@@ -106,7 +106,7 @@ def pack_step(run, step):
         "spreads": rewards.std(axis=1, ddof=min(1, n - 1)).tolist(),
         "rows": [{**row, "problem": None} for row in rows],
         "moved": 0.0,
-        "opening": 1,
+        "opening": [1, 1],
     }
     if arrays:
         values |= pack_tokens(run, values["rows"], arrays)
@@ -129,25 +129,36 @@ def pack_tokens(run, rows, arrays):
         "units": UNITS,
         "prompt_ids": arrays["prompts"],
         "moved": float(np.abs(np.nan_to_num(arrays["change"])).mean()),
-        "opening": choose_group(rows, arrays, run.group_size),
+        "opening": choose_opening(rows, arrays, run.group_size),
         "pushed": most_pushed(arrays, ends, run.group_size),
         **{name: whole(arrays[name], unit) for name, unit in UNITS.items()},
     }
 
 
-def choose_group(rows, arrays, n):
-    """Number of the group whose tokens moved most clearly in the direction of their advantage.
+def choose_opening(rows, arrays, n):
+    """[group, completion] of a step, where the report opens; both count from 1.
 
-    It has at least a quarter of correct and a quarter of wrong completions, if one has. Of those it
-    has the largest share of tokens that moved by more than 0.01 nats in that direction, minus the
-    share of those that moved against it.
+    The group's tokens moved most clearly in the direction of their advantage. It has at least a
+    quarter of correct and a quarter of wrong completions, if one has. Of those it has the largest
+    share of tokens that moved by more than 0.01 nats in that direction, minus the share of those
+    that moved against it. The completion is the correct one, in the right format, with the token
+    whose probability rose most.
     """
     change = np.nan_to_num(arrays["change"])
     agrees = np.sign(change * arrays["advantages"]) * (np.abs(change) > CUTS[1])
     group = np.repeat(np.arange(len(rows)) // n, arrays["lengths"])
     correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
     mixed = (correct >= 0.25) & (correct <= 0.75)
-    return int(np.argmax(2 * mixed + np.bincount(group, agrees) / np.bincount(group))) + 1
+    best = int(np.argmax(2 * mixed + np.bincount(group, agrees) / np.bincount(group)))
+    risen = np.maximum.reduceat(gains(arrays), np.cumsum(arrays["lengths"]) - arrays["lengths"])
+    own = range(n * best, n * best + n)
+    first = max(own, key=lambda i: (rows[i]["answer_reward"] + rows[i]["format_reward"], risen[i]))
+    return [best + 1, first - n * best + 1]
+
+
+def gains(arrays):
+    """By how much the probability of each token has changed; 0 if that was not computed."""
+    return np.nan_to_num(np.exp(arrays["log_probs"]) * np.expm1(arrays["change"]))
 
 
 def whole(values, unit):
@@ -161,9 +172,9 @@ def most_pushed(arrays, ends, n):
     The order is that of the probability's change. In a group the same token after the same tokens
     counts once.
     """
-    gains = np.nan_to_num(np.exp(arrays["log_probs"]) * np.expm1(arrays["change"]))
+    change = gains(arrays)
     lists = []
-    for order in (np.argsort(-gains), np.argsort(gains)):
+    for order in (np.argsort(-change), np.argsort(change)):
         found = {}
         for at in order[: 20 * PUSHED].tolist():
             i = int(np.searchsorted(ends, at, side="right"))

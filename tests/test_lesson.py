@@ -51,14 +51,14 @@ def test_the_values_of_the_loss_are_those_of_the_completion():
     assert part == pytest.approx(sum(losses) / len(losses) / 128, rel=1e-3)
 
 
-def test_the_default_runs_report_opens_at_the_step_and_group_of_the_lesson():
+def test_the_default_runs_report_opens_at_the_completion_of_the_lesson():
     text = (make.PAGE.parent / "report_default_run.html").read_text()
     blocks = re.findall(r'id="(head|run0-step\d+)">([^<]+)<', text)
     blocks = {name: json.loads(gzip.decompress(base64.b64decode(data))) for name, data in blocks}
     moved = blocks["head"]["runs"][0]["moved"]
     step = max(moved, key=moved.get)
     assert int(step) == RECORD["step"]
-    assert blocks[f"run0-step{step}"]["opening"] == RECORD["group"]
+    assert blocks[f"run0-step{step}"]["opening"] == [RECORD["group"], RECORD["place"]]
 
 
 def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(opened):

@@ -180,17 +180,19 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
 
 
 def test_the_group_it_opens_at_is_mixed_and_moves_as_its_advantages_say():
-    rows = [{"answer_reward": float(x)} for x in (1, 1, 0, 1, 0, 1, 0, 1, 0, 0)]
+    correct = (1, 1, 0, 1, 0, 1, 0, 1, 0, 0)
+    rows = [{"answer_reward": float(x), "format_reward": 1.0} for x in correct]
     arrays = {
         "lengths": np.array([2] * 10),
         "advantages": np.repeat([1.0, -1] * 5, 2),
+        "log_probs": np.zeros(20),
         # All agree, but all are correct; against it; half hardly; one not computed; none correct.
         "change": np.array(4 * [1, 1, -1, -1] + 4 * [1]) * 0.1,
     }
     arrays["change"][4:8] *= -1
     arrays["change"][8:10] = 0.009
     arrays["change"][12] = np.nan
-    assert payload.choose_group(rows, arrays, 2) == 4
+    assert payload.choose_opening(rows, arrays, 2) == [4, 2]
 
 
 @pytest.mark.parametrize("arguments", ["nowhere", "{run} --steps 99", "a b c"])
@@ -245,10 +247,10 @@ MOVES = [  # a key or a click, and where it leads
     ("s", "#step=1"),
     ("ArrowRight", "#step=2"),
     ("#back", "#step=1"),
-    ("[data-group='2']", "#step=1&group=2"),
-    ("P", "#step=1&group=1"),
-    ("n", "#step=1&group=1&completion=2"),
-    ("ArrowRight", "#step=3&group=1&completion=2"),  # the next that is recorded
+    ("[data-group='2']", "#step=1&group=2&completion=1"),
+    ("P", "#step=1&group=1&completion=1"),
+    ("n", "#step=1&group=1"),  # its completion 2, at which the report opens
+    ("ArrowRight", "#step=3&group=1"),  # the next that is recorded
     ("r", "#run"),
     ("[data-problem='2']", "#run&problem=2"),
 ]

@@ -1,8 +1,8 @@
 """The example of lesson, picture and report: two completions of one group in a default run.
 
-Of the steps whose tokens are recorded it is the one whose tokens moved most, and the group that
-report/payload.py chooses. Of its completions in the right format it is the correct one with the
-token whose probability rose most, and the wrong one with the token whose probability fell most.
+Of the steps whose tokens are recorded it is the one whose tokens moved most, and the group and
+the correct completion that report/payload.py chooses. The other is the wrong completion, in the
+right format, with the token whose probability fell most.
 """
 
 import sys
@@ -27,7 +27,8 @@ def choose_example(run):
     """Of a report.run.Run: step, group, its completions up and down, and numbers of exceptions."""
     best = max([pack_step(run, step) for step in run.tokens], key=itemgetter("moved"))
     rows, arrays = run.step(best["step"])
-    first = run.group_size * (best["opening"] - 1)
+    group, opening = best["opening"]
+    first = run.group_size * (group - 1)
     starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
     completions = []
     for i in range(first, first + run.group_size):
@@ -47,8 +48,8 @@ def choose_example(run):
     moved = [one.change.sum() * np.sign(one.row["advantage"]) for one in completions]
     return SimpleNamespace(
         step=best["step"],
-        group=best["opening"],
-        up=max(formed, key=lambda one: (one.correct, one.gain.max())),
+        group=group,
+        up=completions[opening - 1],
         down=min(formed, key=lambda one: (one.correct, one.gain.min())),
         against=[number for number, total in enumerate(moved, start=1) if total < -CUTS[1]],
     )

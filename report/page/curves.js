@@ -53,7 +53,7 @@ function panel(title, names, runs, goTo) {
       },
     },
     legend: { live: true, markers: { width: 0 } },
-    hooks: { draw: [markStep], setCursor: [restLegend], ready: [restLegend] },
+    hooks: { setCursor: [restLegend], ready: [restLegend] },
   }, data, holder);
   charts.push(chart);
   holder.querySelectorAll(".u-legend .u-series").forEach((row, i) => {
@@ -68,23 +68,9 @@ function panel(title, names, runs, goTo) {
   return h("figure", { class: "card" }, h("figcaption", {}, terms.length > 1 ? [`${title}: `, terms[0], ", ", terms[1]] : terms), holder);
 }
 
-/** Without a pointer the legend has the numbers of the slider's step; of a curve that has none there, the last before it. */
+/** Without a pointer the legend has the last number of each curve. */
 function restLegend(u) {
-  const at = u.data[0].indexOf(state.step);
-  if (u.cursor.left >= 0 || at < 0 || u.legend.idx === at) return;
-  u.setLegend({ idx: at, idxs: u.data.map((values) => Math.max(0, values.findLastIndex((value, i) => i <= at && value !== null))) });
-}
-
-/** After the slider has moved. */
-function markAgain(u) {
-  u.redraw(false);
-  restLegend(u);
-}
-
-/** A line at the step that the slider is on. */
-function markStep(u) {
-  const x = u.valToPos(state.step, "x", true), { left, top, width, height } = u.bbox;
-  if (x < left || x > left + width) return;
-  u.ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--muted");
-  u.ctx.fillRect(x, top, 1, height);
+  const at = u.data[0].length - 1;
+  if (u.cursor.left >= 0 || u.legend.idx === at) return;
+  u.setLegend({ idx: at, idxs: u.data.map((values) => Math.max(0, values.findLastIndex((value) => value !== null))) });
 }

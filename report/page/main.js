@@ -37,15 +37,13 @@ let drawing = 0; // number of the newest drawing: an older one that has to wait 
 
 async function move(place, toTop = false) {
   const stayed = $("view").dataset.view === "run" && place.view === "run", mine = ++drawing;
-  const only = (name) => stayed && place[name] !== state[name];
-  const [stepAlone, problemAlone] = [only("step"), only("problem")];
+  const problemAlone = stayed && place.problem !== state.problem;
   Object.assign(state, place);
   const steps = state.view === "run" ? [] : await Promise.all(report.runs.map((run) => loadStep(run, state.step)));
   if (mine !== drawing) return;
   hideTooltip();
-  // Of the run only the mark in the curves or the problem changes; a zoom stays.
-  if (stepAlone) charts.forEach(markAgain);
-  else if (problemAlone) document.querySelectorAll(".problems").forEach((section, i) => section.replaceWith(problemsOf(report.runs[i])));
+  // Of the run only the problem changes; a zoom of the curves stays.
+  if (problemAlone) document.querySelectorAll(".problems").forEach((section, i) => section.replaceWith(problemsOf(report.runs[i])));
   else draw(steps);
   for (const link of $("views").children) {
     link.href = hashOf({ view: link.dataset.view });
@@ -54,6 +52,7 @@ async function move(place, toTop = false) {
   $("slider").value = Math.max(0, report.steps.indexOf(state.step));
   $("slider").ariaValueText = `step ${state.step}`;
   $("at").textContent = state.step;
+  $("stepper").hidden = state.view === "run"; // the run is all of its steps
   if (toTop) scrollTo(0, 0);
   if (state.view === "group" && state.token) moveToken(0);
   document.documentElement.dataset.drawn = String(mine); // for tests
@@ -69,8 +68,9 @@ function draw(steps) {
 
 // ---- The keys
 
-/** In a group to the next step whose tokens are recorded, elsewhere to the next step. */
+/** In a group to the next step whose tokens are recorded, in the view of a step to the next one. */
 function moveStep(by) {
+  if (state.view === "run") return;
   const steps = state.view === "group" && report.tokenSteps.length ? report.tokenSteps : report.steps;
   const next = by > 0 ? steps.find((step) => step > state.step) : steps.findLast((step) => step < state.step);
   if (next !== undefined) go({ step: next });
@@ -128,7 +128,7 @@ async function begin() {
   // The report opens at the step whose tokens moved most; if none were recorded, at the last.
   const [run] = report.runs;
   state.step = run.steps.reduce((best, step) => (run.moved[step] >= run.moved[best] ? step : best), run.steps[0] ?? 0);
-  state.group = (await loadStep(run, state.step))?.opening ?? 1;
+  [state.group, state.completion] = (await loadStep(run, state.step))?.opening ?? [1, 1];
   Object.assign(START, state);
   $("views").append(...Object.entries(VIEWS).map(([view, [label]]) => h("a", { "data-view": view, href: "#" }, label)));
   $("keys").append(...Object.values(KEYS).map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))));

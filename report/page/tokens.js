@@ -29,16 +29,17 @@ function wrongArithmetic(text) {
   return found;
 }
 
-/** Pieces of a completion as elements: a token each, cut where wrong arithmetic begins or ends if they are longer. */
+/** Pieces of a completion as elements: a token each. A whole completion is cut where wrong arithmetic, or a line that ends with yes, begins or ends. */
 function textOf(pieces, attributes = {}) {
+  const found = pieces.length > 1 ? [] : [...pieces[0].text.matchAll(/^.* yes$/gm)].map(({ index, 0: line }) => [index, index + line.length]);
   const wrong = wrongArithmetic(pieces.map((piece) => piece.text).join("")), holder = h("p", { class: "tokens", dir: "ltr", ...attributes });
   let start = 0; // of the piece in the text
   for (const { text, special } of pieces) {
-    const end = start + text.length, cuts = pieces.length > 1 ? [] : wrong.flat().filter((cut) => cut > 0 && cut < end);
+    const end = start + text.length, cuts = pieces.length > 1 ? [] : [...wrong, ...found].flat().filter((cut) => cut > 0 && cut < end);
     let from = start;
     for (const to of [...new Set([...cuts, end])].sort((a, b) => a - b)) {
       const piece = text.slice(from - start, to - start), at = from;
-      const span = h("span", { class: "token", "data-wrong": wrong.some(([a, b]) => a < to && b > at) }, piece);
+      const span = h("span", { class: "token", "data-wrong": wrong.some(([a, b]) => a < to && b > at), "data-found": found.some(([a, b]) => a < to && b > at) }, piece);
       if ("wrong" in span.dataset) span.dataset.tip = "wrong arithmetic";
       if (special) span.dataset.label = special;
       else if (!piece) span.dataset.label = "…"; // the first bytes of a character
