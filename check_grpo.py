@@ -47,7 +47,7 @@ import torch.nn.functional as F
 
 # name: (what follows from it, where it was seen)
 ADVANTAGE_MISTAKES = {
-    "batch in the place of the group": (
+    "batch instead of the group": (
         "An easy prompt's completions all go up and a hard prompt's all go down.",
         "XU-YIJIE/grpo-flat #2, fla-org/flash-linear-attention #1073",
     ),
@@ -67,7 +67,7 @@ ADVANTAGE_MISTAKES = {
         "The sum of the others is divided by n, so the baseline is too small.",
         "a common slip",
     ),
-    "variance in the place of the deviation": (
+    "variance instead of the deviation": (
         "Rewards that are half as large give advantages that are twice as large.",
         "a common slip",
     ),
@@ -177,7 +177,7 @@ LOSS_MISTAKES = {
         "A token outside of the range has no gradient, so a wrong step cannot be undone.",
         "a common slip",
     ),
-    "maximum in the place of the minimum": (
+    "maximum instead of the minimum": (
         "The clip stops steps that undo a mistake, and no step that goes too far.",
         "a common slip",
     ),
@@ -197,7 +197,7 @@ LOSS_MISTAKES = {
         "The clipped ratio should be a constant; its gradient is added to that of log pi.",
         "a common slip",
     ),
-    "probability in the place of its logarithm": (
+    "probability instead of its logarithm": (
         "Unlikely tokens have almost no gradient.",
         "a common slip",
     ),
@@ -226,7 +226,7 @@ ALGORITHMS = {
     ("group mean", "deviation with n - 1"): "GRPO",
     ("group mean", "deviation with n"): "GRPO",
     ("group mean", "no deviation"): "Dr. GRPO",
-    ("group mean", "mean in the place of the deviation"): "MaxRL",
+    ("group mean", "mean instead of the deviation"): "MaxRL",
     ("group mean", "deviation of the batch"): "GRPO",
     ("group mean", "deviation of the batch after the baseline"): "REINFORCE++ with a baseline",
     ("mean of the others", "no deviation"): "RLOO",
@@ -264,7 +264,7 @@ class Advantages:
         """(m, n) -> (m, n)."""
         m, n = rewards.shape
         r = {
-            "batch in the place of the group": rewards.reshape(1, -1),
+            "batch instead of the group": rewards.reshape(1, -1),
             "groups along the wrong dimension": rewards.T,
             "rewards grouped in another order": rewards.T.reshape(m, n),
         }.get(self.slip, rewards)
@@ -284,13 +284,13 @@ class Advantages:
             "deviation of the batch": rewards.var(),
             "deviation of the batch after the baseline": (r - baseline).var(),
             "no deviation": torch.ones_like(mean),
-            "mean in the place of the deviation": mean**2,
+            "mean instead of the deviation": mean**2,
         }[self.scale]
         eps = self.eps * (self.scale != "no deviation")
         deviations = {
             "outside of the root": variance.sqrt() + eps,
             "inside of the root": (variance + eps).sqrt(),
-            "variance in the place of the deviation": variance + eps,
+            "variance instead of the deviation": variance + eps,
         }
         deviation = deviations.get(self.slip, deviations[self.root])
         quotient = (r - baseline) / deviation
@@ -304,7 +304,7 @@ class Advantages:
             "no eps": quotient,
             "sign of the advantage turned": -result,
             "normalized twice": (result - result.mean()) / (result.std() + self.eps),
-            "batch in the place of the group": result.reshape(m, n),
+            "batch instead of the group": result.reshape(m, n),
             "groups along the wrong dimension": result.T,
             "rewards grouped in another order": result.reshape(n, m).T,
         }.get(self.slip, result)
@@ -375,14 +375,14 @@ class Loss:
         surrogate = {
             "clip without the minimum": clipped * a,
             "minimum taken before the advantage": torch.minimum(ratio, clipped) * a,
-            "maximum in the place of the minimum": torch.maximum(ratio * a, clipped * a),
+            "maximum instead of the minimum": torch.maximum(ratio * a, clipped * a),
         }.get(self.slip, torch.minimum(ratio * a, clipped * a))
         surrogate = torch.where(a < 0, torch.maximum(surrogate, self.dual * a), surrogate)
         gains = {
             "ratio as a weight": clipped.detach() * a * log_probs,
             "no ratio": a * log_probs,
             ("ratio as a weight", "weight with gradient"): clipped * a * log_probs,
-            ("no ratio", "probability in the place of its logarithm"): a * log_probs.exp(),
+            ("no ratio", "probability instead of its logarithm"): a * log_probs.exp(),
         }
         gain = gains.get((self.ratio, self.slip), gains.get(self.ratio, surrogate))
         kl = {

@@ -141,8 +141,10 @@ def load_problems(split, source=None, seed=0):
 def to_problem(row):
     """A row's columns: nums [19, 36.0] or a text such as "[19 36]"; target."""
     numbers = re.split(r"[\s,\"']+", str(row.get("nums") or row["numbers"]).strip("[]()\"' "))
-    nums = [int(number.removesuffix(".0")) for number in numbers]
-    return {"nums": nums, "target": int(str(row["target"]).removesuffix(".0"))}
+    return {
+        "nums": [int(number.removesuffix(".0")) for number in numbers],
+        "target": int(str(row["target"]).removesuffix(".0")),
+    }
 
 
 # ---- The prompts
@@ -194,8 +196,10 @@ def subgroups(problem):
 
     `needs_muldiv` is worth watching: a published run of this recipe learned never to multiply.
     """
-    kind = "plus_minus" if problem["target"] in signed_sums(problem["nums"]) else "needs_muldiv"
-    return [f"{len(problem['nums'])}_numbers", kind]
+    return [
+        f"{len(problem['nums'])}_numbers",
+        "plus_minus" if problem["target"] in signed_sums(problem["nums"]) else "needs_muldiv",
+    ]
 
 
 # ---- The reward

@@ -5,7 +5,7 @@
 # check, sample several completions, and make those that did better than the others more likely.
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
-#     python nano_r1.py --task countdown       # 1M parameters, two CPU cores, about six minutes
+#     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 11% to about 69%
 #     python nano_r1.py --resume out/NAME      # continue it; with the flags of its start
 #     python nano_r1.py --help                 # every setting
 #     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU, with vLLM
@@ -60,6 +60,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import tyro
+from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
@@ -78,7 +79,7 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (1M parameters, two CPU cores, about six minutes)
+    python nano_r1.py --task countdown    (two CPU cores, six minutes: from 11% to about 69%)
 
     python nano_r1.py --task gsm8k --steps 30 --name words    (writes out/words)
 
@@ -110,8 +111,8 @@ class Config:
     # Step 7.
     steps: int = 60  # optimizer steps [200 to 1000]
     learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters 1e-5]
-    warmup_steps: int = 10  # linear warm-up: Adam's first steps rest on few gradients
-    # linear: it falls to 1/steps of this, so that the last steps leave less noise
+    warmup_steps: int = 10  # linear warm-up: Adam's averages are noisy in its first steps
+    # linear: it falls to 1/steps of this, so that the last weights are less noisy
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
     max_grad_norm: float = 1.0  # a larger gradient is scaled down to this norm
     micro_batch_size: int = 8  # completions in a forward pass; lower it if memory runs out
@@ -328,10 +329,10 @@ class TransformersSampler:
         self.config = config
 
     def sleep(self):
-        """It has no memory of its own to give."""
+        """Nothing to do: it uses the policy's memory."""
 
     def sync(self, policy):
-        """It has no weights of its own."""
+        """Nothing to do: it uses the policy's weights."""
 
     @torch.inference_mode()
     def generate(self, prompts, n, temperature, seeds):
@@ -373,7 +374,7 @@ class TransformersSampler:
         ).to(device)
         completions = [([], []) for _ in padding]
         row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
-        for t in range(limit):
+        for t in tqdm(range(limit), "sampling", leave=False, disable=None):  # shown on a screen
             token, log_prob = sample_token(
                 # The embedding may have more rows, up to a round size: no token belongs to them.
                 logits[:, : len(self.task.tokenizer)],
@@ -438,22 +439,25 @@ class VLLMSampler:
 
     def generate(self, prompts, n, temperature, seeds):
         """n completions of each prompt, groups adjacent: [(token ids, log-probs)]."""
-        options = {
-            "n": n,
-            "temperature": temperature,
-            "max_tokens": self.config.max_tokens,
-            "logprobs": 0,  # of the sampled token alone
-            "stop_token_ids": sorted(self.task.stop_ids),
-            "stop": list(self.task.prompt.stop),
-            "include_stop_str_in_output": True,
-            "detokenize": bool(self.task.prompt.stop),
-            "logit_bias": self.bias,
-        }
         completions = []
         for result in self.llm.generate(
             [{"prompt_token_ids": ids} for ids in prompts],
-            [self.sampling_params(seed=seed, **options) for seed in seeds],
-            use_tqdm=False,
+            [
+                self.sampling_params(
+                    n=n,
+                    temperature=temperature,
+                    max_tokens=self.config.max_tokens,
+                    seed=seed,
+                    logprobs=0,  # of the sampled token alone
+                    stop_token_ids=sorted(self.task.stop_ids),
+                    stop=list(self.task.prompt.stop),
+                    include_stop_str_in_output=True,
+                    detokenize=bool(self.task.prompt.stop),
+                    logit_bias=self.bias,
+                )
+                for seed in seeds
+            ],
+            use_tqdm=lambda *a, **k: tqdm(*a, **k | {"leave": False, "disable": None}),
         ):
             for out in result.outputs:
                 log_probs = [at[i].logprob for i, at in zip(out.token_ids, out.logprobs)]
@@ -557,29 +561,28 @@ def make_engine(scorer, device, config):
 
     dist.barrier()  # wait until vLLM has started everywhere: DeepSpeed's start could lock it
     deepspeed.ops.__compatible_ops__ = {}  # otherwise it compiles an all-reduce on a CPU
-    settings = {
-        "train_micro_batch_size_per_gpu": config.micro_batch_size,
-        "managed_gradient_accumulation": False,  # any number of backward passes, then one step
-        "gradient_clipping": config.max_grad_norm,
-        "zero_optimization": {
-            "stage": config.zero_stage,
-            "reduce_bucket_size": 50_000_000,  # by default it takes 0.9 GiB
-            "offload_optimizer": {"device": "cpu" if config.offload else "none"},
-        },
-        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
-        "optimizer": {
-            "type": "AdamW",
-            "params": {
-                "betas": [0.9, 0.95],
-                "weight_decay": 0.0,
-                "torch_adam": True,  # DeepSpeed's own would have to be compiled
-            },
-        },
-    }
     return deepspeed.initialize(
         model=scorer,
         model_parameters=[p for p in scorer.parameters() if p.requires_grad],
-        config=settings,
+        config={
+            "train_micro_batch_size_per_gpu": config.micro_batch_size,
+            "managed_gradient_accumulation": False,  # any number of backward passes, then one step
+            "gradient_clipping": config.max_grad_norm,
+            "zero_optimization": {
+                "stage": config.zero_stage,
+                "reduce_bucket_size": 50_000_000,  # by default it takes 0.9 GiB
+                "offload_optimizer": {"device": "cpu" if config.offload else "none"},
+            },
+            "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
+            "optimizer": {
+                "type": "AdamW",
+                "params": {
+                    "betas": [0.9, 0.95],
+                    "weight_decay": 0.0,
+                    "torch_adam": True,  # DeepSpeed's own would have to be compiled
+                },
+            },
+        },
     )[0]
 
 
@@ -645,8 +648,9 @@ class Task:
             problems = self.module.load_problems(split, config.data, config.seed)
         except Exception as error:  # of many kinds, by file, column, network and package
             raise SystemExit(f"--task {config.task} --data {config.data}: {error!r}") from None
-        room = self.max_length - config.max_tokens
-        return [problem for problem in problems if len(self.prompt_ids(problem)) <= room]
+        return [
+            p for p in problems if len(self.prompt_ids(p)) + config.max_tokens <= self.max_length
+        ]
 
     def prompt_ids(self, problem):
         """Token ids of the question and of the beginning of the answer."""
@@ -928,11 +932,14 @@ def find_device(config):
 
 
 # %%
+COLUMNS = (
+    "(correct: of the step's completions; no signal: groups with equal rewards)\n"
+    "   step   reward correct format tokens no signal entropy gradient seconds   left"
+)
 STEP_LINE = (
-    "step {step}/{steps}: reward {reward:.2f}, correct {reward/answer:.0%}, format "
-    "{reward/format:.0%}, {completions/mean_length:.0f} tokens, no signal "
-    "{frac_reward_zero_std:.0%}, entropy {entropy:.2f}, gradient {grad_norm:.2f}, {time/step:.1f} "
-    "s, {left:.0f} min left"
+    "{step:>4}/{steps:<4} {reward:6.2f} {reward/answer:7.0%} {reward/format:6.0%} "
+    "{completions/mean_length:6.0f} {frac_reward_zero_std:9.0%} {entropy:7.2f} {grad_norm:8.2f} "
+    "{time/step:7.1f} {left:2.0f} min"
 )
 
 
@@ -951,17 +958,14 @@ def main(
     train = task.load_problems("train", config)
     test = task.load_problems("test", config)[: config.eval_problems]
     if config.prompts_per_step not in range(WORLD, len(train) + 1, WORLD) or (
-        config.group_size < 2 and advantages is group_advantages
+        config.temperature <= 0 or config.group_size < 2 and advantages is group_advantages
     ):
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes and at most the "
-            f"{len(train)} training problems; --group_size at least 2"
+            f"{len(train)} training problems; --group_size at least 2; --temperature above 0"
         )
     path = open_run(config)
-    print(
-        f"{config.model}, {policy.num_parameters():,} parameters, on {device}; record: {path}\n"
-        "(correct: of the step's completions; no signal: groups whose rewards are all equal)"
-    )
+    print(f"{config.model}, {policy.num_parameters():,} parameters, on {device}; record: {path}")
     sampler = make_sampler(policy, task, config)
     reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
     engine = make_engine(Scorer(policy, config), device, config)
@@ -983,6 +987,8 @@ def main(
     ]
     received = []
     signal.signal(signal.SIGINT, lambda *_: on_signal(received))
+    print(COLUMNS)
+    started = time.monotonic()
     for step in range(start + 1, config.steps + 1):
         began = time.monotonic()
         # 1. Draw m problems. 2. Sample a group of completions of each. 3. Reward them.
@@ -1007,7 +1013,7 @@ def main(
             "grad_norm": float(engine.get_global_grad_norm()),
             "time/step": time.monotonic() - began,
         }
-        minutes = (config.steps - step) * metrics["time/step"] / 60
+        minutes = (config.steps - step) * (time.monotonic() - started) / (step - start) / 60
         print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)
         if metrics["sampling/logp_difference_mean"] > 0.1:
             print("WARNING: sampler and trainer disagree on log-probs: other weights, or precision")
@@ -1026,7 +1032,8 @@ def main(
             print(f"Saved after step {step}. The same flags and --resume {path} continue.")
             return path
     save_model(policy, tokenizer, f"{path}/model")
-    print(f"Before training it was {history[0]['eval/pass@1']:.1%}. Model: {path}/model")
+    shares = [row["eval/pass@1"] for row in history if "eval/pass@1" in row]
+    print(f"From {shares[0]:.1%} to {shares[-1]:.1%} of held-out problems. Model: {path}/model")
     if recorder and RANK == 0:
         importlib.import_module("report.viewer").write([path])
     return path

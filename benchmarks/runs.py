@@ -58,7 +58,7 @@ def train(script, flags, path):
 
 
 def complete(main, config, path, **functions):
-    """The same in this process, with functions of your own in the place of `main`'s."""
+    """The same in this process, with functions of your own instead of `main`'s."""
     if not os.path.isdir(f"{path}/model"):
         main(dataclasses.replace(config, **started(path)), **functions)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # main took them

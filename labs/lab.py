@@ -58,7 +58,7 @@ class Run:
     """One way to train. Runs with flags alone serve several labs."""
 
     flags: str  # of variants.py; with `rows` of nano_sft.py
-    functions: dict = field(default_factory=dict)  # in the place of nano_r1.main's, by name
+    functions: dict = field(default_factory=dict)  # instead of nano_r1.main's, by name
     rows: object = None  # fine-tuning: Config -> rows with prompt and completion
     start: str = ""  # the label of the run whose model this one begins with
 

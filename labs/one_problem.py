@@ -30,9 +30,9 @@ LAB = Lab(
         Prediction("Countdown, one", above=0.25),
         Prediction("coins, all", "coins, one", above=0.1, claim=False),
     ],
-    found="On Countdown two of three problems give nearly all: 47% and 57%; all problems "
-    "give 47% to 60%. The third is rarely solved, and gives nothing (7%). On the "
-    "coins one problem teaches at most its own order, which was the base's.",
+    found="On Countdown, training on one problem gives 47%, 57% or 7%; on all problems "
+    "47% to 60%. The problem that gives 7% is rarely solved. On the coins, one problem teaches at "
+    "most its own order, which was the base's.",
     limits="Three problems a task. The paper chose its problems by the variance of the "
     "reward, and trained longer.",
 )

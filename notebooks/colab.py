@@ -103,7 +103,7 @@ show([run], steps=sorted({1, steps}))
 # ## Change one line
 #
 # Four short runs: one as it is, and three in each of which one thing is different. `main` takes
-# functions in the place of its own: there GRPO's relatives in `variants.py` come in, and your
+# functions instead of its own: there GRPO's relatives in `variants.py` come in, and your
 # experiments.
 #
 # - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward
@@ -117,7 +117,7 @@ show([run], steps=sorted({1, steps}))
 
 # %%
 def raw_rewards(rewards, config):
-    """(m, n) -> (m, n), in the place of `group_advantages`."""
+    """(m, n) -> (m, n), instead of `group_advantages`."""
     return rewards
 
 

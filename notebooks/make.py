@@ -1,8 +1,8 @@
 """Makes the notebooks: python notebooks/make.py [NAME ...]; those named are run for their outputs.
 
-nano_r1.py becomes nano_r1.ipynb: a call of `main` stands in the place of its command line. The
-scripts of this folder and of chapters/ become the notebooks of their names. Each notebook begins
-with first_cell.py. A cell keeps what it printed until the notebook's code changes.
+nano_r1.py becomes nano_r1.ipynb: a call of `main` replaces its command line. The scripts of this
+folder and of chapters/ become the notebooks of their names. Each notebook begins with
+first_cell.py. A cell keeps what it printed until the notebook's code changes.
 """
 
 import sys

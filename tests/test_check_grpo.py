@@ -32,7 +32,7 @@ LOSSES = {
 ADVANTAGES = {
     "GRPO": Advantages("group mean", "deviation with n - 1", 1e-4),
     "Dr. GRPO": Advantages("group mean", "no deviation", 1e-4),
-    "MaxRL": Advantages("group mean", "mean in the place of the deviation", 1e-6),
+    "MaxRL": Advantages("group mean", "mean instead of the deviation", 1e-6),
     "RLOO": Advantages("mean of the others", "no deviation", 1e-4),
 }
 
@@ -222,7 +222,7 @@ SCALES = {
     "group_biased": "deviation with n, eps 0.0001 outside of the root.",
     "batch": "deviation of the batch, eps 0.0001 outside of the root.",
     "none": "no deviation.",
-    "mean": "mean in the place of the deviation, eps 0.0001 outside of the root.",
+    "mean": "mean instead of the deviation, eps 0.0001 outside of the root.",
 }
 
 

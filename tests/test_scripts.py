@@ -54,7 +54,7 @@ SMALL = (
     "--max_tokens 8 --eval_problems 2 --eval_every 0 --record_tokens_every 0"
 )
 SFT_SMALL = "--batch_size 2 --examples 4"
-# A program in the place of python that writes its arguments to a file.
+# A program instead of python that writes its arguments to a file.
 RECORDER = """#!/bin/sh
 printf '%s\\0' "$@" END >> "$(dirname "$0")/commands"
 """

@@ -61,8 +61,8 @@ import nano_r1 as r1
 # An answer is right in the first of these formats only; improper is `expression=target` in the tag.
 FORMS = ("good", "improper", "no answer tag", "no </think>", "no answer")
 # share of all Countdown completions; patience: probability of another attempt after a failure;
-# checks: writes yes or no; aims: share who choose the last operation nearest to the target;
-# forms: weights of FORMS; habit: weights of the operators among the legal ones.
+# checks: writes yes or no; aims: probability of taking the last operation that ends nearest to the
+# target; forms: weights of FORMS; habit: weights of the operators among the legal ones.
 Author = namedtuple("Author", "share patience checks aims systematic forms habit")
 PLUS = {"+": 0.5, "-": 0.3, "*": 0.15, "/": 0.05}
 EARLY_AUTHORS = {  # of stages 3 and 4
