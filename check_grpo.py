@@ -146,7 +146,7 @@ LOSS_MISTAKES = {
         "modelscope/ms-swift #10117",
     ),
     "ratio of the policy to itself": (
-        "It is always 1, so nothing is clipped. It is right for one optimizer step a batch.",
+        "It is always 1, so nothing is clipped. It is right for one optimizer step per batch.",
         "meta-pytorch/torchforge PR #571, xiaomi-research/time-r1 #20",
     ),
     "both terms of the ratio have a gradient": (

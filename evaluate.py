@@ -92,7 +92,7 @@ def measure_group(group, task):
 
 
 def interval(values):
-    """95% interval (low, high) of the mean of values from 0 to 1, one a problem.
+    """95% interval (low, high) of the mean of values from 0 to 1, one per problem.
 
     With one sample a problem it is Wilson's. With several it is Wilson's for as many independent
     samples as would give a mean of the same variance.

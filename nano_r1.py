@@ -6,7 +6,7 @@
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
 #     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 11% to about 69%
-#     python nano_r1.py --resume out/NAME      # continue it; with the flags of its start
+#     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
 #     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU, with vLLM
 #     torchrun --nproc_per_node 8 --local-ranks-filter 0 nano_r1.py ...    # eight GPUs
@@ -17,29 +17,32 @@
 #  1. Draw m problems.
 #  2. Sample a group of n completions o_1 .. o_n of each from the policy, the model in training.
 #  3. Reward each completion with a small program, the verifier: r_i.
-#  4. Compare it with its group: the advantage. (PPO trains a critic for that.)
+#  4. Compare it with its group: the advantage. (PPO, the older method, trains a second model, the
+#     critic, to predict the reward that it is compared with.)
 #
 #         A_i = (r_i - mean(r)) / (std(r) + 1e-4)
 #
 #  5. Compute the log-probs of the same tokens under the reference, a frozen copy of the base.
-#  6. Compute the loss. For token t of completion i, with rho = pi(o_it) / pi_old(o_it) and
-#     d = log pi_ref(o_it) - log pi(o_it), it is
+#  6. Compute the loss. Let rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it).
+#     The loss of token t of completion i is
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
-#     Its last term is the KL penalty. It keeps the policy near the reference.
+#     Its last term is the KL penalty, which keeps the policy near the reference.
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #     pi is the policy in training, pi_old the policy before this step, pi_ref the reference.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
 #
-# There is one optimizer step for each batch of completions. So pi_old is pi: the value of rho is 1,
-# and the clip does nothing. But its gradient is grad log pi, so the loss has -A grad log pi.
+# There is one optimizer step for each batch of completions. So pi_old equals pi, rho is 1, and the
+# clip does nothing. But pi_old is a constant and pi is not: the gradient of rho is grad log pi, and
+# that of the loss, without the KL penalty, is -A grad log pi.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
-# a batch, sampling ahead of the update. `variants.py` has GRPO's relatives, each a function that
-# replaces one of this file. A task is a module: `countdown_rewards.py`, `gsm8k_rewards.py`.
+# per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
+# is a function that replaces a function of this file. A task is a module: `countdown_rewards.py`,
+# `gsm8k_rewards.py`.
 
 # %%
 import atexit
@@ -64,8 +67,8 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-RANK = int(os.environ.get("RANK", 0))  # this process, and how many there are: torchrun's
-WORLD = int(os.environ.get("WORLD_SIZE", 1))
+RANK = int(os.environ.get("RANK", 0))  # the number of this process, set by torchrun
+WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 
 # %% [markdown]
 # ## 1. Settings
@@ -83,7 +86,7 @@ class Config:
 
     python nano_r1.py --task gsm8k --steps 30 --name words    (writes out/words)
 
-    python nano_r1.py --task countdown --resume out/NAME    (continue; the flags of the start)
+    python nano_r1.py --task countdown --resume out/NAME    (continue; with the flags of its start)
 
     For another model: --model, --task, --data, --prompt, --max_tokens, --learning_rate.
     """
@@ -93,7 +96,8 @@ class Config:
     model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
     # one of the task's PROMPTS, or a toml file with the fields of its Prompt [chat]
     prompt: str = "short"
-    # problems: a jsonl, json, csv or parquet file, or hub; None: the task's generator
+    # problems: a jsonl, json, csv or parquet file; the word hub: the published data set;
+    # None: the task's generator
     data: str | None = None
 
     # Steps 1 to 3.
@@ -106,13 +110,13 @@ class Config:
     # Steps 4 to 6.
     advantage_eps: float = 1e-4  # added to the standard deviation of a group's rewards
     cliprange: float = 0.2  # eps of the clip
-    kl_coef: float = 0.001  # beta; with 0 there is no reference and no forward pass of it
+    kl_coef: float = 0.001  # beta; with 0, no reference model is loaded or run
 
     # Step 7.
     steps: int = 60  # optimizer steps [200 to 1000]
     learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters 1e-5]
     warmup_steps: int = 10  # linear warm-up: Adam's averages are noisy in its first steps
-    # linear: it falls to 1/steps of this, so that the last weights are less noisy
+    # linear: the rate falls to learning_rate / steps, so that the last weights are less noisy
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
     max_grad_norm: float = 1.0  # a larger gradient is scaled down to this norm
     micro_batch_size: int = 8  # completions in a forward pass; lower it if memory runs out
@@ -120,7 +124,7 @@ class Config:
     # Engines.
     device: Literal["auto", "cuda", "cpu"] = "auto"  # auto: a GPU if there is one
     dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products [bfloat16]
-    # vLLM, or the loop below; auto: vLLM on a GPU that it supports
+    # vLLM, or the loop of this file; auto: vLLM on a GPU that it supports
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
     vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM
     # with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also weights
@@ -131,9 +135,9 @@ class Config:
 
     # Step 9.
     eval_every: int = 20  # evaluate every N steps; 0: only before and after
-    eval_problems: int = 512  # 512 give an interval of about +-0.04
+    eval_problems: int = 512  # with 512, the 95% interval is about +-0.04
     save_every: int = 20  # save a checkpoint every N steps
-    record_tokens_every: int = 4  # for report/: what the update did to each token; 0: never
+    record_tokens_every: int = 4  # every N steps, what the update did to each token, for report/
     name: str | None = None  # the run's directory is out/NAME; None: task, date and time
     resume: str | None = None  # the directory of a run with the same settings: continue it
     wandb: Literal["off", "online", "offline"] = "off"  # also log to Weights & Biases
@@ -147,7 +151,7 @@ class Episode(SimpleNamespace):
     prompt_ids  list of token ids
     token_ids   list of the completion's token ids, with the end token if the model wrote it
     log_probs   list, one for each token of the completion, as the sampler computed it
-    ended       bool: with an end token or a stop text; False: it was cut off
+    ended       True: it ended with an end token or a stop text; False: it was cut off
     text        str, the completion
     reward      step 3: total, format, answer, why
     advantage   step 4: float
@@ -166,10 +170,11 @@ class Episode(SimpleNamespace):
 def group_advantages(rewards, config):
     """Step 4: how much better is each completion than its group? (m, n) -> (m, n).
 
-    GRPO, arXiv:2402.03300, section 4.1.2. If all rewards of a group are equal, it has no signal.
+    GRPO, arXiv:2402.03300, section 4.1.2. A group whose rewards are all equal has no signal: its
+    advantages are 0.
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
-    std = rewards.std(dim=1, keepdim=True)  # (m, 1), with n - 1
+    std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
     # A_i = (r_i - mean(r)) / (std(r) + eps)
     return (rewards - mean) / (std + config.advantage_eps)
 
@@ -179,7 +184,8 @@ def grpo_loss(log_probs, batch, config):
 
     `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
     `ref_log_probs`, `response_mask` (B, T), `advantages` (B, 1) and `completions`: N, the number of
-    completions of this process in the whole step. So all micro-batches add up to its loss.
+    completions in the whole step (of this process). All are divided by N, so the losses of the
+    micro-batches add up to the step's loss.
     """
     mask = batch["response_mask"]
     # rho_it = pi(o_it) / pi_old(o_it)
@@ -188,7 +194,7 @@ def grpo_loss(log_probs, batch, config):
     # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
     loss = -torch.minimum(ratio * batch["advantages"], clipped * batch["advantages"])  # (B, T)
     if config.kl_coef:
-        # L_it = L_it + beta (exp(d) - 1 - d)     k3, an estimate of the KL; arXiv:2402.03300, eq. 4
+        # L_it = L_it + beta (exp(d) - 1 - d)   this estimate of the KL is called k3; GRPO, eq. 4
         d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
         loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
     # 1/N sum_i 1/|o_i| sum_t L_it
@@ -209,8 +215,8 @@ class Scorer(torch.nn.Module):
         with precision(mask.device, self.config):
             hidden = self.model.get_decoder()(batch["input_ids"], use_cache=False).last_hidden_state
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
-        # tokens of Qwen. They are made only at the completions' tokens, in chunks, not
-        # stored, and made again in the backward pass.
+        # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
+        # them again in the backward pass instead of storing them.
         size = 2**25 // self.model.config.get_text_config().vocab_size
         scores = [
             torch.utils.checkpoint.checkpoint(self.score, *chunk, use_reentrant=False)
@@ -219,9 +225,9 @@ class Scorer(torch.nn.Module):
         return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
 
     def score(self, hidden, labels):
-        """(N, H), (N,) -> (N,), in float32, under the distribution that was sampled from."""
+        """(K, H), (K,) -> (K,), in float32, at the temperature of the sampling. K tokens."""
         with precision(hidden.device, self.config):
-            logits = self.model.get_output_embeddings()(hidden).float()  # (N, V)
+            logits = self.model.get_output_embeddings()(hidden).float()  # (K, V)
         return -F.cross_entropy(logits / self.config.temperature, labels, reduction="none")
 
 
@@ -234,7 +240,7 @@ def collate(episodes, device):
     """Episodes -> a dict of tensors (B, T). For the prompt 7 8 9 and the completion 5 2:
 
     input_ids      7 8 9 5
-    labels         - - 5 2     what follows each of them; -, which is -1: the model did not write it
+    labels         - - 5 2     the next token; - (stored as -1) where the model did not write it
     response_mask  0 0 1 1
     """
     labels = torch.nn.utils.rnn.pad_sequence(
@@ -262,27 +268,27 @@ def collate(episodes, device):
 #
 # A completion is sampled token by token: draw one, append it, ask the model for the next, until it
 # writes an end token or has `max_tokens`. vLLM does that on a GPU, the loop below elsewhere. Each
-# returns the tokens and their log-probs under the distribution that they were drawn from. If the
-# trainer's differ by more than rounding, sampler and trainer do not use the same weights,
-# temperature or precision.
+# returns the tokens and their log-probs under the distribution that they were drawn from. The
+# trainer computes these log-probs again. If the two differ by more than rounding, sampler and
+# trainer do not use the same weights, temperature or precision.
 
 
 # %%
 def sample_token(logits, temperature, uniform):
     """One token from softmax(logits / T), and its log-prob: (R, V) -> (R,), (R,). T = 0 is greedy.
 
-    `uniform` (R, 1), a random number from [0, 1) for each row, picks the first token whose
-    cumulated probability exceeds it. So each token is drawn with its probability.
+    `uniform` (R, 1) has a random number from [0, 1) for each row. We take the first token whose
+    cumulative probability exceeds it. So each token is drawn with its own probability.
     """
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
-    cumulated = probs.cumsum(dim=-1, dtype=torch.float64)
-    token = torch.searchsorted(cumulated, uniform * cumulated[:, -1:], right=True)  # (R, 1)
+    cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
+    token = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)  # (R, 1)
     token = token.clamp(max=logits.shape[-1] - 1)  # rounding can give an index one past the last
     return token[:, 0], probs.gather(-1, token)[:, 0].log()
 
 
 def next_logits(model, token, position, visible, cache):
-    """Append one token to each row; the logits of the one after it: (R,) -> (R, V).
+    """Append one token to each row and return the logits of the next one: (R,) -> (R, V).
 
     For models built like Llama. R rows are the completions that have not ended.
 
@@ -296,7 +302,8 @@ def next_logits(model, token, position, visible, cache):
     for layer, kept in zip(decoder.layers, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
-        # There is one position, so its axis is free for the query heads that share a key head.
+        # There is only one new position, so the axis of positions can hold the query heads that
+        # share a key head.
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, positions, D)
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -315,13 +322,13 @@ def next_logits(model, token, position, visible, cache):
 
 
 class TransformersSampler:
-    """Samples from the very weights that are trained: nothing to sync, nothing to put to sleep."""
+    """Samples from the very weights that are trained, in the same memory."""
 
     def __init__(self, policy, task, config):
         if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
             raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
-        # Two threads wait for each other after each operation. For a small model this is no gain,
-        # and beside another busy program a large loss.
+        # With several threads, each waits for the others after every operation. For a small model
+        # that is little gain, and a large loss if another program is busy.
         if policy.num_parameters() < 20_000_000:
             torch.set_num_threads(1)
         self.model = policy
@@ -343,7 +350,8 @@ class TransformersSampler:
         """
         device = self.model.device
         limit = self.config.max_tokens
-        # One forward pass over all prompts, padded on the left. Each one's keys go to n rows.
+        # One forward pass over all prompts, padded on the left. The keys and values of each prompt
+        # are then copied to n rows, one for each completion.
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
         padding = torch.tensor([width - len(p) for p in prompts], device=device)
@@ -376,7 +384,7 @@ class TransformersSampler:
         row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
         for t in tqdm(range(limit), "sampling", leave=False, disable=None):  # shown on a screen
             token, log_prob = sample_token(
-                # The embedding may have more rows, up to a round size: no token belongs to them.
+                # The embedding may have been padded to a round size: those rows are not tokens.
                 logits[:, : len(self.task.tokenizer)],
                 temperature,
                 uniforms[t, row, None],
@@ -384,13 +392,14 @@ class TransformersSampler:
             for i, number, score in zip(row.tolist(), token.tolist(), log_prob.tolist()):
                 completions[i][0].append(number)
                 completions[i][1].append(score)
-            runs = [not self.task.has_ended(completions[i][0]) for i in row.tolist()]
-            if not any(runs):
+            running = [not self.task.has_ended(completions[i][0]) for i in row.tolist()]
+            if not any(running):
                 break
-            # Completions that have ended leave the batch; rows from its end take their places.
-            count = sum(runs)
-            holes = [i for i in range(count) if not runs[i]]
-            movers = [i for i in range(count, len(runs)) if runs[i]]
+            # Completions that have ended leave the batch. Running rows from its end are moved into
+            # their places, so that the first `count` rows are those that go on.
+            count = sum(running)
+            holes = [i for i in range(count) if not running[i]]
+            movers = [i for i in range(count, len(running)) if running[i]]
             for values in (row, token):
                 values[holes] = values[movers]
             row = row[:count]
@@ -409,13 +418,14 @@ class TransformersSampler:
 
 
 class VLLMSampler:
-    """vLLM in this process: paged KV cache, continuous batching. In an update it frees the GPU."""
+    """vLLM in this process: paged KV cache, continuous batching. It sleeps during the update."""
 
     def __init__(self, policy, task, config):
         self.task = task
         self.config = config
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
-        # Otherwise vLLM takes a share of all memory on a CPU, and leaves torch one thread on a GPU.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # here, to pass it weights
+        # Otherwise vLLM takes a share of all memory on a machine without a GPU, and leaves torch
+        # one CPU thread on a machine with one.
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
         import vllm
@@ -478,7 +488,7 @@ class VLLMSampler:
 
 
 def make_sampler(policy, task, config):
-    # Below capability 8.0 (a T4) vLLM has only a float32 kernel: there auto takes the own loop.
+    # Below capability 8.0 (a T4) vLLM has only a float32 kernel: auto takes the loop above.
     use_vllm = config.sampler == "vllm" or (
         config.sampler == "auto"
         and torch.cuda.is_available()
@@ -504,10 +514,10 @@ def full_weights(policy):
 # ## 4. The optimizer
 #
 # An engine holds the policy, its gradients and AdamW's states. `engine(batch)` is the forward pass;
-# `engine.backward(loss)` adds to the gradient, any number of times; `engine.step()` clips it, takes
-# one AdamW step and sets it to zero. These calls are DeepSpeed's. With torchrun (also with one
-# process) the engine is DeepSpeed, without it torch's AdamW. `main` sets the learning rate before
-# each step.
+# `engine.backward(loss)` adds to the gradient, any number of times; `engine.step()` clips the
+# gradient, takes one AdamW step and sets the gradient to zero. These calls are DeepSpeed's. Under
+# torchrun (also with one process) the engine is DeepSpeed, else it is torch's AdamW. `main` sets
+# the learning rate before each step.
 
 
 # %%
@@ -559,7 +569,7 @@ def make_engine(scorer, device, config):
         return TorchEngine(scorer, device, config)
     import deepspeed
 
-    dist.barrier()  # wait until vLLM has started everywhere: DeepSpeed's start could lock it
+    dist.barrier()  # wait until vLLM has started everywhere: DeepSpeed's start could hang it
     deepspeed.ops.__compatible_ops__ = {}  # otherwise it compiles an all-reduce on a CPU
     return deepspeed.initialize(
         model=scorer,
@@ -570,7 +580,7 @@ def make_engine(scorer, device, config):
             "gradient_clipping": config.max_grad_norm,
             "zero_optimization": {
                 "stage": config.zero_stage,
-                "reduce_bucket_size": 50_000_000,  # by default it takes 0.9 GiB
+                "reduce_bucket_size": 50_000_000,  # the default takes 0.9 GiB
                 "offload_optimizer": {"device": "cpu" if config.offload else "none"},
             },
             "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
@@ -646,7 +656,7 @@ class Task:
         """The problems of "train" or "test" whose prompts leave room for a completion."""
         try:
             problems = self.module.load_problems(split, config.data, config.seed)
-        except Exception as error:  # of many kinds, by file, column, network and package
+        except Exception as error:  # many kinds: no such file, column, network or package
             raise SystemExit(f"--task {config.task} --data {config.data}: {error!r}") from None
         return [
             p for p in problems if len(self.prompt_ids(p)) + config.max_tokens <= self.max_length
@@ -656,7 +666,7 @@ class Task:
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name != "answer":  # the solution is never inserted: \\boxed{answer} stays as it is
+            if name != "answer":  # never insert the solution: a prompt may ask for \\boxed{answer}
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
@@ -680,7 +690,7 @@ class Task:
 
 # %%
 def seed_of(*parts):
-    """Every random choice has a seed that says what it is for: a resumed run is the same run."""
+    """A seed for each purpose and step: so a resumed run makes the same random choices."""
     return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
 
 
@@ -693,7 +703,7 @@ def gather(items):
 
 
 def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. (DAPO, in variants.py, repeats draws.)"""
+    """Steps 1 to 3: a batch of rewarded episodes. (DAPO, in variants.py, may draw again.)"""
     label = f"step {step}, {draw}"
     # 1. Draw m problems.
     drawn = random.Random(seed_of(config.seed, label, "questions")).sample(
@@ -736,7 +746,7 @@ def update(engine, reference, episodes, config, loss_function):
     for start in range(0, len(episodes), config.micro_batch_size):
         # Of similar length: little padding.
         batch = collate(by_length[start : start + config.micro_batch_size], engine.device)
-        batch["completions"] = len(episodes)  # this process's; gradients are averaged over all
+        batch["completions"] = len(episodes)  # of this process; the engine averages over processes
         # 5. Log-probs under the reference.
         if reference is not None:
             with torch.no_grad():
@@ -750,7 +760,7 @@ def update(engine, reference, episodes, config, loss_function):
         batches.append(batch | {"loss": parts.detach()})
     if reference is not None and config.offload:
         reference.to("cpu")  # until the next step
-    # 7. One AdamW step: the gradient is clipped, applied and set to zero. (NaN is not applied.)
+    # 7. One AdamW step: the gradient is clipped, applied if it is finite, and set to zero.
     engine.step()
     engine.module.eval()
     return batches
@@ -762,7 +772,7 @@ def update(engine, reference, episodes, config, loss_function):
 
 # %%
 def mean(rows, name):
-    """Of a column of rows."""
+    """The mean of one column of rows."""
     return sum(row[name] for row in rows) / len(rows)
 
 
@@ -789,7 +799,7 @@ def measure_step(rows, batches, config):
         for name in batches[0]
         if name.endswith("log_probs")
     }
-    log_probs = found["old_log_probs"]  # 0 off the mask, as the others
+    log_probs = found["old_log_probs"]  # 0 outside of the mask, as the others
     d = found.get("ref_log_probs", log_probs) - log_probs
     sums = {
         # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
@@ -800,7 +810,7 @@ def measure_step(rows, batches, config):
     }
     everywhere = gather([{name: value.item() for name, value in sums.items()}])
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
-    tokens = mean(rows, "length") * len(rows) / WORLD  # of a process, on average
+    tokens = mean(rows, "length") * len(rows) / WORLD  # tokens per process, on average
     return {name: mean(everywhere, name) / tokens for name in sums} | {
         "loss": mean(everywhere, "loss"),
         "reward": mean(rows, "reward"),
@@ -814,15 +824,15 @@ def measure_step(rows, batches, config):
 
 
 def evaluate(sampler, problems, task, config, path, step):
-    """One completion of each evaluation problem, with the same seeds every time: the metrics."""
+    """Sample one completion of each held-out problem, with the same seeds every time: metrics."""
     episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
     rows = gather([as_row(e) for e in episodes])
     write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
     share = mean(rows, "answer_reward")
     low, high = interval(share, len(rows))
     print(
-        f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {len(rows)} held-out problems correct. One:",
-        "{problem}\n{completion}\n=> {why}\n".format(**rows[0]),
+        f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {len(rows)} held-out problems correct",
+        "The first: {problem}\n{completion}\n=> {why}\n".format(**rows[0]),
         sep="\n",
         flush=True,
     )
@@ -838,7 +848,7 @@ def evaluate(sampler, problems, task, config, path, step):
 
 
 def interval(share, n, z=1.96):
-    """95% interval (low, high) of a share of n, which stays within [0, 1] (Wilson 1927)."""
+    """95% interval (low, high) of a share of n problems; it stays within [0, 1] (Wilson 1927)."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * (share * (1 - share) / n + (z / (2 * n)) ** 2) ** 0.5
     return max(0.0, centre - half), centre + half
@@ -850,7 +860,7 @@ def interval(share, n, z=1.96):
 
 # %%
 def write(path, rows):
-    """One JSON object a line. The file is whole or not there, also if the run is killed."""
+    """One JSON object per line. The file is never half written, even if the run is killed."""
     if RANK == 0:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(f"{path}.tmp", "w") as file:
@@ -884,7 +894,7 @@ def open_run(config):
 
 
 def save_checkpoint(engine, path, step):
-    """In folders a and b in turn; the last row of latest.json names the one that is complete."""
+    """Saves to folders a and b in turn; the last row of latest.json names the complete one."""
     saved = read(f"{path}/latest.json")
     tag = "ab"[len(saved) % 2]
     engine.save_checkpoint(path, tag, save_latest=False)
@@ -902,13 +912,13 @@ def save_model(policy, tokenizer, path):
 def on_signal(received):
     """Ctrl-C lets the step end and be saved; a second one quits."""
     received.append(time.monotonic())
-    if received[-1] - received[0] > 1:  # torchrun repeats the first one at once
+    if received[-1] - received[0] > 1:  # torchrun sends the first one twice
         raise KeyboardInterrupt
     print("\nFinishing this step, then saving. Ctrl-C again quits at once.", flush=True)
 
 
 def find_device(config):
-    """This process's device. Several processes meet here."""
+    """This process's device. With torchrun, the processes connect to each other here."""
     on_gpu = torch.cuda.is_available() and config.device != "cpu"
     if config.device == "cuda" and not on_gpu:
         raise SystemExit(
@@ -918,22 +928,22 @@ def find_device(config):
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if on_gpu else "cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    if "RANK" in os.environ:  # started by torchrun, as DeepSpeed needs it
+    if "RANK" in os.environ:  # started by torchrun
         dist.init_process_group("nccl" if on_gpu else "gloo")
-        atexit.register(dist.destroy_process_group)  # otherwise its threads can crash the exit
+        atexit.register(dist.destroy_process_group)  # else a thread can crash at exit
     return device
 
 
 # %% [markdown]
 # ## 9. The loop
 #
-# The functions in the signature of `main` are where GRPO's relatives differ from it: `variants.py`
-# and your own experiments put others in their place.
+# GRPO's relatives differ from it in the functions that `main` takes as arguments. `variants.py` and
+# your own experiments pass others.
 
 
 # %%
 COLUMNS = (
-    "(correct: of the step's completions; no signal: groups with equal rewards)\n"
+    "(correct: share of the completions; no signal: share of groups with equal rewards)\n"
     "   step   reward correct format tokens no signal entropy gradient seconds   left"
 )
 STEP_LINE = (
@@ -958,7 +968,7 @@ def main(
     train = task.load_problems("train", config)
     test = task.load_problems("test", config)[: config.eval_problems]
     if config.prompts_per_step not in range(WORLD, len(train) + 1, WORLD) or (
-        config.temperature <= 0 or config.group_size < 2 and advantages is group_advantages
+        config.temperature <= 0 or (config.group_size < 2 and advantages is group_advantages)
     ):
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes and at most the "
@@ -969,19 +979,20 @@ def main(
     sampler = make_sampler(policy, task, config)
     reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
     engine = make_engine(Scorer(policy, config), device, config)
-    # What an update does to each token, as a page.
+    # Without the folder report/, nothing is recorded of what an update does to each token.
     recorder = importlib.util.find_spec("report") and importlib.import_module("report.record")
     if config.wandb != "off" and RANK == 0:
         import wandb
 
         wandb.init(project="nano_r1", config=asdict(config), mode=config.wandb)
     start = 0
-    for latest in read(f"{path}/checkpoint/latest.json")[-1:]:
+    for latest in read(f"{path}/checkpoint/latest.json")[-1:]:  # the last one, if there is one
         # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
         engine.load_checkpoint(f"{path}/checkpoint", latest["tag"])
         start = latest["step"]
         sampler.sleep()
         sampler.sync(policy)
+    # A new run has no metrics yet: it begins with an evaluation of the base, as step 0.
     history = [row for row in read(f"{path}/metrics.jsonl") if row["step"] <= start] or [
         {"step": 0} | evaluate(sampler, test, task, config, path, 0)
     ]
@@ -1016,7 +1027,7 @@ def main(
         minutes = (config.steps - step) * (time.monotonic() - started) / (step - start) / 60
         print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)
         if metrics["sampling/logp_difference_mean"] > 0.1:
-            print("WARNING: sampler and trainer disagree on log-probs: other weights, or precision")
+            print("WARNING: sampler and trainer differ in log-probs: other weights or precision?")
         if recorder:
             recorder.after_step(path, step, episodes, batches, engine, tokenizer, config)
         if step == config.steps or step % (config.eval_every or config.steps) == 0:
@@ -1029,7 +1040,7 @@ def main(
         if stopping or step == config.steps or step % (config.save_every or config.steps) == 0:
             save_checkpoint(engine, f"{path}/checkpoint", step)
         if stopping:
-            print(f"Saved after step {step}. The same flags and --resume {path} continue.")
+            print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
             return path
     save_model(policy, tokenizer, f"{path}/model")
     shares = [row["eval/pass@1"] for row in history if "eval/pass@1" in row]

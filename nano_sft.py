@@ -43,7 +43,7 @@ class Config(nano_r1.Config):
     data: str = field()
     eval_data: str | None = None  # a file of validation problems, or hub; None: held-out problems
     examples: int = 0  # learn from so many rows; 0: all
-    batch_size: int = 32  # rows a step, over all processes
+    batch_size: int = 32  # rows per step, over all processes
     steps: int = 100  # optimizer steps
     learning_rate: float = 3e-4  # of AdamW [1e-5 to 2e-5]
 

@@ -13,7 +13,7 @@
 # | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, importance sampling, k1, k2, aggregation |
-# | `update` | 5 to 7 | several optimizer steps a batch, masks |
+# | `update` | 5 to 7 | several optimizer steps per batch, masks |
 # | `load_model` | | LoRA |
 #
 # docs/algorithms.md has the command of each algorithm.

@@ -210,7 +210,7 @@ def describe(values, digits):
 
 def comparison(steps):
     """The table. `steps`: {name: [(seconds, tokens)]}, in pairs."""
-    head = ["", "seconds a step", "tokens", "tokens a second"]
+    head = ["", "seconds per step", "tokens", "tokens per second"]
     lines = [head]
     columns = {}
     for name, rows in steps.items():

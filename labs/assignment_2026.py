@@ -11,7 +11,7 @@ GSM8K = f"--task gsm8k --max_tokens 64 --steps 20 --eval_problems 256 {SHORT} --
 BASELINES = {"mean": "", "none": "--baseline none"}
 NORMALIZERS = {"std": "", "none": "--scale_rewards none", "mean": "--scale_rewards mean"}
 AGGREGATES = {"sequence": "", "constant": "--loss_agg_mode seq-mean-token-sum-norm"}
-# 32 updates a batch, one for each group.
+# 32 updates per batch, one for each group.
 OFF_POLICY = f"{GSM8K} --minibatches 32 --prompts_per_step 32 --group_size 4"
 RUNS = {
     "importance none": Run(f"{OFF_POLICY} --loss_type reinforce"),
@@ -37,9 +37,9 @@ LAB = Lab(
         Prediction("mean, std, sequence", "mean, mean, sequence", within=0.05),
         Prediction("importance grpo", "importance none", claim=False),
     ],
-    found="With one update a batch all ten variants end between 60% and 63% on generated "
+    found="With one update per batch all ten variants end between 60% and 63% on generated "
     "word problems (ceiling 67%); no baseline, normalizer or aggregation stands out. With "
-    "32 updates a batch they end at 44% to 46%, with GSPO at 52%.",
+    "32 updates per batch they end at 44% to 46%, with GSPO at 52%.",
     limits="20 templates, and one learning rate for all variants.",
     seeds=(0, 1, 2, 3),
 )

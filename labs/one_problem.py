@@ -33,7 +33,7 @@ LAB = Lab(
     found="On Countdown, training on one problem gives 47%, 57% or 7%; on all problems "
     "47% to 60%. The problem that gives 7% is rarely solved. On the coins, one problem teaches at "
     "most its own order, which was the base's.",
-    limits="Three problems a task. The paper chose its problems by the variance of the "
+    limits="Three problems per task. The paper chose its problems by the variance of the "
     "reward, and trained longer.",
 )
 

@@ -71,11 +71,11 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
 PANELS = [  # (title, metrics)
     ("accuracy", ["reward/answer", "eval/pass@1"]),
     ("reward", ["reward", "reward/format"]),
-    ("tokens a completion", ["completions/mean_length"]),
-    ("entropy, nats a token", ["entropy"]),
+    ("tokens per completion", ["completions/mean_length"]),
+    ("entropy, nats per token", ["entropy"]),
     ("norm of the gradient", ["grad_norm"]),
     ("shares", ["frac_reward_zero_std", "completions/clipped_ratio"]),
-    ("KL from the reference, nats a token", ["kl"]),
+    ("KL from the reference, nats per token", ["kl"]),
     ("loss", ["loss"]),
     ("learning rate", ["lr"]),
 ]
@@ -97,7 +97,7 @@ ALARMS = [  # (metric, highest value that is fine, what a higher one or NaN mean
     (
         "sampling/logp_difference_mean",
         0.1,
-        "Sampler and trainer disagree by more than 0.1 nats a token: the sampler has other weights "
-        "or another precision.",
+        "Sampler and trainer differ by more than 0.1 nats per token: do they have other weights or "
+        "another precision?",
     ),
 ]

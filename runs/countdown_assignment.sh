@@ -7,7 +7,7 @@
 #
 # Files have the columns nums and target; without DATA: the hub's problems. During training, 500
 # problems of DATA are held out; `test` measures dev and test, 1,024 each. Reported: about 37%.
-# Two readings: train_batch_size is the rollout's 16, so one optimizer step a batch, since the
+# Two readings: train_batch_size is the rollout's 16, so one optimizer step per batch, since the
 # handout says on-policy (64 and 128 fail its own assert); constant_normalizer is
 # normalize_constant, the longest completion. Without sampling_min_tokens: see docs/seeds.md.
 source "$(dirname "$0")/common.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Qwen2.5-3B (base) on Countdown-Tasks-3to4. One GPU with 80 GB. Not run yet: we had no GPU.
 #
-# Settings: the defaults of nano-aha-moment: 64 completions a step, groups of 4, KL coefficient
+# Settings: the defaults of nano-aha-moment: 64 completions per step, groups of 4, KL coefficient
 # 0.001, learning rate 1e-6, at most 1,024 tokens and 1,000 steps. Its authors report pass@1 of
 # about 60%. With the reference it is 62 GB and activations: --kl_coef 0 saves 12 GB.
 source "$(dirname "$0")/common.sh"

@@ -2,7 +2,7 @@
 # Qwen2.5-1.5B (base) on GSM8K with low-rank adapters. One GPU with 24 GB or more and bfloat16 (L4,
 # A10G, RTX 3090 or 4090). Not run yet: we had no GPU.
 #
-# Settings: those of gsm8k_qwen2.5_1.5b.sh with more completions a step and a learning rate ten
+# Settings: those of gsm8k_qwen2.5_1.5b.sh with more completions per step and a learning rate ten
 # times as high, for adapters. Reported elsewhere for the Instruct model of this size with adapters
 # (verl's table): 77.9%.
 source "$(dirname "$0")/common.sh"

@@ -178,7 +178,7 @@ def predictions_of(source, record, values):
             "tokens a higher or a lower probability than the reference does?",
             ["higher", "lower"],
             0 if further else 1,
-            f"The mean of d is {mean} nats a token.",
+            f"The mean of d is {mean} nats per token.",
         ),
         (
             line_of(source, "main", "batches = update("),

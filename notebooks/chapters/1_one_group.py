@@ -30,12 +30,12 @@ print(tokenizer.decode(task.prompt_ids(problems[0])))
 # Steps 2 and 3 of the algorithm: sample eight completions of each of 16 questions, and reward them.
 # The reward is 0 to 2: format (0, 0.5 or 1) plus answer (0 or 1).
 #
-# **Predict:** of 16 questions, in how many do all eight completions get the same reward?
+# **Predict:** for how many of the 16 questions do all eight completions get the same reward?
 
 # %%
 n = config.group_size
 episodes = r1.sample_and_reward(sampler, problems, task, config, "chapter 1", n)
-groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]  # a group's are adjacent
+groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]  # adjacent ones
 for problem, group in zip(problems, groups):
     rewards = [f"{e.reward.total:3.1f}" for e in group]
     remark = "all the same" if len(set(rewards)) == 1 else ""
@@ -55,8 +55,8 @@ for e in group:
 # ## Better or worse than the rest of its group?
 #
 # Step 4: the advantage of completion i is $A_i = (r_i - \text{mean}(r)) / (\text{std}(r) +
-# \epsilon)$. PPO has a second model that says how good the answers to a question usually are. Here
-# the group's mean says so.
+# \epsilon)$. PPO has a second model that predicts how good the answers to a question usually are.
+# Here the group's mean does that job.
 #
 # **Predict:** the sum of the eight advantages, and the sign of the best one's advantage.
 
@@ -75,8 +75,8 @@ print("sum of the advantages", round(advantages.sum().item(), 6))
 # Two questions with four completions each have the rewards `2 1 0 1` and `2 2 2 0`. Papers and
 # programs differ in what they divide by.
 #
-# **Predict,** on paper: the advantages, if the variance divides by n. (The means are 1 and 1.5; the
-# sums of squared deviations are 2 and 3.)
+# **Predict,** on paper: the advantages, with a standard deviation that divides by n. (The means are
+# 1 and 1.5; the sums of squared deviations are 2 and 3.)
 
 # %%
 rewards = torch.tensor([[2.0, 1.0, 0.0, 1.0], [2.0, 2.0, 2.0, 0.0]])  # (m, n)
@@ -91,8 +91,9 @@ for name, divisor in divisors.items():
     print(f"{name:24}", *(f"{a:+6.2f}" for a in (difference / divisor).flatten().tolist()))
 
 # %% [markdown]
-# The first line has ±1.41 and +0.58. The one failure among three successes (-1.73) weighs three
-# times as much as each success: what is rare in its group moves the model most.
+# In the first line, question 1 has ±1.41 and 0, question 2 has +0.58 for each success and -1.73 for
+# the one failure. So the failure weighs three times as much as each success: what is rare in its
+# group moves the model most.
 #
 # **Predict:** the advantages of a group with the rewards `2 2 2 2`, and of one with `0 0 0 0`.
 
@@ -144,8 +145,9 @@ for e, moved in zip(group, moves.tolist()):
     print(f"A {e.advantage:+.2f}   log-prob of the completion {moved:+.2f}   {e.reward.why}")
 
 # %% [markdown]
-# Most have, but completions share tokens: what pushes one up carries others along. In this way a
-# model learns something from one group about other questions, and also unlearns things.
+# Most have. But completions share tokens, so what makes one more likely also moves the others that
+# look like it. In this way a model learns something from one group about other questions, and also
+# unlearns things.
 #
 # ## Exercise
 #
@@ -163,7 +165,7 @@ def leave_one_out(rewards):
 rewards = torch.tensor([2.0, 0.0, 0.0, 1.0])
 yours = leave_one_out(rewards)
 if yours is None:
-    print("The exercise is open: write leave_one_out in the cell above, run it, and then this one.")
+    print("Not solved yet: write leave_one_out in the cell above, run it, and then this one.")
 else:
     expected = torch.tensor([2 - 1 / 3, -1.0, -1.0, 1 - 2 / 3])
     assert torch.allclose(yours, expected), f"{rewards}: {yours}, not {expected}"

@@ -164,7 +164,7 @@ def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask):
 # %% tags=["test"]
 example = torch.zeros(2, 3, dtype=torch.float64)
 if loss(example, example, example, example[:, 0], example == 0) is None:
-    print("The exercise is open: write loss in the cell above, run it, and then this one.")
+    print("Not solved yet: write loss in the cell above, run it, and then this one.")
 else:
     right, names, text = check_grpo.judge_loss(loss)
     assert right and names == ["GRPO"] and "clip 0.2 below and 0.2 above" in text, text

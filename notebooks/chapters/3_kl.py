@@ -40,7 +40,7 @@ def exact_kl(temperature):
 
 
 exact, policy = exact_kl(config.temperature)
-print(f"{len(exact)} tokens; KL, exact: {exact.mean():.4f} nats a token")
+print(f"{len(exact)} tokens; KL, exact: {exact.mean():.4f} nats per token")
 
 # %% [markdown]
 # ## The same from samples
@@ -163,7 +163,7 @@ def best_weight(d):
 # %% tags=["test"]
 d = -estimates["k1"]  # (N,)
 if member(d, 0.0) is None or best_weight(d) is None:
-    print("The exercise is open: write member and best_weight above, run that cell, then this one.")
+    print("Not solved yet: write member and best_weight above, run that cell, then this one.")
 else:
     assert torch.allclose(member(d, 0.0), estimates["k1"], atol=1e-5), "w = 0 must give k1"
     assert torch.allclose(member(d, 1.0), estimates["k3"], atol=1e-5), "w = 1 must give k3"

@@ -9,7 +9,7 @@
 #
 # ## A run that went well
 #
-# `metrics.jsonl` has one object a step; `docs/metrics.md` explains every name. The task is word
+# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The task is word
 # problems, the model the embedded one: 24 steps of 16 questions with 8 completions each.
 #
 # **Predict:** which of these rise, which fall: reward, entropy, length, the share of groups with
@@ -102,7 +102,7 @@ diagnosis = {"a": None, "b": None, "c": None}  # your numbers
 # %% tags=["test"]
 KEY = {"a": "94045a37", "b": "9d24213c", "c": "f9e63b9b"}
 if None in diagnosis.values():
-    print("The exercise is open: fill in diagnosis in the cell above, run it, and then this one.")
+    print("Not solved yet: fill in diagnosis in the cell above, run it, and then this one.")
 else:
     for run, number in diagnosis.items():
         code = hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8]

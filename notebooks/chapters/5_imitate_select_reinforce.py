@@ -200,7 +200,7 @@ for step in range(student_steps):
     loss = kl(log_probs_at(student.module.model, batch), target).mean()
     student.backward(loss)
     student.step()
-    print(f"step {step}: KL(student || teacher) {loss.item():.3f} nats a token")
+    print(f"step {step}: KL(student || teacher) {loss.item():.3f} nats per token")
 summary("before", episodes)
 summary("after", sample(student.module.model, problems))
 summary("teacher", teacher_episodes)
@@ -215,7 +215,7 @@ summary("teacher", teacher_episodes)
 # Each method trains the same base on Countdown, with the tokens that 20 steps of GRPO (16 groups
 # of 8) sample. Distillation has that seed's GRPO model as the teacher. Measured at temperature 1
 # are 64 held-out problems with 64 completions each, and what is forgotten: 256 word problems. `kl`
-# is the exact KL to the base, in nats a token. (Commit b154da9; `five.py` of commit beb1656.)
+# is the exact KL to the base, in nats per token. (Commit b154da9; `five.py` of commit beb1656.)
 #
 # **Predict:** the order by pass@1, and the order by pass@64. Which method forgets most?
 
@@ -269,7 +269,7 @@ policy = logits.log_softmax(-1)
 other = (2 * torch.randn(5, 11)).log_softmax(-1)
 answers = [write(policy.detach(), other) for write in (off_policy, on_policy)]
 if any(answer is None for answer in answers):
-    print("The exercise is open: write both functions above, run that cell, then this one.")
+    print("Not solved yet: write both functions above, run that cell, then this one.")
 else:
     for w, loss in zip(answers, (kl(other, policy), kl(policy, other))):
         expected = (policy.detach().exp() * w * policy).sum()

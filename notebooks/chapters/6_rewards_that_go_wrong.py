@@ -136,7 +136,7 @@ KEY = {
     "D": "578d232e", "E": "e1a76499", "F": "37f862c4",
 }  # fmt: skip
 if None in reward_of.values():
-    print("The exercise is open: fill in reward_of in the cell above, run it, and then this one.")
+    print("Not solved yet: fill in reward_of in the cell above, run it, and then this one.")
 else:
     for run, number in reward_of.items():
         code = hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8]
@@ -226,7 +226,7 @@ def corrected(answer, fp, fn):
 
 # %% tags=["test"]
 if corrected(torch.ones(1), 0.1, 0.3) is None:
-    print("The exercise is open: write corrected above, run that cell, and then this one.")
+    print("Not solved yet: write corrected above, run that cell, and then this one.")
 else:
     for fp, fn in ((0.2, 0.2), (0.1, 0.3), (0.0, 0.5)):
         rejected, accepted = corrected(torch.tensor([0.0, 1.0]), fp, fn).tolist()

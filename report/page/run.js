@@ -36,7 +36,7 @@ function columns(make) {
 function outcome(run) {
   const evaluations = run.evaluated, first = evaluations[0], last = evaluations.at(-1), { config } = run, done = run.trained.at(-1)?.step ?? 0;
   const about = [config.model, config.task && `on ${config.task}`, `${plural(done, "step")} of ${config.steps ?? "?"}`,
-    config.prompts_per_step && `${config.prompts_per_step} prompts × ${config.group_size} completions a step`];
+    config.prompts_per_step && `${config.prompts_per_step} prompts × ${config.group_size} completions per step`];
   return h("section", { class: "outcome", "aria-label": "result" },
     first ? h("h1", { class: "headline" }, last === first ? null : `${percent(first["eval/pass@1"])} → `, h("strong", {}, percent(last["eval/pass@1"])),
       h("small", {}, " of ", plural(last["eval/problems"], "held-out problem"), " ", term("solved at the first try", report.metrics["eval/pass@1"][1])))
