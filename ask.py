@@ -1,11 +1,11 @@
-"""Ask a model, or two: type a problem, read several attempts, each with the verifier's sentence.
+"""Ask one or two models: type a problem, read several attempts with the verifier's sentences.
 
     python ask.py --model out/NAME/model
     python ask.py --model models/nano-base out/NAME/model          # before and after training
     python ask.py --task gsm8k --prompt chat --model Qwen/Qwen2.5-1.5B-Instruct
 
-Type numbers and a target (19 36 55 7 = 65), or, with another task, a question and its answer.
-Enter draws one of the task's held-out problems; q ends. Both models get the same random numbers.
+Type numbers and a target (19 36 55 7 = 65). With another task, type a question and its answer.
+Enter draws one of the task's held-out problems, and q quits. Both models get the same seed.
 """
 
 import random
@@ -19,14 +19,14 @@ import nano_r1
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Attempts at a problem of yours; the settings of nano_r1.py for training have no effect."""
+    """Let models attempt a problem of yours. The training settings of nano_r1.py have no effect."""
 
-    model: tuple[str, ...] = ("models/nano-base",)  # one or two: directories or hub ids
-    attempts: int = 4  # of each model
+    model: tuple[str, ...] = ("models/nano-base",)  # one or two directories or hub ids
+    attempts: int = 4  # attempts per model
 
 
 def read_problem(text, task):
-    """What was typed, as a problem of the task. Raises ValueError, one sentence for the user."""
+    """The typed text as a problem of the task. ValueError has one sentence for the user."""
     columns = set(re.findall(r"\{(\w+)\}", task.prompt.text)) - {"answer"}
     if columns == {"nums", "target"}:
         if not re.fullmatch(r"\d{1,5}([\s,]+\d{1,5}){1,7}\s*=\s*\d{1,5}", text):
@@ -39,19 +39,19 @@ def read_problem(text, task):
 
 
 def judge(text, problem, task):
-    """The verifier's sentence about an attempt; without a known answer, what it answers."""
+    """The verifier's sentence about an attempt; without a known answer, the attempt's answer."""
     if problem.get("answer") == "":
         return f"answers {task.module.final_answer(text, problem, task.prompt)}"
     return task.module.reward(text, problem, task.prompt).why
 
 
 def printable(text):
-    """A model may write control characters; none of them may reach a terminal."""
+    """The text without control characters, which must not reach a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.strip())
 
 
 def ask(models, problem, config, seed):
-    """Print the attempts of each model, a (name, sampler, task), at the problem."""
+    """Print each model's attempts at the problem. A model is a (name, sampler, task)."""
     for name, sampler, task in models:
         prompts = [task.prompt_ids(problem)]
         verdicts = []
@@ -65,7 +65,7 @@ def ask(models, problem, config, seed):
 
 
 def main(config):
-    """Problem after problem, until q."""
+    """Ask problem after problem, until q."""
     device = nano_r1.find_device(config)
     kind = nano_r1.VLLMSampler if config.sampler == "vllm" else nano_r1.TransformersSampler
     models = []

@@ -1,8 +1,8 @@
-"""Is your GRPO right? Judge the advantages and the loss of any code base.
+"""Is your GRPO correct? Judge the advantages and the loss of any code base.
 
     python check_grpo.py my_adapter.py
 
-my_adapter.py calls your code. Write both functions, or one of them:
+my_adapter.py calls your code. Write one or both of these functions:
 
     import my_trainer
 
@@ -12,23 +12,24 @@ my_adapter.py calls your code. Write both functions, or one of them:
     def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask):
         return my_trainer.policy_loss(log_probs, old_log_probs, ref_log_probs, advantages, mask)
 
-rewards         (m, n): m prompts, n completions of each; the result has the same shape
-log_probs       (B, T): of each token under the policy, with gradient
-old_log_probs   (B, T): under the policy that sampled the tokens
-ref_log_probs   (B, T): under the reference model
-advantages      (B,): one number for each completion
+rewards         (m, n): m prompts with n completions each; the result has the same shape
+log_probs       (B, T): log-prob of each token under the policy, with gradient
+old_log_probs   (B, T): the same under the policy that sampled the tokens
+ref_log_probs   (B, T): the same under the reference model
+advantages      (B,): one number per completion
 mask            (B, T), bool: True at the tokens that the policy wrote, its end token included
 
-`log_probs[:, t]`, `mask[:, t]` and the others belong to the same token. `loss` returns a scalar to
-minimize. All numbers are float64. Copy inputs before you change them in place.
+`log_probs[:, t]`, `mask[:, t]` and the other columns t belong to the same token. `loss` returns a
+scalar to minimize. All numbers are float64. Copy inputs before you change them in place.
 
-Does your loss add up over micro-batches? Then let it take a sixth argument, `step`. It has
-`step.completions`, `step.tokens` and `step.micro_batches`, counted over the whole optimizer step.
+If your loss adds up over micro-batches, let it take a sixth argument, `step`. The numbers
+`step.completions`, `step.tokens` and `step.micro_batches` count the whole optimizer step.
 
 The program compares value and gradient with formulas on frozen micro-batches. It prints the name
-and the numbers of your algorithm (clip range, KL weight, constants are measured, not asked for),
-or the name of a known mistake. Otherwise it prints the nearest algorithm and the first entry that
-differs. The exit code is 0 if an algorithm agrees, and 1 if not. torch is all it needs.
+and the numbers of your algorithm, or the name of a known mistake. It measures the clip range, the
+KL weight and the constants, so you need not give them. If nothing agrees, it prints the nearest
+algorithm and the first entry that differs. The exit code is 0 if an algorithm agrees, else 1. The
+program needs only torch.
 """
 
 import argparse
@@ -45,7 +46,7 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-# name: (what follows from it, where it was seen)
+# name: (its consequence, where it was seen)
 ADVANTAGE_MISTAKES = {
     "batch instead of the group": (
         "An easy prompt's completions all go up and a hard prompt's all go down.",
@@ -60,7 +61,7 @@ ADVANTAGE_MISTAKES = {
         "StarsfieldAI/R1-V #67",
     ),
     "mean not subtracted": (
-        "Each completion with a reward above 0 goes up, the worst of its group too.",
+        "Each completion with a reward above 0 goes up, even the worst of its group.",
         "a common slip",
     ),
     "own reward counted among the others": (
@@ -68,7 +69,7 @@ ADVANTAGE_MISTAKES = {
         "a common slip",
     ),
     "variance instead of the deviation": (
-        "Rewards that are half as large give advantages that are twice as large.",
+        "If all rewards are half as large, the advantages are twice as large.",
         "a common slip",
     ),
     "brackets forgotten": (
@@ -76,11 +77,11 @@ ADVANTAGE_MISTAKES = {
         "a common slip",
     ),
     "eps added after the division": (
-        "Each advantage is shifted by eps, and a group of equal rewards is NaN.",
+        "Each advantage is shifted by eps, and a group of equal rewards gives NaN.",
         "a common slip",
     ),
     "no eps": (
-        "A group of equal rewards is 0 / 0, and NaN reaches every weight.",
+        "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
         "a common slip",
     ),
     "normalized twice": (
@@ -110,7 +111,7 @@ LOSS_MISTAKES = {
         "TIGER-AI-Lab/verl-tool #116",
     ),
     "padding counted": (
-        "Tokens after the end are trained on, so short completions count as long ones.",
+        "Tokens after the end are trained on, so short completions count like long ones.",
         "bingreeky/MemGen PR #33",
     ),
     "tokens of a tool counted": (
@@ -134,7 +135,7 @@ LOSS_MISTAKES = {
         "a common slip",
     ),
     "micro-batches averaged": (
-        "A token of a micro-batch with few tokens counts more than one of another.",
+        "A token counts more if its micro-batch has few tokens.",
         "allenai/open-instruct PR #1161, verl-project/verl PR #906",
     ),
     "micro-batches added up": (
@@ -146,11 +147,11 @@ LOSS_MISTAKES = {
         "modelscope/ms-swift #10117",
     ),
     "ratio of the policy to itself": (
-        "It is always 1, so nothing is clipped. It is right for one optimizer step per batch.",
+        "The ratio is always 1: nothing is clipped. Correct for one optimizer step per batch.",
         "meta-pytorch/torchforge PR #571, xiaomi-research/time-r1 #20",
     ),
     "both terms of the ratio have a gradient": (
-        "They cancel: the reward never reaches the weights.",
+        "Their gradients cancel, so the reward never reaches the weights.",
         "Goekdeniz-Guelmez/mlx-lm-lora #55",
     ),
     "ratio without gradient": (
@@ -158,7 +159,7 @@ LOSS_MISTAKES = {
         "a common slip",
     ),
     "ratio upside down": (
-        "old / new: the policy learns to avoid reward.",
+        "The ratio is old / new, so the policy learns to avoid reward.",
         "a common slip",
     ),
     "ratio to the reference": (
@@ -178,7 +179,7 @@ LOSS_MISTAKES = {
         "a common slip",
     ),
     "maximum instead of the minimum": (
-        "The clip stops steps that undo a mistake, and no step that goes too far.",
+        "The clip stops steps that undo a mistake, but no step that goes too far.",
         "a common slip",
     ),
     "sign of the policy term turned": (
@@ -194,7 +195,7 @@ LOSS_MISTAKES = {
         "a common slip",
     ),
     "weight with gradient": (
-        "The clipped ratio should be a constant; its gradient is added to that of log pi.",
+        "The clipped ratio should be a constant, but its gradient is added to log pi's.",
         "a common slip",
     ),
     "probability instead of its logarithm": (
@@ -210,7 +211,7 @@ LOSS_MISTAKES = {
         "ml-explore/mlx-examples PR #1233, natolambert/rlhf-book (approx_kl3)",
     ),
     "KL without gradient": (
-        "The penalty is in the logged loss, and restrains nothing.",
+        "The penalty is in the logged loss, but restrains nothing.",
         "allenai/open-instruct #530",
     ),
     "KL of prompt and padding": (
@@ -242,12 +243,12 @@ ALGORITHMS = {
     ("no ratio", "sum over tokens / constant"): "REINFORCE",
 }
 NOTES = {
-    "no deviation": "If you meant GRPO: the deviation has no effect, as in Open-Reasoner-Zero #75.",
-    "k1 in the loss": "The gradient of k1 does not depend on the reference: it restrains nothing.",
+    "no deviation": "If you meant GRPO, the deviation has no effect, as in Open-Reasoner-Zero #75.",
+    "k1 in the loss": "k1's gradient does not depend on the reference, so it restrains nothing.",
 }
 
 
-# ---- The formulas. Each part has its choices by name. A slip, the name of a mistake, replaces one.
+# ---- The formulas. Each part has named choices. A slip, named like its mistake, replaces a choice.
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,7 @@ class Advantages:
     baseline: str
     scale: str
     eps: float
-    root: str = "outside of the root"  # where eps is
+    root: str = "outside of the root"  # the place of eps
     slip: str = ""
 
     def __call__(self, rewards):
@@ -294,11 +295,11 @@ class Advantages:
         }
         deviation = deviations.get(self.slip, deviations[self.root])
         quotient = (r - baseline) / deviation
-        # 0 / 0, of equal rewards, is 0: also without eps there are ways to have it so.
+        # Equal rewards give 0 / 0, which counts as 0. There are ways to get 0 even without eps.
         result = torch.where(quotient.isnan(), 0.0, quotient)
         return {
             "brackets forgotten": r - baseline / deviation,
-            # An eps that cannot be seen is none: NaN agrees with nothing.
+            # An eps too small to be seen counts as no eps: NaN agrees with nothing.
             "eps added after the division": (r - baseline) / variance.sqrt()
             + (self.eps if self.eps > 5e-9 else math.nan),
             "no eps": quotient,
@@ -322,11 +323,11 @@ class Loss:
     ratio: str
     mean: str
     kl: str
-    place: str  # of the KL: the loss, or the reward: subtracted from each token's advantage
+    place: str  # of the KL: "loss", or "reward", which subtracts it from each token's advantage
     slip: str = ""
     low: float = 1.0
     high: float = math.inf
-    dual: float = math.inf  # PPO's dual clip: for A < 0 the ratio is at most this
+    dual: float = math.inf  # PPO's dual clip: the largest ratio for A < 0
     constant: float = 1.0  # the divisor of the two means that have one
     kl_weight: float = 1.0
     entropy: float = 1.0  # the weight of H = -log pi of the sampled tokens
@@ -345,7 +346,7 @@ class Loss:
             "mask not used": torch.ones_like(mask),
         }.get(self.slip, mask)
         lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
-        # rho = pi / pi_old, of each token or of the completion
+        # rho = pi / pi_old, for each token or for the completion
         log_ratio = log_probs - {
             "ratio of the policy to itself": log_probs.detach(),
             "both terms of the ratio have a gradient": log_probs,
@@ -448,8 +449,9 @@ REWARDS = [
         [[3.0, 0.5], [2.0, 0.75], [0.125, 0.25]],
     )
 ]
-# Two optimizer steps: how far the policy has moved, and micro-batches. In a row: p is a token of
-# the prompt, o one of the completion, t one that a tool wrote into it; the rest is padding.
+# Two optimizer steps, each with how far the policy has moved, and its micro-batches. In a row, p is
+# a token of the prompt, o a token of the completion, and t a token that a tool wrote into the
+# completion. The rest is padding.
 STEPS = [
     (
         0.3,
@@ -470,7 +472,7 @@ INPUTS = {
 
 
 def frozen_batches():
-    """[(log_probs, old, ref, advantages, mask, step)], the same numbers at each call."""
+    """[(log_probs, old, ref, advantages, mask, step)]. Each call gives the same numbers."""
     generator = torch.Generator().manual_seed(0)
     batches = []
     for moved, *parts in STEPS:
@@ -490,7 +492,7 @@ def frozen_batches():
 BATCHES = frozen_batches()
 
 
-# ---- What the adapter returns
+# ---- The results of the adapter
 
 
 def require(condition, sentence):
@@ -528,7 +530,7 @@ def call(name, function, arguments, shape):
 
 
 def value_and_gradient(loss, batch):
-    """Of one micro-batch: a scalar, and its gradient with respect to log_probs, (B, T)."""
+    """A micro-batch's loss, and the gradient with respect to its log_probs, (B, T)."""
     log_probs = batch[0].clone().requires_grad_()
     value = call("loss", loss, (log_probs, *batch[1:]), ())
     (gradient,) = (
@@ -543,18 +545,18 @@ def value_and_gradient(loss, batch):
 
 @functools.cache
 def expected(formula, place, whole):
-    """A formula's numbers, frozen too. If not `whole`, each micro-batch is a step of its own."""
+    """A formula's numbers on frozen inputs. If not `whole`, each micro-batch is its own step."""
     if isinstance(formula, Advantages):
         return (formula(REWARDS[place]),)
     return value_and_gradient(formula, (*BATCHES[place][:5], BATCHES[place][5] if whole else None))
 
 
-# ---- The numbers of a loss are measured: on one completion whose four tokens are alike
+# ---- The numbers of a loss are measured on one completion whose four tokens are alike
 
 
 @functools.cache
 def probe(loss, log_ratio, d, advantage):
-    """Its value if each token has this log(pi / pi_old) and this log(pi_ref / pi)."""
+    """The loss if each token has this log(pi / pi_old) and this log(pi_ref / pi)."""
     ones = torch.ones(1, 4, dtype=torch.float64)
     log_probs = (-ones).requires_grad_()
     step = SimpleNamespace(completions=1, tokens=4, micro_batches=1)
@@ -563,9 +565,9 @@ def probe(loss, log_ratio, d, advantage):
 
 
 def terms(loss, d=1.0):
-    """Its values: with nothing but entropy; what an advantage of 1 adds; what a KL adds.
+    """(the loss with entropy alone, what an advantage of 1 adds, what a KL adds).
 
-    The old policy takes the reference's place too: a loss may confuse the two.
+    The old policy also takes the reference's place, because a loss may confuse the two.
     """
     rest = probe(loss, 0.0, 0.0, 0.0)
     kl = probe(loss, 0.0, d, 0.0) + probe(loss, -d, 0.0, 0.0) - 2 * rest
@@ -573,12 +575,12 @@ def terms(loss, d=1.0):
 
 
 def clip_range(loss):
-    """{low, high, dual}: the values at ratios far from 1, e^3 and e^-3, show where they stop."""
+    """{low, high, dual}: the clip, from the loss at ratios far from 1, e^3 and e^-3."""
     unit = terms(loss)[1] or 1.0
     ratios = []
     for sign, x in itertools.product((-1.0, 1.0), (3.0, -3.0)):
         for log_ratio, d in ((x, 0.0), (0.0, x)):
-            # Advantages so large that a KL in the reward does not change their sign.
+            # The advantages are so large that a KL in the reward does not change their sign.
             gain = probe(loss, log_ratio, d, 2e3 * sign) - probe(loss, log_ratio, d, 1e3 * sign)
             ratios.append(round(gain / unit / sign / 1e3, 10))
     above = [ratio for ratio in ratios if 1 < ratio < round(math.exp(3), 10)]
@@ -612,7 +614,7 @@ def with_numbers(loss, clip, *shape):
 
 
 def judge_loss(loss):
-    """On a function like the docstring's `loss`: (right, names, text)."""
+    """(right, names, text) for a function like `loss` in this file's docstring."""
     whole = "step" in inspect.signature(loss).parameters
 
     def with_step(*inputs):
@@ -620,7 +622,7 @@ def judge_loss(loss):
 
     found = [value_and_gradient(with_step, batch) for batch in BATCHES]
     make = functools.partial(with_numbers, with_step, clip_range(with_step))
-    # How a KL grows with d tells k1 from k2 and k3. Without one any of them will do.
+    # The growth of a KL with d tells k1 from k2 and k3. Without a KL, any of them will do.
     growth = terms(with_step, 2.0)[2] / (round(terms(with_step)[2], 12) or math.inf)
     # 6.1 is (e^2 - 3) / (e - 2).
     kls = {2.0: ["k1"], 4.0: ["k2"], 6.1: ["k3"], 0.0: ["k3"]}.get(
@@ -633,7 +635,7 @@ def judge_loss(loss):
 
 
 def judge_advantages(advantages):
-    """On a function like the docstring's `advantages`: (right, names, text)."""
+    """(right, names, text) for a function like `advantages` in this file's docstring."""
     found = [(call("advantages", advantages, (rows,), rows.shape),) for rows in REWARDS]
     scales = [scale for baseline, scale in ALGORITHMS if baseline == "group mean"]
     epsilons = [0.0, *(10.0**-i for i in range(10, 0, -1))]
@@ -646,10 +648,10 @@ def judge_advantages(advantages):
 
 
 def verdict(name, found, make, shapes, mistakes, whole):
-    """Compare what was found with each formula: (right, names, text)."""
+    """Compare the results with each formula: (right, names, text)."""
 
     def gaps(formula):
-        """For each frozen tensor: how far finite entries are apart, relative to the largest."""
+        """How far finite entries are apart, relative to the largest, for each frozen tensor."""
         for place, yours in enumerate(found):
             for mine, your in zip(expected(formula, place, whole), yours):
                 apart = torch.where(your.isfinite(), (mine - your).abs(), 0.0)
@@ -667,7 +669,7 @@ def verdict(name, found, make, shapes, mistakes, whole):
             f"{name}: agrees with {right[0]}.",
             f"The largest difference is {max(gaps(right[0])):.0e}.",
             *(note for words, note in NOTES.items() if words in str(right[0])),
-            *([] if whole else ["Micro-batches were steps of their own: loss takes no step."]),
+            *([] if whole else ["Each micro-batch was its own step, because loss takes no step."]),
         ]
         return True, [str(right[0]).partition(":")[0]], "\n".join(lines)
     texts = {}
@@ -686,7 +688,7 @@ def verdict(name, found, make, shapes, mistakes, whole):
 
 
 def first_difference(formula, found, whole):
-    """The first entry in which a formula differs from what was found, as a sentence."""
+    """The first entry in which a formula differs from the results, as a sentence."""
     for place, yours in enumerate(found):
         for what, mine, your in zip(("value", "gradient"), expected(formula, place, whole), yours):
             apart = ~torch.isclose(your, mine, rtol=1e-9, atol=1e-12)

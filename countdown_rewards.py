@@ -1,6 +1,6 @@
-"""Countdown: reach a target with a few given numbers, + - * / and parentheses, each number once.
+"""Countdown: reach a target from given numbers with + - * / and parentheses. Use each number once.
 
-One problem, and one completion with the full reward of 2 (the prompt has opened `<think>`):
+Here are a problem and a completion with the full reward of 2 (the prompt has opened `<think>`):
 
     {"nums": [19, 36, 55, 7], "target": 65}
 
@@ -8,14 +8,14 @@ One problem, and one completion with the full reward of 2 (the prompt has opened
     </think>
     <answer>((36-19)-7)+55</answer>
 
-The reward (0 to 2) is the sum of two parts, as in nano-aha-moment. A prompt may weigh the parts.
+The reward (0 to 2) is the sum of two parts, as in nano-aha-moment. A prompt can weigh the parts:
     format 1.0  thinking, `</think>`, then one answer block that holds an arithmetic expression
            0.5  the same tags, but the answer block holds something else
            0.0  anything else
     answer 1.0  the last answer block after the thinking is an exact, legal solution; else 0.0
-An expression has whole numbers, + - * / and parentheses; one minus sign may stand before a number
-or a parenthesis. Python's own parser reads it. Nothing is executed: the value is computed here from
-the syntax tree, in exact fractions. The time is linear in the length of the completion.
+An expression has whole numbers, + - * / and parentheses. One minus sign may stand before a number
+or a parenthesis. Python's parser reads the expression, but never executes it. This file computes
+the value from the syntax tree, in exact fractions. The time is linear in the completion's length.
 """
 
 import ast
@@ -33,12 +33,12 @@ Prompt = namedtuple(  # a way to ask, and the format of the answer that goes wit
     [
         "text",  # the question; the problem's columns stand in {braces}
         "chat",  # True: the user's turn in the chat template; False: the text alone
-        "opening",  # the assistant's turn begins with it
+        "opening",  # the beginning of the assistant's turn
         "stop",  # texts that end a completion; the completion keeps them
         "thinking",  # the tag around the thinking; "": free text before the answer
         "weights",  # of format and answer in the total reward
         "steps",  # True: an answer may also be a list of steps, or end in `= number`
-        "partial",  # format reward of the right tags around something else than an expression
+        "partial",  # format reward if the correct tags enclose something other than an expression
     ],
     defaults=(True, "<think>", (), "think", (1.0, 1.0), False, 0.5),
 )
@@ -50,14 +50,14 @@ HUB_DATASET = "Jiayi-Pan/Countdown-Tasks-3to4"  # 490,364 problems; TinyZero tra
 
 @functools.lru_cache(maxsize=10_000)
 def reachable(nums):
-    """The set of integers that expressions over `nums` (a tuple; all of them, each once) can reach.
+    """The set of integers that expressions can reach with each number of the tuple `nums` once.
 
-    The last operation of an expression joins two parts that share the numbers between them. Only
-    intermediate values that are whole and not negative are followed: all 1,024 public problems
+    The last operation of an expression joins two parts; each number belongs to one of them. Only
+    intermediate values that are whole and not negative are followed. All 1,024 public problems
     that we looked at are solvable that way.
     """
     reached = set(nums) if len(nums) == 1 else set()
-    for chosen in range(1, 2 ** (len(nums) - 1)):  # its bits choose one part; no split comes twice
+    for chosen in range(1, 2 ** (len(nums) - 1)):  # its bits choose one part, each split once
         part = tuple(number for i, number in enumerate(nums) if chosen >> i & 1)
         rest = tuple(number for i, number in enumerate(nums) if not chosen >> i & 1)
         for small, large in map(sorted, itertools.product(reachable(part), reachable(rest))):
@@ -68,7 +68,7 @@ def reachable(nums):
 
 
 def signed_sums(nums):
-    """The set of integers that + and - alone can reach: each number has either sign."""
+    """The set of integers that + and - alone can reach. Each number has either sign."""
     sums = signed_sums(nums[1:]) if len(nums) > 1 else {0}
     return {total + nums[0] for total in sums} | {total - nums[0] for total in sums}
 
@@ -81,9 +81,9 @@ def problem_key(problem):
 def generate_problems(split, size, seed):
     """`size` distinct solvable problems like the public ones; train and test never share one.
 
-    As in Countdown-Tasks-3to4, 52% have 3 numbers, the others 4. Numbers are from 1 to 99, repeats
-    allowed; targets from 10 to 100. + and - suffice for 63% of the problems with 3 numbers and for
-    39% of those with 4.
+    As in Countdown-Tasks-3to4, 52% have 3 numbers and the others have 4. Numbers are from 1 to 99
+    and may repeat. Targets are from 10 to 100. + and - suffice for 63% of the problems with 3
+    numbers and for 39% of the problems with 4.
     """
     rng = random.Random(f"countdown {split} {seed}")
     problems = {}
@@ -110,9 +110,9 @@ def load_problems(split, source=None, seed=0):
         split: "train", "test", or "all" (every row, in order).
         source: None for the generator, "hub" for HUB_DATASET, else a .jsonl, .json, .csv or
             .parquet file, also with .gz. A tenth of its problems, at most 500, is the test split.
-        seed: of the generated training problems, and of the choice of the test problems.
+        seed: the seed of the generated training problems, and of the choice of test problems.
     Raises:
-        What `datasets` raises, or KeyError or ValueError for rows without these columns.
+        Any error of `datasets`, and KeyError or ValueError for rows without these columns.
     """
     if source is None:  # the same test problems for every seed, so that runs can be compared
         return generate_problems(
@@ -126,12 +126,12 @@ def load_problems(split, source=None, seed=0):
         else source.removesuffix(".gz").rpartition(".")[2].replace("jsonl", "json"),
         data_files=None if source == "hub" else source,
         split="train",
-        streaming=source != "hub",  # no copy in a cache: a file that has changed is read anew
+        streaming=source != "hub",  # no cached copy, so a changed file is read again
     )
     problems = [to_problem(row) for row in rows]
     if split == "all":
         return problems
-    # Each once, so that none is in both splits.
+    # Keep each problem once, so that none is in both splits.
     problems = list({problem_key(problem): problem for problem in problems}.values())
     random.Random(f"held out {seed}").shuffle(problems)
     size = min(500, max(1, len(problems) // 10))
@@ -139,7 +139,7 @@ def load_problems(split, source=None, seed=0):
 
 
 def to_problem(row):
-    """A row's columns: nums [19, 36.0] or a text such as "[19 36]"; target."""
+    """The problem of a row. Its nums are a list, [19, 36.0], or a text such as "[19 36]"."""
     numbers = re.split(r"[\s,\"']+", str(row.get("nums") or row["numbers"]).strip("[]()\"' "))
     return {
         "nums": [int(number.removesuffix(".0")) for number in numbers],
@@ -160,19 +160,19 @@ TAGS = (
 PROMPTS = {
     # One short line: the embedded nano-base was trained on it.
     "short": Prompt("Using the numbers {nums}, create an equation that equals {target}."),
-    # With instructions (nano-aha-moment's, in our words), for a model that never saw the task.
+    # With nano-aha-moment's instructions in our words, for a model that never saw the task.
     "chat": Prompt(INSTRUCTIONS + TAGS),
-    # The same for a base model without a chat template.
+    # The same instructions for a base model without a chat template.
     "plain": Prompt(INSTRUCTIONS + TAGS + "\n", chat=False),
-    # Other tags, written by the model itself; a correct answer counts twice as much as the format
-    # (Mystic-Slice/rl-grpo-countdown).
+    # The model writes both tags, with another name. A correct answer counts twice as much as the
+    # format (Mystic-Slice/rl-grpo-countdown).
     "reasoning": Prompt(
         INSTRUCTIONS + TAGS.replace("think>", "reasoning>"),
         opening="",
         thinking="reasoning",
         weights=(1, 2),
     ),
-    # The course's assignment: free reasoning, then steps or one equation.
+    # The prompt of the course's assignment: free reasoning, then steps or one equation.
     "steps": Prompt(
         INSTRUCTIONS
         + (
@@ -192,9 +192,9 @@ PROMPTS = {
 
 
 def subgroups(problem):
-    """The evaluation subgroups of a problem; each is reported on its own.
+    """The evaluation subgroups of a problem; each is reported separately.
 
-    `needs_muldiv` is worth watching: a published run of this recipe learned never to multiply.
+    Watch `needs_muldiv`, because a published run of this recipe learned never to multiply.
     """
     return [
         f"{len(problem['nums'])}_numbers",
@@ -249,7 +249,7 @@ def read_answer(text, prompt):
 def judge(answer, problem, steps):
     """(the exact value or None, why it is not the target, whether the answer is an expression)."""
     try:
-        if len(answer) > 1_000:  # that bounds the work
+        if len(answer) > 1_000:  # this bounds the work
             raise SyntaxError("more than 1000 characters")
         expression = join_steps(answer) if steps else answer
         tree = parse(expression)
@@ -261,7 +261,7 @@ def judge(answer, problem, steps):
             )
         value = value_of(tree)
         return value, f"equals {value!s:.40}, not {problem['target']}", True
-    except (SyntaxError, MemoryError, RecursionError) as error:  # the last two: nested too deep
+    except (SyntaxError, MemoryError, RecursionError) as error:  # the last two if nested too deep
         return None, f"not an expression: {str(error).partition(' (<')[0]}", False
     except (ValueError, ZeroDivisionError) as error:
         return None, str(error) if isinstance(error, ValueError) else "divides by zero", True
@@ -278,12 +278,12 @@ OPERATIONS = {
 
 
 def parse(text):
-    """The syntax tree of an expression; SyntaxError for any other text. Nothing is executed."""
-    # In turn: another character, **, //, (), 5(2), a plus sign, a second minus sign.
+    """The syntax tree of an expression, never executed. Other texts raise SyntaxError."""
+    # In this order: another character, **, //, (), 5(2), a plus sign, a second minus sign.
     illegal = r"[^0-9+\-*/()\s]|\*\s*\*|/\s*/|\(\s*\)|[0-9)]\s*\(|(?:^|[-+*/(])\s*(?:\+|-\s*-)"
     if illegal := re.search(illegal, text):
         raise SyntaxError(f"it has {illegal[0]!r:.20}")
-    text = " ".join(re.sub(r"\b0+\B", "", text).split())  # 07 is a number, but not for Python
+    text = " ".join(re.sub(r"\b0+\B", "", text).split())  # Python does not accept 07
     return ast.parse(text, mode="eval").body
 
 
@@ -301,10 +301,10 @@ def value_of(node):
 def join_steps(answer):
     """The steps of an answer as one expression: 1 + 2 = 3, 3 / 3 = 1 becomes (1 + 2) / 3.
 
-    Each result is replaced in a later step by the expression it comes from. So the numbers are
-    counted, and the value is computed, as for any other answer. Other texts stay as they are.
+    In a later step the expression of a result takes the result's place. Then the numbers are
+    counted and the value is computed as for any other answer. Other texts stay as they are.
     """
-    # A left side and its result, without zeros at the end: `Step 1: 1 + 2 = 3`, `3 / 3 = 1.0`.
+    # A left side and its result, without its last zeros: `Step 1: 1 + 2 = 3`, `3 / 3 = 1.0`.
     pattern = (
         r"\s*(?:Step\s*[0-9]+\s*:)?(?P<left>[-+*/()0-9.\s]+)=\s*\(?(?P<result>-?[0-9]{1,12}"
         r"(?:/[1-9][0-9]{0,11}|\.[0-9]{0,11}[1-9])?)(?:\.?0{1,12})?\)?\.?\s*"

@@ -1,21 +1,22 @@
-"""How good is a model? Any task, any temperatures, one completion of each problem or many.
+"""Measures how good a model is, on any task, at any temperatures, with any number of samples.
 
-    python evaluate.py --task countdown --model out/NAME/model      # greedy, and 8 samples at 1
+    python evaluate.py --task countdown --model out/NAME/model   # greedy, and 8 samples at T = 1
     python evaluate.py --task countdown --temperature 0 0.3 0.6 1 --samples 1
     python evaluate.py --task math --eval_data hub --prompt chat --model Qwen/Qwen2.5-1.5B-Instruct
     torchrun --local_ranks_filter 0 --nproc_per_node 8 evaluate.py --sampler vllm ...    # 8 GPUs
 
-For each temperature (0 is greedy) a table shows, with 95% intervals over the problems:
+A table shows for each temperature (0 is greedy), with 95% intervals over the problems:
 
-    pass@k      chance that one of k samples is correct; pass@1 is the share of correct completions
+    pass@k      chance that a correct one is among k samples; pass@1 is the share of correct samples
     maj@n       share of problems whose most frequent answer is correct (tasks with a final_answer)
-    categories  answer and format correct, answer only, format only, neither
+    categories  shares with answer and format correct, answer only, format only, neither
     SUBGROUP    pass@1 of each subgroup of the task
-    cut off     share of completions that reached --max_tokens; tokens: their mean length
+    cut off     share of completions that reached --max_tokens
+    tokens      mean length of the completions
 
-out/NAME/ gets the table as evaluation.json ([mean, low, high]), all completions as
-temperature_T.jsonl, and the first one of each problem, by category, to read as temperature_T.txt.
-It has the seed of nano_r1.py's own evaluation: at the same temperature it is the same completion.
+out/NAME/ gets the table in evaluation.json ([mean, low, high]) and all completions in
+temperature_T.jsonl. temperature_T.txt has the first completion of each problem, by category. Its
+seed is that of nano_r1.py's evaluation. So at the same temperature it is the same completion.
 """
 
 import itertools
@@ -35,20 +36,20 @@ CATEGORIES = ("answer and format", "answer only", "format only", "neither")
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Evaluation of a model on a task; the settings of nano_r1.py for training have no effect."""
+    """Evaluate a model on a task. The training settings of nano_r1.py have no effect."""
 
-    # a file of which all problems are evaluated, or hub; None: the held-out problems of data
+    # evaluate all problems of this file, or hub; None: the held-out problems of data
     eval_data: str | None = None
-    temperature: tuple[float, ...] = (0.0, 1.0)  # several; 0 is greedy, with one sample
-    samples: int = 8  # completions of each problem
+    temperature: tuple[float, ...] = (0.0, 1.0)  # one or more; 0 is greedy, with one sample
+    samples: int = 8  # completions per problem
 
 
 def sample(sampler, problems, task, config):
-    """All completions of each problem: [(episode, ...) of each problem]."""
+    """All completions: a list with a tuple of episodes for each problem."""
     n = config.samples if config.temperature else 1
     draws = []
     for k in range(n):
-        label = f"evaluation {k}" if k else "evaluation"  # the first as in nano_r1.evaluate
+        label = f"evaluation {k}" if k else "evaluation"  # the first is that of nano_r1.evaluate
         episodes = nano_r1.sample_and_reward(sampler, problems, task, config, label, n=1)
         draws.append(nano_r1.gather(episodes))
         print(f"temperature {config.temperature:g}: sample {k + 1} of {n}", flush=True)
@@ -63,7 +64,7 @@ def category(e):
 def majority(group, task):
     """maj@n (arXiv:2203.11171): 1.0 if the most frequent answer is correct. Ties are shared."""
     equal = getattr(task.module, "same_answer", lambda vote, other, problem: vote == other)
-    rewards = defaultdict(list)  # of the completions that gave an answer
+    rewards = defaultdict(list)  # {answer: rewards of the completions that gave it}
     for e in group:
         vote = task.module.final_answer(e.text, e.problem, task.prompt)
         if vote is not None:  # a completion without an answer abstains
@@ -77,7 +78,7 @@ def measure_group(group, task):
     """{metric: value} of the n completions of one problem."""
     n = len(group)
     correct = sum(e.reward.answer == 1 for e in group)
-    # Without bias (arXiv:2107.03374, eq. 1): pass@k = 1 - C(n - correct, k) / C(n, k)
+    # The unbiased estimate (arXiv:2107.03374, eq. 1): pass@k = 1 - C(n - correct, k) / C(n, k)
     values = {
         f"pass@{k}": 1 - math.comb(n - correct, k) / math.comb(n, k)
         for k in (1, 2, 4, 8, 16, 32, 64)
@@ -94,8 +95,8 @@ def measure_group(group, task):
 def interval(values):
     """95% interval (low, high) of the mean of values from 0 to 1, one per problem.
 
-    With one sample a problem it is Wilson's. With several it is Wilson's for as many independent
-    samples as would give a mean of the same variance.
+    With one sample per problem it is Wilson's interval. With several it is Wilson's interval for
+    the number of independent samples whose mean would have the same variance.
     """
     n = len(values)
     mean = fmean(values)
@@ -104,7 +105,7 @@ def interval(values):
 
 
 def measure(groups, task):
-    """{metric: [mean, low, high]} over the problems; the mean alone for `tokens`, `problems`."""
+    """{metric: [mean, low, high]} over the problems; one number for `tokens` and `problems`."""
     columns = defaultdict(list)
     for group in groups:
         for name, value in measure_group(group, task).items():
@@ -115,7 +116,7 @@ def measure(groups, task):
 
 
 def print_table(results):
-    """{"temperature 0": metrics, ...} side by side."""
+    """Print {"temperature 0": metrics, ...} side by side."""
     forms = {0: "", 1: "{:.0f}", 3: "{:.1%} [{:.1%}, {:.1%}]"}
     print(f"\n{'':24}" + "".join(f"{name:24}" for name in results))
     for name in max(results.values(), key=len):
@@ -125,7 +126,7 @@ def print_table(results):
 
 
 def write_completions(path, groups):
-    """All of them as PATH.jsonl; the first of each problem, by category, to read as PATH.txt."""
+    """Write all of them to PATH.jsonl, and each problem's first, by category, to PATH.txt."""
     rows = [nano_r1.as_row(e) | {"category": category(e)} for e in itertools.chain(*groups)]
     nano_r1.write(f"{path}.jsonl", rows)
     with open(f"{path}.txt" if nano_r1.RANK == 0 else os.devnull, "w") as file:

@@ -1,7 +1,7 @@
-r"""GSM8K: word problems of primary school; the answer is one number.
+r"""GSM8K: word problems of primary school. The answer is one number.
 
-A problem of the generator, and a completion with the full reward of 2 (the prompt has opened
-`<think>`):
+Here are a problem of the generator and a completion with the full reward of 2 (the prompt has
+opened `<think>`):
 
     question: Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. How many eggs
               does Iris have left?
@@ -14,11 +14,11 @@ A problem of the generator, and a completion with the full reward of 2 (the prom
 
 The reward (0 to 2) is the sum of two parts:
     format 1.0  thinking, `</think>`, then one answer block with a bare number: -7, 43,500, 7/14
-           0.5  the same tags, but something else, or more than the number: $8,400, 72 degrees
+           0.5  the same tags around something else, or a number with more: $8,400, 72 degrees
            0.0  anything else
     answer 1.0  the number in the last answer block after the thinking is the one after `####`
 
-A number is read as an exact fraction: 7, 7.0 and 14/2 are the same, 33.3 and 100/3 are not.
+A number is read as an exact fraction: 7, 7.0 and 14/2 are equal, but 33.3 and 100/3 are not.
     read      thousands in groups of three, by commas or spaces; a sign (- + − –) and $ £ € before
               it; % ° ¢ and up to three words, the unit, after it; \frac{7}{2}; markup around it:
               **, \boxed{ }, \text{ }, \( \), \[ \], $ and `; a final full stop
@@ -26,8 +26,8 @@ A number is read as an exact fraction: 7, 7.0 and 14/2 are the same, 33.3 and 10
     refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08),
               words that change the number (5 million, 3 sevenths), a unit of one letter (5k, 5x),
               digits other than 0-9, x = 72
-A refused answer gets no reward, and `why` says what is wrong. Nothing is executed. The time is
-linear in the length of the completion.
+A refused answer gets no correctness reward, and `why` says what is wrong. Nothing is executed. The
+time is linear in the length of the completion.
 """
 
 import random
@@ -42,7 +42,7 @@ Prompt = namedtuple(  # a way to ask
     [
         "text",  # the question; the problem's columns stand in {braces}
         "chat",  # True: the user's turn in the chat template; False: the text alone
-        "opening",  # the assistant's turn begins with it
+        "opening",  # the beginning of the assistant's turn
         "stop",  # texts that end a completion; the completion keeps them
     ],
     defaults=(True, "<think>", ()),
@@ -64,9 +64,9 @@ def read_stories(text):
     ]
 
 
-# A story, and below it the steps that solve it: a is the number put in for {a}, r1 the result of
-# step 1. a, b, c are drawn from 2 to 99, the others from 2 to 12, until every result is a whole
-# number from 1 to 999.
+# Each story has the steps that solve it below it. In the steps a is the number put in for {a}, and
+# r1 is the result of step 1. a, b and c are drawn from 2 to 99, and the others from 2 to 12, until
+# every result is a whole number from 1 to 999.
 STORIES = read_stories("""
 {A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x}
 does {A} have left?
@@ -126,7 +126,7 @@ animals are sold. How many are left?
 {A} buy?
     a-b r1/k
 """)
-# Only in the test split. The embedded base has not met them either.
+# These stories are only in the test split. The embedded base was not trained on them.
 NEW_STORIES = read_stories("""
 {A} is {a} years old and {B} is {k} years younger. How old are the two together?
     a-k a+r1
@@ -160,7 +160,7 @@ left?
 
 
 def solve(steps, numbers):
-    """The solved steps of a story: (left, operator, right, result); None if one is not allowed."""
+    """[(left, operator, right, result)] of a story's steps; None if a result is not allowed."""
     values = dict(numbers)
     solution = []
     for step in steps.split():
@@ -177,8 +177,8 @@ def solve(steps, numbers):
 def generate_problems(split, size, seed):
     """`size` distinct word problems with GSM8K's columns: `question` and the worked `answer`.
 
-    Both splits have twenty stories of 2 to 4 steps, far fewer kinds than GSM8K, and share no
-    problem. The test split has ten more stories (`new_story` is 1).
+    Both splits use the same twenty stories of 2 to 4 steps, far fewer kinds than GSM8K has. No
+    problem is in both splits. The test split has ten more stories, marked by `new_story` 1.
     """
     rng = random.Random(f"gsm8k {split} {seed}")
     problems = {}
@@ -214,9 +214,9 @@ def load_problems(split, source=None, seed=0):
         source: None for the generator, "hub" for HUB_DATASET with its own two splits, else a
             .jsonl, .json, .csv or .parquet file, also with .gz. A tenth of its rows, at most 500,
             is the test split.
-        seed: of the generated training problems, and of the choice of the test rows.
+        seed: the seed of the generated training problems, and of the choice of test rows.
     Raises:
-        ValueError: one sentence for the user that says what is wrong with the source.
+        ValueError: what is wrong with the source, in one sentence for the user.
     """
     if source is None:  # the same test problems for every seed, so that runs can be compared
         return generate_problems(
@@ -232,7 +232,7 @@ def load_problems(split, source=None, seed=0):
             name="main" if source == "hub" else None,
             data_files=None if source == "hub" else source,
             split="test" if source == "hub" and split != "train" else "train",
-            streaming=source != "hub",  # no copy in a cache: a file that has changed is read anew
+            streaming=source != "hub",  # no cached copy, so a changed file is read again
         ):
             problem = {"question": row["question"], "answer": str(row["answer"])}
             if not problem["question"].strip() or gold(problem) is None:
@@ -267,19 +267,19 @@ INSTRUCTIONS = (
     "number inside <answer> </answer> tags, for example <answer>42</answer>."
 )
 PROMPTS = {
-    # The question alone: the embedded nano-base was trained on it.
+    # The question alone, on which the embedded nano-base was trained.
     "short": Prompt("{question}"),
     # With instructions, for a model that never saw the task.
     "chat": Prompt(INSTRUCTIONS),
-    # The same for a base model without a chat template.
+    # The same instructions for a base model without a chat template.
     "plain": Prompt(INSTRUCTIONS + "\n", chat=False),
 }
 
 
 def subgroups(problem):
-    """The evaluation subgroup of a problem: the steps of its worked answer (<<3+4=7>> is one).
+    """A problem's evaluation subgroup: the steps of its worked answer (<<3+4=7>> is one step).
 
-    The stories that are only in the test split are a subgroup of their own.
+    The stories that are only in the test split form a subgroup of their own.
     """
     names = [[], ["1_step"], ["2_steps"], ["3_steps"], ["4_or_more_steps"]]
     return ["new_story"] if "new_story" in problem else names[min(4, problem["answer"].count("<<"))]
@@ -348,11 +348,11 @@ NUMBER = re.compile(
     \s*\.?""",
     re.VERBOSE,
 )
-# Each is replaced by two spaces: so the digits on both sides do not become one number.
+# Two spaces replace each, so that the digits on both sides do not become one number.
 MARKUP = re.compile(
     r"\\(?:boxed|text[a-z]*|mathrm) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\*\*|\\[()\[\]]|\\?[$€£]|`"
 )
-# After a number these words make it another one: 5 million, 3 sevenths, 2 and a half.
+# These words change the number before them: 5 million, 3 sevenths, 2 and a half.
 CHANGES_THE_NUMBER = re.compile(
     r"\b(zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|"
     r"fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
@@ -366,7 +366,7 @@ CHANGES_THE_NUMBER = re.compile(
 def parse_number(text):
     """(the one number that a text states, as a Fraction, or None; "" or why there is none).
 
-    50% is 50; 3\\frac{1}{2} is 7/2. Everything around the number must be known.
+    50% is 50, and 3\\frac{1}{2} is 7/2. A text with anything unknown beside the number is refused.
     """
     plain = text.strip()[:201].replace("{,}", ",").replace("\\,", " ")
     while (inside := MARKUP.sub(r"  \1  ", plain).strip()) != plain:

@@ -1,6 +1,6 @@
-r"""MATH: problems of competition mathematics; the answer is a number or an expression in LaTeX.
+r"""MATH: competition mathematics. The answer is a number or an expression in LaTeX.
 
-One problem, and one completion that earns the full reward of 2:
+Here are a problem and a completion with the full reward of 2:
 
     {"problem": "What is the probability that two fair coins both show heads?",
      "answer": "\\frac{1}{4}"}
@@ -8,17 +8,18 @@ One problem, and one completion that earns the full reward of 2:
     Each coin shows heads with probability 1/2, so both do with probability 1/4 = 0.25.
     The answer is $\boxed{0.25}$.
 
-The reward (0 to 2) is a sum of two parts. Both are about the last `\boxed{` of the completion:
-    format 1.0  it is closed and holds something
-           0.5  it is empty, or not closed within 100,000 characters
-           0.0  there is none
-    answer 1.0  it holds the same value as the problem's answer, else 0.0
+The reward (0 to 2) is a sum of two parts. Both judge the last `\boxed{` of the completion:
+    format 1.0  the box is closed and holds something
+           0.5  the box is empty, or not closed within 100,000 characters
+           0.0  there is no box
+    answer 1.0  the box holds the same value as the problem's answer, else 0.0
 
-The reader of LaTeX below decides about the value. It brings a text into one spelling, then takes it
-apart from the outside in: lists and brackets, equations, units, formulas. A formula is computed by
-recursive descent: exactly where it is rational, else to 300 digits, and at ten points if it has
-letters. Nothing of a text is executed or skipped. Every operation is bounded, so there is no time
-limit. A text that is not read in full is equal only to itself.
+The reader of LaTeX below decides whether two values are the same. It brings a text into one
+spelling. Then it takes the text apart from the outside in: lists and brackets, equations, units,
+formulas. Recursive descent computes a formula exactly if it is rational, else to 300 digits. A
+formula with letters is computed at ten points. No part of a text is executed or skipped. Every
+operation is bounded, so no time limit is needed. A text that is not read in full equals
+only itself.
 
     problem's answer   correct                                  wrong
     1/2                0.5, \frac24, \sqrt{1/4}                 0.51, 1 2
@@ -39,8 +40,8 @@ limit. A text that is not read in full is equal only to itself.
     1:58\text{ a.m.}   1:58 am, 1:58                            1:58 pm
 
 Left out: sums with \sum, integrals, limits, piecewise functions, sums and products of matrices,
-conversions of units. No verifier can see that an expression only repeats the question: \binom{5}{2}
-is equal to 10. docs/agreement.md compares the verdicts with other people's.
+conversions of units. The reward cannot tell an answer from an expression that only repeats the
+question: \binom{5}{2} equals 10. docs/agreement.md compares the verdicts with other people's.
 """
 
 import math
@@ -59,7 +60,7 @@ Prompt = namedtuple(  # a way to ask
     [
         "text",  # the question; {problem} stands for the problem's column
         "chat",  # True: the user's turn in the chat template; False: the text alone
-        "opening",  # the assistant's turn begins with it
+        "opening",  # the beginning of the assistant's turn
         "stop",  # texts that end a completion; the completion keeps them
     ],
     defaults=(True, "", ()),
@@ -73,18 +74,18 @@ MAX_ANSWER = 500  # characters; the longest answer of MATH-500 has 53
 
 
 def load_problems(split, source=None, seed=0):
-    """Problems as dicts with `problem` and `answer` (str), and `level` and `subject` where known.
+    """Problems as dicts with `problem` and `answer` (str), and `level` and `subject` if known.
 
-    Rows of the original data set (problem, level, type, solution) are read, too: the solution's
-    last box is the answer.
+    Rows of the original data set (problem, level, type, solution) are also read. Their answer is
+    the last box of the solution.
 
     Args:
         split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
         source: "hub" for HUB_DATASET with its own two splits, else a .jsonl, .json, .csv or
             .parquet file, also with .gz. A tenth of its rows, at most 500, is the test split.
-        seed: of the choice of the test rows.
+        seed: the seed of the choice of test rows.
     Raises:
-        ValueError: one sentence for the user that says what is wrong with the source.
+        ValueError: what is wrong with the source, in one sentence for the user.
     """
     if source is None:
         raise ValueError("MATH has no built-in problems: use `--data hub` or `--data FILE`.")
@@ -97,17 +98,17 @@ def load_problems(split, source=None, seed=0):
 
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # or a file waits for a network
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # else a file waits for a network
         for row in datasets.load_dataset(
             READERS[ending],
             data_files=None if source == "hub" else source,
             split="test" if source == "hub" and split != "train" else "train",
-            streaming=source != "hub",  # no copy in a cache: a file that has changed is read anew
+            streaming=source != "hub",  # no cached copy, so a changed file is read again
         ):
             problems.append(read_row(row))
     except ImportError:
         raise ValueError("Reading problems needs a package: `pip install datasets`.") from None
-    except Exception as error:  # of the file, of the network, of a row
+    except Exception as error:  # from the file, the network or a row
         fault = (str(error).strip() or "nothing is there").splitlines()[0].rstrip(".")
         hint = "; is there a network? `--data FILE` reads a copy" if source == "hub" else ""
         raise ValueError(f"{source}, row {len(problems) + 1}: {fault:.250}{hint}.") from None
@@ -123,7 +124,7 @@ def load_problems(split, source=None, seed=0):
 
 
 def read_row(row):
-    """The problem of a row; ValueError if something is missing or no box could hold the answer."""
+    """The problem of a row. ValueError if a text is missing or no box could hold the answer."""
     problem = {
         "problem": row.get("problem"),
         "answer": read_answer(row.get("answer"), row.get("solution")),
@@ -146,9 +147,9 @@ def read_answer(answer, solution):
     """The answer as text: from 2, "2", ["2"], "\\boxed{2}", or the last box of a solution."""
     if isinstance(answer, list) and len(answer) == 1:
         answer = answer[0]
-    if type(answer) in (int, float) and abs(answer) < 2**53:  # exactly what the file says
+    if type(answer) in (int, float) and abs(answer) < 2**53:  # str gives what the file says
         return str(answer)
-    if answer is None and isinstance(solution, str):  # old ones also have \fbox{2} and \boxed 2
+    if answer is None and isinstance(solution, str):  # old rows also have \fbox{2}, \boxed 2
         solution = solution.replace("\\fbox{", BOXED)
         return last_boxed(re.sub(r"\\boxed\s+([^\s{}$.]+)", r"\\boxed{\1}", solution))
     if isinstance(answer, str) and answer.strip(" $.").startswith(BOXED):
@@ -167,7 +168,7 @@ def problem_key(problem):
 
 
 def subgroups(problem):
-    """The evaluation subgroups a problem belongs to: its level and its subject, where known."""
+    """A problem's evaluation subgroups: its level and its subject, if known."""
     level = re.search(r"[0-9]+", str(problem.get("level", "")))  # 5 or "Level 5"
     subject = re.sub(r"[^a-z0-9]+", "_", str(problem.get("subject", "")).lower()).strip("_")
     names = [f"level_{level[0]}"] if level else []
@@ -185,11 +186,11 @@ INSTRUCTIONS = (
     "question, the letter of your choice).\n\n"
 )
 PROMPTS = {
-    # The question, and where to put the answer.
+    # The question, and the instruction to put the answer into a box.
     "short": Prompt("{problem}\nPut the final answer in \\boxed{}."),
-    # With instructions: for a model that follows them.
+    # With instructions, for a model that follows them.
     "chat": Prompt(INSTRUCTIONS + "{problem}"),
-    # The same for a base model without a chat template: the form of the course's assignment.
+    # The same for a base model without a chat template, in the form of the course's assignment.
     "plain": Prompt(INSTRUCTIONS + "Problem: {problem}\n\nSolution:", chat=False),
 }
 
@@ -197,7 +198,7 @@ PROMPTS = {
 
 BOXED = "\\boxed{"
 MAX_BOX = 100_000  # characters in which a box must end, spaces included
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are passed over: they print a brace
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are skipped: they print a brace
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
@@ -212,7 +213,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
 
 
 def last_boxed(text):
-    """What the last `\\boxed{...}` holds, "" if it is empty or not closed, None without one."""
+    """The content of the last `\\boxed{...}`; "" if empty or not closed; None without a box."""
     start = text.rfind(BOXED) + len(BOXED)
     if start < len(BOXED):
         return None
@@ -230,12 +231,12 @@ def final_answer(completion, problem, prompt=PROMPTS["short"]):
 
 
 def same_answer(vote, other, problem):
-    """Whether two votes are one: 1/2 and 0.5 are."""
+    """Whether two votes count as the same answer, as 1/2 and 0.5 do."""
     return vote == other or equivalent(vote, other)[0]
 
 
 def equivalent(answer, gold):
-    """Whether what two boxes hold has the same value, and if not, why: (bool, str)."""
+    """(whether the contents of two boxes have the same value, "correct" or why not)."""
     if max(len(answer), len(gold)) > MAX_ANSWER:
         return False, f"answer longer than {MAX_ANSWER} characters"
     try:
@@ -246,7 +247,7 @@ def equivalent(answer, gold):
 
 
 def expect(condition, fault):
-    """What is not understood is a ValueError: then texts are equal only if they are the same."""
+    """ValueError for a text that is not understood. Such a text equals only itself."""
     if not condition:
         raise ValueError(fault)
 
@@ -353,7 +354,7 @@ def tokenize(text):
 def join_thousands(match):
     """43,500 without its comma. In brackets, as in (100,200), the comma separates two numbers.
 
-    It does not in (1,000, 20), a list that is written with spaces, nor in 43{,}500 or 43,\\!500.
+    But it joins thousands in (1,000, 20), a list with spaces, and in 43{,}500 and 43,\\!500.
     """
     before = match.string[: match.start()]
     opened = re.findall(r"(?<!\\)[(\[]|\\{", before)
@@ -364,7 +365,7 @@ def join_thousands(match):
 
 
 def depths(tokens):
-    """How many brackets are open behind each token. The two of an interval may differ: [1, 2)."""
+    """How many brackets are open after each token. An interval's two may differ: [1, 2)."""
     found = list(accumulate((token in OPENING) - (token in OPENING.values()) for token in tokens))
     balanced = all(0 <= depth <= MAX_DEPTH for depth in found) and found[-1:] in ([], [0])
     expect(balanced, "unbalanced brackets, or too many")
@@ -385,10 +386,11 @@ def split(tokens, separators):
 
 
 def group(tokens):
-    r"""(kind, items): the texts, as lists of tokens, that a text lists.
+    r"""(kind, items): the kind of a list, and its items as lists of tokens.
 
-    The kind is its brackets, as "()", "[)" or "{}"; "" if it has none, also for a single value;
-    "=" for a relation, of which the items are steps; "\cup"; ":"; "matrix" and its shape.
+    The kind is the brackets, such as "()", "[)" or "{}", or "" without brackets, which includes a
+    single value. It is "=" for a relation, whose items are steps. Other kinds are "\cup", ":", and
+    "matrix" with its shape.
     """
     expect(tokens, "nothing is there")
     for signs in {";"}, {","}, {r"\approx"}, RELATIONS, {r"\cup"}, {":"}:
@@ -399,7 +401,7 @@ def group(tokens):
         return "", [["(", *part, ")"] if "," in part else part for part in parts]
     if "," in found:
         return "", items_of(parts)
-    if r"\approx" in found:  # 1/3 of 1/3 \approx 0.33; what is left out must be read, too
+    if r"\approx" in found:  # keep 1/3 of 1/3 \approx 0.33; the rest must be readable
         for part in parts[1:]:
             Formula(read_value(part)[0], 0)
         return group(parts[0])
@@ -425,7 +427,7 @@ def group(tokens):
 
 
 def items_of(parts):
-    r"""The items of a list; a part that is several values itself (3, 1 \pm 2) counts as these."""
+    r"""The items of a list. A part that is several values, as in 3, 1 \pm 2, gives all of them."""
     items = []
     for part in parts:
         kind, inner = group(part)
@@ -458,12 +460,12 @@ def same(a, b):
     if listed or kinds == {r"\cup"}:
         return same_in_any_order(items, others, same)
     if kinds not in ({kind}, {"", "()"}) or has_percent(a) != has_percent(b):
-        return False  # but a list without brackets may stand for a pair
+        return False  # a list without brackets may stand for a pair
     return len(items) == len(others) and all(map(same, items, others))
 
 
 def has_names(items):
-    """Whether a list is one like x = 1, y = 2: then its order counts for 1, 2."""
+    """Whether a list names its values, like x = 1, y = 2. Then the order of 1, 2 counts."""
     return len({tuple(item[: item.index("=")]) for item in items if "=" in item}) > 1
 
 
@@ -485,7 +487,7 @@ RELATIONS = {"=", r"\ne", r"\in", *TURNED}
 
 
 def is_name(tokens):
-    r"""Whether a side is a name and no value: x, x_1, f(x), f(2), P(A), \angle ABC, A:B."""
+    r"""Whether a side is a name, not a value: x, x_1, f(x), f(2), P(A), \angle ABC, A:B."""
     for token in filter(is_text, tokens):
         unit_of(token)  # "not x" is no name
     return all(
@@ -495,7 +497,7 @@ def is_name(tokens):
 
 
 def steps_of(sides, signs):
-    """An equation, inequality or chain of these as steps (left, sign, right), in rising order."""
+    """The steps (left, sign, right) of an equation, inequality or chain, in rising order."""
     steps = list(zip(sides, signs, sides[1:]))
     if {">", r"\ge"} & set(signs):
         steps = [(right, TURNED.get(sign, sign), left) for left, sign, right in reversed(steps)]
@@ -507,13 +509,13 @@ def steps_of(sides, signs):
 
 
 def stated(steps):
-    """The sides of a chain of equations that give its names a value: 2+3 and 5 of x = 2+3 = 5."""
+    """The sides that give a chain's names their value: 2+3 and 5 of x = 2+3 = 5."""
     sides = [steps[0][0], *(right for _, _, right in steps)]
     return [side for side in sides if not is_name(side)] or sides[-1:]
 
 
 def has_value(steps, value):
-    """Whether x = 5 states 5, and x in (1, 2) or 1 < x < 2 that interval."""
+    """Whether steps state a value: x = 5 states 5, and 1 < x < 2 or x in (1, 2) an interval."""
     if all(sign in ("=", r"\in") for _, sign, _ in steps):
         return all(same(side, value) for side in stated(steps))
     return same(interval(steps), value)
@@ -532,7 +534,7 @@ def interval(steps):
 
 
 def same_steps(a, b):
-    """An equation stays the same times any number but 0, an inequality times a positive one."""
+    """Whether two steps are equal up to a factor. That of an inequality must be positive."""
     left, sign, right = a
     other_left, other_sign, other_right = b
     if sign != other_sign:
@@ -551,7 +553,7 @@ def same_steps(a, b):
 
 # ---- Reading, 4: values, their units, and words
 
-MEASURES = [  # each with its other names; words that are not here are not compared
+MEASURES = [  # each with its other names; other words are not compared
     ("cm", "centimeter", "centimetre"), ("mm", "millimeter", "millimetre"), ("m", "meter", "metre"),
     ("km", "kilometer", "kilometre"), ("in", "inch", "inche"), ("ft", "foot", "feet"),
     ("yd", "yard"), ("mi", "mile"), ("acre",), ("l", "liter", "litre"),
@@ -562,7 +564,7 @@ MEASURES = [  # each with its other names; words that are not here are not compa
     ("degree",), ("radian",), ("celsius", "c"), ("fahrenheit", "f"), ("n", "newton"),
     ("j", "joule"), ("kj", "kilojoule"), ("w", "watt"), ("kw", "kilowatt"), ("v", "volt"),
 ]  # fmt: skip
-# Behind a number these words, and their plurals, say another one: 5 million, 5 or more.
+# These words and their plurals change the number before them: 5 million, 5 or more.
 CHANGES_THE_NUMBER = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
@@ -586,14 +588,14 @@ def has_percent(tokens):
 
 
 def read_value(tokens):
-    """(the formula of a value as tokens, its unit): the unit has the measures and their power."""
+    """(the tokens of a value's formula, its unit). The unit has the measures and their power."""
     unit = ()
     if is_text(tokens[-1]):
         unit = unit_of(tokens[-1])
         tokens = tokens[:-1]
     based = BASED.fullmatch(" ".join(tokens))
     if based:
-        int(based[1], int(based[2]))  # ValueError if it has digits that the base has not
+        int(based[1], int(based[2]))  # ValueError for a digit that the base lacks
         return [based[1]], based.groups()
     return tokens, unit
 
@@ -635,14 +637,14 @@ def same_values(a, b):
 
 
 def hundredth(formula, unit):
-    """10% is 10, and also 0.1."""
+    """A formula in percent, divided by 100: 10% equals both 10 and 0.1."""
     return ["(", *formula, ")", "/", "100"] if "percent" in unit else formula
 
 
 # ---- Computing, 1: whether two formulas agree
 
-POINTS = 10  # at which formulas with letters are computed
-NEEDED = 3  # of them must give numbers
+POINTS = 10  # points at which formulas with letters are computed
+NEEDED = 3  # so many points must give numbers
 ROUNDED = re.compile(r"-?(?=[0.]*(?:[0-9]\.?){6})[0-9]*\.[0-9]+")  # six significant digits
 PLAIN = re.compile(r"-?[0-9]*\.?[0-9]+")
 
@@ -669,7 +671,7 @@ def same_formulas(a, b):
             return agree or rounds(a, b, y.value) or rounds(b, a, x.value)
         if not agree:
             return False
-        compared += x.value != 0  # zeros do not show in what two formulas differ
+        compared += x.value != 0  # zeros do not show how two formulas differ
     return compared >= NEEDED
 
 
@@ -713,18 +715,18 @@ class Formula:
     """Reads the tokens of a formula from left to right and computes it, by recursive descent.
 
     sum = product + product - ...; product = power * power / ...; power = atom ^ argument. A value
-    is a `Fraction` where it is rational, else a number of mpmath.
+    is a `Fraction` if it is rational, else a number of mpmath.
     """
 
     def __init__(self, tokens, point):
-        self.rest = tokens[::-1]  # those not read yet, the next one last
-        self.point = point  # a number; each point gives a letter another value
-        self.letters = []  # as they are met
+        self.rest = tokens[::-1]  # the tokens not read yet, the next one last
+        self.point = point  # a number; letters have other values at each point
+        self.letters = []  # in the order of reading
         self.value = self.sum()
         expect(not self.rest, f"{self.next()} is out of place")
 
     def next(self):
-        """The next token, or "". Braces that only group are passed over: they print nothing."""
+        """The next token, or "". Braces that only group are skipped, because they print nothing."""
         while self.rest[-1:] == ["{"]:
             nesting = accumulate((token == "{") - (token == "}") for token in reversed(self.rest))
             del self.rest[-1 - list(nesting).index(0)]
@@ -732,7 +734,7 @@ class Formula:
         return self.rest[-1] if self.rest else ""
 
     def take(self, *expected):
-        """The next token, which is then read, if it is one of the expected, else ""."""
+        """Read the next token and return it if it is one of the expected, else return ""."""
         return self.rest.pop() if self.next() and self.next() in expected else ""
 
     def sum(self, end=""):
@@ -761,7 +763,7 @@ class Formula:
         return value
 
     def power(self):
-        """(the value, whether a number may follow directly: as in 2^6 3^5, not as in 2 3)."""
+        """(the value, whether a number may follow directly). It may in 2^6 3^5, not in 2 3."""
         value = self.atom()
         closed = self.next() in ("!", "^")
         if self.take("!"):
@@ -773,7 +775,7 @@ class Formula:
     def atom(self):
         token = self.take(self.next())
         if NUMBER.fullmatch(token):
-            self.next()  # passes braces over
+            self.next()  # skips braces
             mixed = MIXED.match("".join(self.rest[:-8:-1]))  # 2\frac{1}{2} is a sum
             fraction = self.atom() if mixed else 0
             expect(fraction < 1 and not (mixed and "." in token), "a number beside a fraction")
@@ -800,7 +802,7 @@ class Formula:
         return made_up(f"{token} {self.point}")
 
     def argument(self, digits=1):
-        r"""What stands in braces, else a letter, a command, or so many digits: 1, 2 of \frac12."""
+        r"""An argument: braces, a letter, a command, or so many digits, as 1 and 2 of \frac12."""
         if self.rest[-1:] == ["{"]:
             self.rest.pop()
             return self.sum("}")
@@ -827,7 +829,7 @@ class Formula:
         return calculate("-", value, part)
 
     def function(self, token):
-        r"""\sin^2 2x, \log_2 8: without brackets up to the next sign, bracket or function."""
+        r"""\sin^2 2x, \log_2 8. Without brackets, read up to the next sign, bracket or function."""
         name, _, base = token.partition("_")
         power = self.argument(digits=500) if self.take("^") else Fraction(1)
         bracket = self.next() == "("
@@ -845,19 +847,19 @@ class Formula:
 
 # ---- Computing, 3: bounded arithmetic
 
-MAX_BITS = 30_000  # of a numerator or denominator
+MAX_BITS = 30_000  # bits of a numerator or denominator
 LARGE = 10**200
 NOISE = numbers.mpf(10) ** -280  # relative; smaller differences are rounding
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 def made_up(name):
-    """A number between -2 and 2 for a name, the same in every run; never a simple fraction."""
+    """A name's number between -2 and 2, the same in every run, never a simple fraction."""
     return Fraction(2 * random.Random(name).randrange(256) - 255, 128)
 
 
 def approximate(value):
-    """A fraction as a number of mpmath, if it can be told from its neighbours."""
+    """A fraction as a number of mpmath. ValueError if it has too many digits."""
     if not isinstance(value, Fraction):
         return value
     over = numbers.mpf(value.numerator)
@@ -867,7 +869,7 @@ def approximate(value):
 
 
 def calculate(sign, x, y):
-    """x + y, x - y, x * y or x / y: exact for fractions."""
+    """x + y, x - y, x * y or x / y. The result is exact for fractions."""
     if isinstance(x, Fraction) and isinstance(y, Fraction):
         value = OPERATIONS[sign](x, y)
         bits = max(value.numerator.bit_length(), value.denominator.bit_length())
@@ -905,5 +907,5 @@ def factorial(value):
 
 
 def close(x, y):
-    """Whether two values are equal, up to rounding where they are not rational."""
+    """Whether two values are equal, up to rounding if they are not rational."""
     return calculate("-", x, y) == 0

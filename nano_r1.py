@@ -423,11 +423,14 @@ class VLLMSampler:
     def __init__(self, policy, task, config):
         self.task = task
         self.config = config
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # here, to pass it weights
-        # Otherwise vLLM takes a share of all memory on a machine without a GPU, and leaves torch
-        # one CPU thread on a machine with one.
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+        os.environ |= {
+            # Otherwise vLLM takes a share of all memory on a machine without a GPU, leaves torch
+            # one CPU thread on a machine with one, and logs each sleep and each sync.
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+            "VLLM_LOGGING_LEVEL": "ERROR",
+        } | os.environ
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
         import vllm
 
         self.sampling_params = vllm.SamplingParams
@@ -467,7 +470,8 @@ class VLLMSampler:
                 )
                 for seed in seeds
             ],
-            use_tqdm=lambda *a, **k: tqdm(*a, **k | {"leave": False, "disable": None}),
+            # On a screen, a bar. (A bar that is disabled makes vLLM divide by 0.)
+            use_tqdm=os.isatty(2) and (lambda *a, **k: tqdm(*a, leave=False, **k)),
         ):
             for out in result.outputs:
                 log_probs = [at[i].logprob for i, at in zip(out.token_ids, out.logprobs)]

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: cross-entropy on given completions, the warm start before nano_r1.py.
+"""Supervised fine-tuning: cross-entropy on given completions, a warm start for nano_r1.py.
 
     python nano_sft.py --task gsm8k --data ROWS.jsonl      # rows {"prompt": ..., "completion": ...}
     python nano_sft.py --task gsm8k --data ROWS.jsonl --resume out/NAME    # continue a stopped run
@@ -13,12 +13,12 @@ One step:
  3. Take one AdamW step.
  4. Log; every N steps evaluate on the task's held-out problems, and save a checkpoint.
 
-This is the policy gradient on completions that are given instead of sampled, each with advantage 1.
-So the update, the evaluation and the checkpoints are those of nano_r1.py. A stopped run continues
-at its last checkpoint, with the same rows in the same order.
+This is the policy gradient on given completions instead of sampled ones, each with advantage 1. So
+the program uses the update, the evaluation and the checkpoints of nano_r1.py. A stopped run
+continues at its last checkpoint, with the same rows in the same order.
 
-Left out: several rows packed into one sequence, weights of rows or tokens, low-rank adapters. vLLM
-samples the validation only with --sampler vllm.
+Left out: several rows packed into one sequence, weights for rows or tokens, low-rank adapters. vLLM
+samples the validation completions only with --sampler vllm.
 """
 
 import random
@@ -39,17 +39,17 @@ class Config(nano_r1.Config):
     """
 
     # rows to learn from: a jsonl, json, csv or parquet file with the columns prompt and completion
-    # (or response). The prompt is used as it is; the end token is added to the completion.
+    # (or response). The prompt is used as it is. The end token is added to the completion.
     data: str = field()
-    eval_data: str | None = None  # a file of validation problems, or hub; None: held-out problems
-    examples: int = 0  # learn from so many rows; 0: all
+    eval_data: str | None = None  # validation: a file of problems, or hub; None: held-out problems
+    examples: int = 0  # learn from this many rows; 0: all
     batch_size: int = 32  # rows per step, over all processes
     steps: int = 100  # optimizer steps
-    learning_rate: float = 3e-4  # of AdamW [1e-5 to 2e-5]
+    learning_rate: float = 3e-4  # learning rate of AdamW [1e-5 to 2e-5]
 
 
 def load_examples(config, task):
-    """The different rows of the file that are short enough, shuffled, as episodes."""
+    """The file's different rows as episodes, shuffled, without those that are too long."""
     rows = {}
     try:
         import datasets
@@ -62,11 +62,11 @@ def load_examples(config, task):
             if not all(text.strip() for text in texts):
                 raise ValueError(f"an empty text in {row}")
             rows[texts] = make_example(*texts, task.tokenizer)
-    except Exception as error:  # what `datasets` raises differs by version
+    except Exception as error:  # the errors of `datasets` differ by version
         raise SystemExit(
             f"--data {config.data}, after {len(rows)} different rows: expected a jsonl, json, csv "
-            "or parquet file with texts in the columns prompt and completion, and `pip install "
-            f"datasets` done, got {error!r:.200}"
+            "or parquet file with texts in the columns prompt and completion, and the package of "
+            f"`pip install datasets`, got {error!r:.200}"
         ) from None
     examples = [e for e in rows.values() if len(e.prompt_ids + e.token_ids) <= task.max_length]
     print(f"{len(rows)} different rows; {len(rows) - len(examples)} have too many tokens")
@@ -75,16 +75,16 @@ def load_examples(config, task):
 
 
 def make_example(prompt, completion, tokenizer):
-    """A row as an episode. The end token is learned, too: without it the model never stops."""
+    """A row as an episode. The end token is also learned; without it the model never stops."""
     token_ids = tokenizer.encode(completion, add_special_tokens=False) + [tokenizer.eos_token_id]
     return nano_r1.Episode(
         problem={"prompt": prompt},
-        # A model's first token is added unless the prompt begins with it.
+        # The model's first token is added unless the prompt already begins with it.
         prompt_ids=tokenizer.encode(
             prompt, add_special_tokens=not prompt.startswith(tokenizer.bos_token or "")
         ),
         token_ids=token_ids,
-        log_probs=[0.0] * len(token_ids),  # they were not sampled
+        log_probs=[0.0] * len(token_ids),  # not sampled, so no log-probs
         ended=True,
         text=completion,
         reward=None,
@@ -93,7 +93,7 @@ def make_example(prompt, completion, tokenizer):
 
 
 def draw_rows(examples, step, config):
-    """Step 1: this process's rows. Each pass over all rows has an order and a seed of its own."""
+    """Step 1: this process's rows. Each pass over all rows has its own seed and order."""
     epoch, begin = divmod((step - 1) * config.batch_size, len(examples))
     order = []
     for number in (epoch, epoch + 1):  # a batch may end in the next pass
@@ -103,13 +103,13 @@ def draw_rows(examples, step, config):
 
 
 def train_step(engine, rows, config):
-    """Steps 2 and 3: one AdamW step on this process's rows. Returns metrics of all processes."""
-    # One denominator for the step: the completion tokens of all processes and micro-batches. Each
-    # process divides by its share of them, since gradients are averaged over the processes.
+    """Steps 2 and 3: one AdamW step on this process's rows. Returns metrics over all processes."""
+    # The step has one denominator: the completion tokens of all processes and micro-batches. Each
+    # process divides by its share, because gradients are averaged over the processes.
     tokens = sum(gather([len(e.token_ids) for e in rows])) / WORLD
 
     def sft_loss(log_probs, batch, config):
-        """(B, T), 0 where a token is not of a completion -> each row's part of the loss, (B,)."""
+        """(B, T), 0 at tokens outside the completions -> (B,), each row's part of the loss."""
         # L = -1/tokens sum_t log pi(y_t | prompt, y_<t)
         return -log_probs.sum(dim=1) / tokens
 
@@ -137,7 +137,7 @@ def main(config):
         )
         raise SystemExit(f"--batch_size and --examples must be {limit}")
     path = nano_r1.open_run(config)
-    # A model that was tuned on another prompt is then sampled with one that it has not met.
+    # If the prompts differ, the validation samples with a prompt that the model was not tuned on.
     print(
         f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end alike:"
     )
@@ -145,7 +145,7 @@ def main(config):
     sampler = (nano_r1.VLLMSampler if config.sampler == "vllm" else nano_r1.TransformersSampler)(
         policy, task, config
     )
-    scorer = nano_r1.Scorer(policy, replace(config, temperature=1.0))  # of the loss
+    scorer = nano_r1.Scorer(policy, replace(config, temperature=1.0))  # for the loss
     engine = nano_r1.make_engine(scorer, device, config)
     start = 0
     for latest in nano_r1.read(f"{path}/checkpoint/latest.json"):

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # GRPO's relatives
 #
-# Each differs from `nano_r1.py` in one place. `nano_r1.main` takes five functions. Here are others
-# with the same signatures, each with its equation and its paper. Flags choose among them.
+# Each relative differs from `nano_r1.py` in one place. `nano_r1.main` takes five functions. This
+# file has others with the same signatures, each with its equation and its paper. Flags choose
+# among them.
 #
 #     python variants.py --task countdown                # the same as nano_r1.py
 #     python variants.py --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4 --minibatches 4
@@ -42,27 +43,28 @@ class Config(nano_r1.Config):
 
     # Steps 1 to 3.
 
-    binary_reward: bool = False  # the reward is that of the answer alone: 0 or 1
-    # over the last N of max_tokens the reward falls by up to 1 (DAPO); 0: off
+    binary_reward: bool = False  # train on the correctness reward alone, 0 or 1
+    # lower the reward by up to 1 over the last N tokens before max_tokens (DAPO); 0: off
     overlong_buffer: int = 0
-    # draw up to this many times, until m groups have rewards that differ (DAPO) [3]
+    # draw up to this many batches, until m groups have rewards that differ (DAPO) [3]
     max_num_gen_batches: int = 1
-    # completion: one advantage for all its tokens; vineppo: one for each segment of it
+    # completion: one advantage for all tokens of a completion; vineppo: one for each segment
     credit: Literal["completion", "vineppo"] = "completion"
-    vine_segments: int = 4  # segments of a completion
-    vine_samples: int = 4  # K, continuations from the end of each segment [9]
+    vine_segments: int = 4  # segments per completion
+    vine_samples: int = 4  # K, the continuations sampled from the end of each segment [9]
 
     # Step 4.
 
-    # subtracted from a reward; leave_one_out: the mean of the group's other rewards (RLOO)
+    # subtract this from a reward; leave_one_out: the mean of the group's other rewards (RLOO)
     baseline: Literal["group_mean", "leave_one_out", "none"] = "group_mean"
-    # the divisor of advantages: a standard deviation, of the group (with n - 1 or biased, with n)
-    # or of the batch; nothing (Dr. GRPO); the group's mean reward (MaxRL)
+    # the divisor of the advantages. group: the group's standard deviation, computed with n - 1;
+    # group_biased: the same, computed with n; batch: the batch's standard deviation; none: no
+    # division (Dr. GRPO); mean: the group's mean reward (MaxRL)
     scale_rewards: Literal["group", "group_biased", "batch", "none", "mean"] = "group"
 
     # Step 6.
 
-    # reinforce: no ratio; grpo_no_clip: the ratio without its clip; gspo: one ratio a completion;
+    # reinforce: no ratio; grpo_no_clip: the ratio without a clip; gspo: one ratio per completion;
     # cispo: the clipped ratio as a weight
     loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo"] = "grpo_clip"
     # the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum of all
@@ -71,21 +73,21 @@ class Config(nano_r1.Config):
         "seq-mean-token-mean"
     )
     cliprange_high: float | None = None  # upper eps of the clip; None: cliprange [DAPO: 0.28]
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # the estimate that is the KL penalty
-    tis_cap: float = 0.0  # above 0: weigh tokens by pi_old / pi_sampler, at most this [2]
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # the estimate used as the KL penalty
+    tis_cap: float = 0.0  # above 0: weigh tokens by pi_old / pi_sampler, up to this [2]
 
     # Step 7.
 
     epochs: int = 1  # passes over each batch of completions
-    minibatches: int = 1  # optimizer steps in a pass
+    minibatches: int = 1  # optimizer steps per pass
     mask_truncated_completions: bool = False  # no gradient from completions that were cut off
 
     # The model.
 
-    lora_rank: int = 0  # above 0: train low-rank adapters of this rank, not the weights [16]
-    lora_alpha: int = 32  # adapters are scaled by alpha / rank
-    lora_dropout: float = 0.0  # share of an adapter's inputs that an update sets to zero
-    lora_target_modules: str = "all-linear"  # layers with adapters; or names: q_proj,v_proj
+    lora_rank: int = 0  # above 0: train adapters of this rank instead of the weights [16]
+    lora_alpha: int = 32  # the adapters are scaled by alpha / rank
+    lora_dropout: float = 0.0  # share of an adapter's inputs set to zero in an update
+    lora_target_modules: str = "all-linear"  # layers with adapters, or names: q_proj,v_proj
 
 
 # %% [markdown]
@@ -94,7 +96,7 @@ class Config(nano_r1.Config):
 
 # %%
 def rollout(sampler, problems, task, config, step):
-    """Steps 1 to 3, as `nano_r1.rollout`: this process's share of m groups, to train on."""
+    """Steps 1 to 3, like `nano_r1.rollout`: returns this process's share of the m groups."""
     m = config.prompts_per_step
     groups = []  # of all processes
     for draw in range(config.max_num_gen_batches):
@@ -102,15 +104,16 @@ def rollout(sampler, problems, task, config, step):
         for e in episodes:
             e.reward = shaped(e.reward, len(e.token_ids), config)
         groups += gather(batched(episodes, config.group_size))
-        # Dynamic sampling (DAPO, arXiv:2503.14476, section 3.2): until m groups have a signal.
+        # Dynamic sampling (DAPO, arXiv:2503.14476, section 3.2): draw until m groups have a
+        # signal.
         if sum(map(has_signal, groups)) >= m:
             break
     if len(groups) > m:
-        groups.sort(key=has_signal, reverse=True)  # otherwise the order stays
+        groups.sort(key=has_signal, reverse=True)  # otherwise the order is kept
     episodes = sum(batched(groups[:m], m // WORLD)[RANK], [])
     if config.credit == "vineppo":
         add_vine_advantages(sampler, episodes, task, config, step)
-    # For the update's dropout: a resumed run draws the same.
+    # This seeds the update's dropout, so a resumed run draws the same numbers.
     torch.manual_seed(seed_of(config.seed, RANK, step, "dropout"))
     return episodes
 
@@ -126,7 +129,7 @@ def has_signal(group):
 
 
 def shaped(reward, length, config):
-    """The Reward of a completion of `length` tokens, with the total that is trained on."""
+    """The Reward of a completion of `length` tokens, with the total used for training."""
     total = reward.answer if config.binary_reward else reward.total
     if config.overlong_buffer:
         # r - min(1, max(0, (|o| - (max - buffer)) / buffer))         DAPO, arXiv:2503.14476, eq. 13
@@ -136,11 +139,11 @@ def shaped(reward, length, config):
 
 
 def add_vine_advantages(sampler, episodes, task, config, step):
-    """VinePPO, arXiv:2410.01679: each token's advantage, `e.advantages`.
+    """VinePPO, arXiv:2410.01679: sets `e.advantages`, one advantage for each token.
 
-    A completion is cut into segments of equal length (the paper: reasoning steps). The value V of
-    a cut is the mean reward of K continuations of the tokens before it. At the beginning it is the
-    mean reward of the group's other completions, at the end the completion's own reward.
+    A completion is cut into segments of equal length (the paper cuts at reasoning steps). The value
+    V of a cut is the mean reward of K continuations from that cut. V at the beginning is the mean
+    reward of the group's other completions. V at the end is the completion's own reward.
     """
     starts = []
     for e in episodes:
@@ -179,25 +182,25 @@ def value_of_cut(e, cut, tails, task, config):
 
 # %%
 def advantages(rewards, config):
-    """Step 4, as `nano_r1.group_advantages`: (m, n) -> (m, n)."""
+    """Step 4, like `nano_r1.group_advantages`: (m, n) -> (m, n)."""
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     baselines = {
         "group_mean": mean,  # GRPO
-        # RLOO, arXiv:2402.14740: the mean of the n - 1 others, (m, n)
+        # RLOO, arXiv:2402.14740: the mean of the n - 1 other rewards, (m, n)
         "leave_one_out": (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1),
         "none": 0.0,  # REINFORCE (Williams 1992)
     }
     scales = {
-        # GRPO: with n - 1, (m, 1)
+        # GRPO: the group's standard deviation, computed with n - 1, (m, 1)
         "group": rewards.std(dim=1, keepdim=True) + config.advantage_eps,
-        # nano-aha-moment: with n
+        # nano-aha-moment: the same, computed with n
         "group_biased": rewards.std(dim=1, keepdim=True, correction=0) + config.advantage_eps,
-        # arXiv:2508.08221: of all rewards of the step, over all processes
+        # arXiv:2508.08221: the standard deviation of all rewards of the step, over all processes
         "batch": torch.tensor(gather(rewards.flatten().tolist())).std() + config.advantage_eps,
         "none": 1.0,  # Dr. GRPO, arXiv:2503.20783
-        # MaxRL, arXiv:2602.02710, for rewards of 0 and 1. If every completion's tokens are summed,
-        # the gradient is that of sum_{k<n} pass@k / k: the first n - 1 terms of log(pass@1).
-        # REINFORCE's gradient is that of the first term alone.
+        # MaxRL, arXiv:2602.02710, for rewards of 0 and 1. If the loss sums every completion's
+        # tokens, its gradient is the gradient of sum_{k<n} pass@k / k, the first n - 1 terms of
+        # log(pass@1). REINFORCE has the gradient of the first term alone.
         "mean": mean + config.advantage_eps,
     }
     # A = (r - baseline) / scale
@@ -207,33 +210,34 @@ def advantages(rewards, config):
 # %% [markdown]
 # ## 4. The loss: step 6
 #
-# First the loss of a token, (B, T); then the KL penalty; then the sum over a completion's tokens.
+# The loss of each token, (B, T), comes first. Then the KL penalty is added. Then the loss is summed
+# over a completion's tokens.
 
 
 # %%
 def reinforce_loss(log_probs, batch, config):
-    """REINFORCE. On samples of an older policy its gradient is biased."""
+    """REINFORCE. The gradient is biased on samples of an older policy."""
     # L = -A log pi
     return -batch["advantages"] * log_probs
 
 
 def no_clip_loss(log_probs, batch, config):
-    """The ratio without a clip: of large variance after pi has moved.
+    """The ratio without a clip. Its variance is large after pi has moved.
 
-    It corrects the probability of each token, not that of the tokens before it, which would need
-    the product of their ratios.
+    The ratio corrects the probability of its own token only. To correct the probability of the
+    tokens before it, the loss would need the product of their ratios.
     """
     # L = -rho A
     return -torch.exp(log_probs - batch["old_log_probs"]) * batch["advantages"]
 
 
 def clip_loss(log_probs, batch, config):
-    """PPO's clip; with an upper end of its own clip-higher (DAPO, arXiv:2503.14476, sec. 3.1)."""
+    """PPO's clip. With `cliprange_high` it is clip-higher (DAPO, arXiv:2503.14476, sec. 3.1)."""
     return clipped_loss(torch.exp(log_probs - batch["old_log_probs"]), batch, config)
 
 
 def gspo_loss(log_probs, batch, config):
-    """GSPO, arXiv:2507.18071: one ratio a completion, the geometric mean of its tokens' ratios."""
+    """GSPO, arXiv:2507.18071: a completion's ratio is the geometric mean of its tokens' ratios."""
     mask = batch["response_mask"]
     # s_i = (pi(o_i) / pi_old(o_i))^(1/|o_i|)
     log_ratio = ((log_probs - batch["old_log_probs"]) * mask).sum(dim=1) / mask.sum(dim=1)  # (B,)
@@ -248,7 +252,7 @@ def cispo_loss(log_probs, batch, config):
 
 
 def clipped_loss(ratio, batch, config):
-    """PPO, arXiv:1707.06347, eq. 7, of ratios (B, T), or (B, 1)."""
+    """PPO, arXiv:1707.06347, eq. 7. The ratios are (B, T) or (B, 1)."""
     # L = -min(rho A, clip(rho, 1 - eps, 1 + eps_high) A)
     return -torch.minimum(ratio * batch["advantages"], clip(ratio, config) * batch["advantages"])
 
@@ -268,23 +272,24 @@ TOKEN_LOSSES = {
 
 
 def estimate_kl(log_probs, ref_log_probs):
-    """Schulman's estimates of KL(pi || pi_ref) at each token, (B, T) by name.
+    """Schulman's estimates of KL(pi || pi_ref) at each token: {name: (B, T)}.
 
-    As a value k1 and k3 are unbiased on samples of pi; k1 is often negative, k3 never. As a loss,
-    on fresh samples and with equal weight for each token: k1's gradient is 0 on average and
-    restrains nothing, k2's is that of KL(pi || pi_ref), k3's that of KL(pi_ref || pi). If each
-    completion's tokens weigh 1/|o_i| (seq-mean-token-mean), k1's is the gradient of E[1/|o|],
-    which rewards length. See joschu.net/blog/kl-approx.html.
+    As values, k1 and k3 are unbiased on samples of pi. k1 is often negative, and k3 never is.
+    As losses they have other gradients, here for fresh samples and equal weight for each token:
+    k1 has the gradient 0 on average and restrains nothing. k2 has the gradient of
+    KL(pi || pi_ref), and k3 has the gradient of KL(pi_ref || pi). If a completion's tokens weigh
+    1/|o_i| each (seq-mean-token-mean), k1 has the gradient of E[1/|o|], which rewards length. See
+    joschu.net/blog/kl-approx.html.
     """
     d = ref_log_probs - log_probs  # log(pi_ref / pi)
     return {"k1": -d, "k2": d * d / 2, "k3": torch.exp(d) - 1 - d}
 
 
 def loss(log_probs, batch, config):
-    """Step 6, as `nano_r1.grpo_loss`: (B, T) -> (B,). `update` gives the batch its `tokens`."""
+    """Step 6, like `nano_r1.grpo_loss`: (B, T) -> (B,). `update` adds `tokens` to the batch."""
     token_loss = TOKEN_LOSSES[config.loss_type](log_probs, batch, config)  # (B, T)
     if config.tis_cap:
-        # Truncated importance sampling, for samplers that compute in another precision:
+        # Truncated importance sampling, for samplers that compute with another precision:
         # L min(pi_old / pi_sampler, cap)                    fengyao.notion.site/off-policy-rl
         log_weight = batch["old_log_probs"] - batch["sampler_log_probs"]
         token_loss = token_loss * torch.exp(log_weight).clamp(max=config.tis_cap)
@@ -297,7 +302,7 @@ def loss(log_probs, batch, config):
         "seq-mean-token-mean": batch["completions"] * mask.sum(dim=1),  # (B,)
         # DAPO: the mean over all tokens of the step. Every token has the same weight.
         "token-mean": batch.get("tokens"),
-        # Dr. GRPO: the sum over a constant.
+        # Dr. GRPO: the sum divided by a constant.
         "seq-mean-token-sum-norm": batch["completions"] * config.max_tokens,
     }
     return (token_loss * mask).sum(dim=1) / divisors[config.loss_agg_mode]
@@ -309,7 +314,7 @@ def loss(log_probs, batch, config):
 
 # %%
 def update(engine, reference, episodes, config, loss_function):
-    """Steps 5 to 7, as `nano_r1.update`: epochs x minibatches AdamW steps on one batch.
+    """Steps 5 to 7, like `nano_r1.update`: epochs x minibatches AdamW steps on one batch.
 
     Returns the micro-batches of the last epoch.
     """
@@ -319,18 +324,19 @@ def update(engine, reference, episodes, config, loss_function):
     for _ in range(config.epochs):
         batches = []
         for part in parts:
-            # DeepSpeed averages over the processes: a process's share of the tokens of all.
+            # DeepSpeed averages gradients over the processes. So the divisor is one process's share
+            # of the tokens of all processes.
             lengths = gather([len(e.token_ids) for e in part if counts(e, config)])
             prepared = functools.partial(prepared_loss, loss_function, max(1, sum(lengths)) / WORLD)
             batches += nano_r1.update(engine, reference, part, config, prepared)
     for batch in batches:
-        batch["loss"] = batch["loss"] / len(parts)  # their sum: the mean over the optimizer steps
+        batch["loss"] = batch["loss"] / len(parts)  # so their sum is the mean over the steps
     return batches
 
 
 @torch.no_grad()
 def add_old_log_probs(engine, episodes, config):
-    """log pi_old of each token: the policy as it sampled, before an optimizer step moves it."""
+    """Compute log pi_old of each token, before the first optimizer step moves the policy."""
     for rows in batched(episodes, config.micro_batch_size):
         batch = nano_r1.collate(rows, engine.device)
         for e, row, mask in zip(rows, engine(batch), batch["response_mask"]):
@@ -338,7 +344,7 @@ def add_old_log_probs(engine, episodes, config):
 
 
 def prepared_loss(loss_function, tokens, log_probs, batch, config):
-    """`loss_function`; but first the batch gets its `tokens`, and what episodes have by token."""
+    """Add `tokens` and the episodes' values per token to the batch; then call `loss_function`."""
     batch["tokens"] = tokens
     for name in ("old_log_probs", "advantages"):
         values = sum([vars(e).get(name, []) for e in batch["episodes"]], [])
@@ -350,7 +356,7 @@ def prepared_loss(loss_function, tokens, log_probs, batch, config):
 
 
 def counts(e, config):
-    """A completion that was cut off says nothing about its answer (DAPO's overlong filtering)."""
+    """Whether a completion counts in the loss: DAPO's overlong filtering drops those cut off."""
     return e.ended or not config.mask_truncated_completions
 
 
@@ -360,9 +366,9 @@ def counts(e, config):
 
 # %%
 def load_model(config):
-    """(policy, tokenizer), as `nano_r1.load_model`; with --lora_rank only adapters are trained.
+    """(policy, tokenizer), like `nano_r1.load_model`; with --lora_rank only adapters are trained.
 
-    LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. A and B, of rank r, are trained.
+    LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. Training changes only A and B, of rank r.
     """
     policy, tokenizer = nano_r1.load_model(config)
     if not config.lora_rank:
@@ -370,10 +376,10 @@ def load_model(config):
     import peft  # pip install peft
 
     class WithAdapters(peft.PeftModel):
-        """To the sampler and on the disk it is the model with the adapters merged in."""
+        """The sampler and the saved files get the model with the adapters merged in."""
 
         def named_parameters(self, **options):
-            """(name, weight) as of the base, in float32, one merged matrix at a time."""
+            """(name, weight) with the base's names, in float32; one matrix is merged at a time."""
             base = self.get_base_model()
             for name, weight in base.named_parameters(**options):
                 weight = weight.float()
@@ -385,7 +391,7 @@ def load_model(config):
                     yield name.replace(".base_layer.", "."), weight
 
         def __deepcopy__(self, memo):
-            """The reference: the base without adapters, on the same weights. Nothing is copied."""
+            """The reference: the base without adapters. It shares the weights; no copy is made."""
             memo.update({id(weight): weight for weight in self.base_model.parameters()})
             return copy.deepcopy(self.base_model, memo).unload()
 
@@ -399,7 +405,7 @@ def load_model(config):
         lora_dropout=config.lora_dropout,
         target_modules=names if names == "all-linear" else names.split(","),
     )
-    for weight in policy.parameters():  # they are frozen; peft makes its adapters in float32
+    for weight in policy.parameters():  # these are frozen; peft makes its adapters in float32
         weight.data = weight.data.to(getattr(torch, config.dtype))
     torch.manual_seed(seed_of(config.seed, "lora"))
     try:
@@ -414,17 +420,17 @@ def load_model(config):
 
 # %%
 def main(config, **own):
-    """`nano_r1.main` with the relatives that the settings name; `own`: functions of yours."""
+    """Call `nano_r1.main` with the functions that the settings choose; `own` replaces some."""
     if config.group_size < 2 and config.baseline != "none":
         raise SystemExit(
-            "--group_size 1 has nothing to compare with: --baseline none, or 2 or more"
+            "--group_size 1 has no group to compare with: use --baseline none, or 2 or more"
         )
     if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
-        # Equal rewards have a deviation of 0: they would be divided by advantage_eps alone.
-        raise SystemExit("--baseline none needs --scale_rewards none, or mean")
+        # Equal rewards have a deviation of 0, so advantage_eps alone would be the divisor.
+        raise SystemExit("--baseline none needs --scale_rewards none or mean")
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
-        # The reference has the policy's own weights: they stay whole, and where they are.
-        raise SystemExit("--lora_rank needs --zero_stage 1 or 2, and no --offload")
+        # The reference shares the policy's weights. So they must stay whole and in place.
+        raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
     functions = {
         "load_model": load_model,
         "rollout": rollout,

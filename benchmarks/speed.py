@@ -256,7 +256,7 @@ def main():
             with busy_program(args.busy):
                 found = pair[name](args, round_)
             steps[name] += found
-            print(f"round {round_}, {name}: {', '.join(f'{s:.2f}' for s, *_ in found)} s a step")
+            print(f"round {round_}, {name}: {', '.join(f'{s:.2f}' for s, *_ in found)} s per step")
     sizes = f"{args.prompts_per_step} x {args.group_size} completions, {args.max_tokens} tokens"
     facts = f"{args.model}, {os.cpu_count()} cores, commit {runs.commit()}"
     print(f"\n{sizes} at most; {facts}\nmedian (smallest to largest)\n\n{comparison(steps)}")

@@ -67,11 +67,10 @@ def update_lines(one):
         lines[-1].append((token, INK, PALETTE.get(shade(change), "none")))
         if "↵" in token:
             lines.append([])
-    words = " (end of line)" if tokens[at] == "↵" else ""
-    words += f" {one.before[at]:.0%} → {one.before[at] + one.gain[at]:.0%}, "
-    words += "more likely" if sign == "up" else "less likely"
+    words = " (end of line):" if tokens[at] == "↵" else ":"
+    words += f" {one.before[at]:.0%} → {one.before[at] + one.gain[at]:.0%}"
     token = (tokens[at], INK, PALETTE.get(shade(one.change[at]), "none"))
-    lines.append([("  ", INK, "none"), token, (words, PALETTE[f"{sign}-line"], "none")])
+    lines.append([("  → ", INK, "none"), token, (words, PALETTE[f"{sign}-line"], "none")])
     return [line for line in lines if line]
 
 
@@ -86,10 +85,10 @@ def draw(run, file):
     cards = figure.subplots(2, 2).flat
     figure.subplots_adjust(0.01, 0.1, 0.99, 0.94, 0.14, 0.16)
     lines = [made, *shortened(before["completion"]), verdict(before)]
-    card(cards[0], f"1  Before: {first} correct", lines)
+    card(cards[0], f"1  Before training: {first} correct", lines)
     task = f"{title(example.up.row['problem'])} (2 of {run.group_size} shown)"
     lines = [[(task, WORDS, "none")], *update_lines(example.up), *update_lines(example.down)]
-    card(cards[1], f"2  Update {example.step}: blue more likely, orange less", lines)
+    card(cards[1], f"2  Step {example.step}: blue more likely, orange less", lines)
     lines = [made, *shortened(after["completion"]), verdict(after)]
     card(cards[2], f"3  After {after['step']} steps: {last} correct", lines)
     draw_accuracy(cards[3], run)

@@ -1,6 +1,6 @@
-"""A course's comparisons (CS336, 2026): baseline x normalizer x aggregation, and importance.
+"""The comparisons of a course (CS336, 2026): baselines, normalizers, aggregations, importance.
 
-Fourteen variants, four seeds: 76 minutes of one core.
+Fourteen variants, each with four seeds, take 76 minutes on one core.
 """
 
 import itertools
@@ -21,15 +21,15 @@ RUNS = {
 }
 for words in itertools.product(BASELINES, NORMALIZERS, AGGREGATES):
     flags = f"{BASELINES[words[0]]} {NORMALIZERS[words[1]]} {AGGREGATES[words[2]]}"
-    # Without a baseline equal rewards have no deviation to divide by.
+    # Without a baseline, a group of equal rewards would be divided by a deviation of 0.
     if words[:2] != ("none", "std"):
         RUNS[", ".join(words)] = Run(f"{GSM8K} {flags}")
 
 LAB = Lab(
     title="Baselines, normalizers, importance: an assignment's page",
     claim="A course's assignment of 2026 asks which baseline, normalizer, aggregation and "
-    "importance weight learn GSM8K best (26 hours of a B200, by students' notes).",
-    prediction="A baseline matters more than a normalizer, since AdamW removes common factors.",
+    "importance weight learn GSM8K best (26 hours on a B200, according to students' notes).",
+    prediction="A baseline matters more than a normalizer, because AdamW removes common factors.",
     runs=RUNS,
     predictions=[
         Prediction("mean, std, sequence", "none, none, sequence", above=0.02),
@@ -37,9 +37,9 @@ LAB = Lab(
         Prediction("mean, std, sequence", "mean, mean, sequence", within=0.05),
         Prediction("importance grpo", "importance none", claim=False),
     ],
-    found="With one update per batch all ten variants end between 60% and 63% on generated "
-    "word problems (ceiling 67%); no baseline, normalizer or aggregation stands out. With "
-    "32 updates per batch they end at 44% to 46%, with GSPO at 52%.",
+    found="With one update per batch, all ten variants end at 60% to 63% on generated word "
+    "problems (ceiling 67%). No baseline, normalizer or aggregation stands out. With 32 "
+    "updates per batch, GSPO ends at 52% and the other importance weights at 44% to 46%.",
     limits="20 templates, and one learning rate for all variants.",
     seeds=(0, 1, 2, 3),
 )

@@ -1,20 +1,20 @@
-"""A skill that no decoding rule gives: which number comes first depends on a comparison."""
+"""A skill that no decoding rule gives, because a comparison decides which number comes first."""
 
 from functools import partial
 
 from lab import COINS, TUNING, Lab, Prediction, Run, controls, tries
 from length_alone import K1
 
-# The base's correct, well-formed completions among as many tokens as a run of GRPO samples.
+# The base samples as many tokens as a GRPO run; these are its correct, well-formed completions.
 SELECTED = partial(controls.right_samples, tokens=200_000)
 REWARD = "correctness reward"
 LAB = Lab(
     title="A skill that no rule gives, in two minutes",
-    claim="How many more coins does one of two people have? The base has never met the "
-    "question. Which number comes first depends on a comparison. So no length, no "
-    "format and no decoding rule gives the answer.",
-    prediction="The reward teaches both orders; format and rejection sampling find the easy one, "
-    "Ava has more.",
+    claim="How many more coins does one of two people have? The base has never met this "
+    "question. A comparison decides which number comes first, so no length, format or "
+    "decoding rule gives the answer.",
+    prediction="The reward teaches both orders. Format reward and rejection sampling find only the "
+    "easy order: Ava has more.",
     runs={
         REWARD: Run(COINS),
         "GRPO's advantages": Run(COINS.replace("rewards mean", "rewards group")),
@@ -32,9 +32,10 @@ LAB = Lab(
         Prediction(REWARD, "GRPO's advantages", measure="ben_has_more", claim=False),
     ],
     measures=(tries,),
-    found="If Ben has more, 96% are correct instead of 0% (99% with GRPO's advantages). The "
-    "format reward gives 2%, rejection sampling 27%. Two steps are not learned (2%).",
-    limits="A skill of one bit. The base can subtract already.",
+    found="If Ben has more, the reward raises correct answers from 0% to 96% (99% with GRPO's "
+    "advantages). The format reward reaches 2%, rejection sampling 27%. Two steps are not "
+    "learned (2%).",
+    limits="The skill is one bit, and the base can already subtract.",
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Coins: how many more does one of two people have? The example of a task of your own.
+"""Coins: how many more does one of two people have? An example of a task of your own.
 
 One problem, and one completion with the full reward of 2 (the prompt has opened `<think>`):
 
@@ -9,12 +9,12 @@ One problem, and one completion with the full reward of 2 (the prompt has opened
     </think>
     <answer>13</answer>
 
-Without `cleo` there is one step. Each step subtracts the smaller number: so a rule for the sampling
-that ignores the question cannot know which number comes first. Two steps have four combinations.
-The one in which the second number is larger both times is in the test problems only.
+A problem without `cleo` has one step. Each step subtracts the smaller number, so a decoding rule
+that ignores the question cannot tell which number comes first. With two steps there are four
+combinations. Only the test problems have the one in which the second number is larger both times.
 
-The file lies beside its lab: `PYTHONPATH=labs python variants.py --task coins --max_tokens 40
---group_size 16 --binary_reward`. What a run learns of it: docs/labs.md.
+The file lies beside its lab, so a run needs PYTHONPATH: `PYTHONPATH=labs python variants.py --task
+coins --max_tokens 40 --group_size 16 --binary_reward`. docs/labs.md shows what a run learns.
 """
 
 import random
@@ -43,11 +43,11 @@ TWO = (
     "By how many does that differ from the difference between Ava and Ben?"
 )
 NUMBERS = range(2, 60)
-TEST = 128  # problems each: of one step, of two, and of the held-out combination
+TEST = 128  # test problems of each kind: one step, two steps, the held-out combination
 
 
 def load_problems(split, source=None, seed=0):
-    """The training or the test problems: dicts. They are the same for every seed."""
+    """The training or the test problems, as dicts. They are the same for every seed."""
     if source is not None:
         raise ValueError("the task coins has generated problems only: leave out --data")
     rng = random.Random("coins")
@@ -70,7 +70,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     number = abs(problem.get("cleo", 0) - abs(problem["ava"] - problem["ben"]))
     thinking, closed, conclusion = completion.rpartition("</think>")
     answer = (re.findall("<answer>([^<]{0,99})</answer>", conclusion) or [""])[-1].strip()
-    block = "".join(f"<answer>{answer}</answer>".split())  # white space may stand around it
+    block = "".join(f"<answer>{answer}</answer>".split())  # white space around it is allowed
     has_tags = closed and "".join(conclusion.split()) == block and "think>" not in thinking
     form = (1.0 if re.fullmatch("[0-9]{1,4}", answer) else 0.5) if has_tags else 0.0
     correct = float(answer == str(number))
@@ -78,7 +78,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
 
 
 def subgroups(problem):
-    """Who has more, with one step; with two, whether the combination is trained."""
+    """With one step: who has more. With two steps: whether the combination is trained."""
     difference = problem["ben"] - problem["ava"]
     if "cleo" not in problem:
         return ["ben_has_more" if difference > 0 else "ava_has_more"]

@@ -15,7 +15,7 @@ from make_base import AUTHORS, write_as
 
 
 def systematic_rows(config):
-    """Well-formed attempts by the most systematic authors of the base's training."""
+    """Well-formed attempts by the most systematic programs that wrote the base's training text."""
     _, task = runs.load(config)
     rng = random.Random(config.seed)
     author = AUTHORS["systematic"]._replace(forms=(1, 0, 0, 0, 0))
@@ -28,7 +28,7 @@ def systematic_rows(config):
 
 
 def word_problems(config):
-    """pass@1 on 256 problems of the task that the base could do before."""
+    """pass@1 on 256 word problems: a task that the base could do before."""
     problems = gsm8k_rewards.load_problems("test")[:256]
     correct = controls.answers(replace(config, task="gsm8k", max_tokens=64), problems, 1)
     return {"gsm8k": statistics.mean(correct)}
@@ -36,9 +36,9 @@ def word_problems(config):
 
 LAB = Lab(
     title="Reinforcement forgets less than fine-tuning",
-    claim="At equal accuracy on a new task, models trained by reinforcement keep more of "
-    "what they could do before than fine-tuned ones: their own samples keep them near "
-    "the base (RL's razor, arXiv:2509.04259).",
+    claim="At equal accuracy on a new task, models trained by reinforcement keep more of their "
+    "old skills than fine-tuned ones, because their own samples keep them near the base "
+    "(RL's razor, arXiv:2509.04259).",
     prediction="Both reach 55% on Countdown. Only fine-tuning harms the word problems.",
     runs={
         "GRPO": Run(COUNTDOWN),
@@ -51,10 +51,10 @@ LAB = Lab(
         Prediction("GRPO", "fine-tuned, 3e-4", within=0.15, claim=False),
     ],
     measures=(word_problems,),
-    found="The base solves 17% to 18% of the word problems. It is 16% after reinforcement "
-    "and after fine-tuning with 3e-4, better on Countdown (65%, GRPO 54%). With 1e-3 "
-    "it is 9%: a large step forgets here.",
-    limits="One new task and one old one. The base has learned from the imitated programs.",
+    found="The base solves 17% to 18% of the word problems. GRPO leaves 16%. So does "
+    "fine-tuning with 3e-4, which is better on Countdown (65%, GRPO 54%). Fine-tuning with 1e-3 "
+    "leaves 9%, so a large step forgets here.",
+    limits="One new and one old task. The base has learned from the imitated programs.",
 )
 
 if __name__ == "__main__":

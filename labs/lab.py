@@ -1,7 +1,7 @@
-"""What the labs share: runs by seed, predictions and their verdict, one figure, one page. No lab.
+"""The code that all labs share: runs, predictions, verdicts, a figure, a page. It is not a lab.
 
-A lab is a claim of a paper, predictions that were written down before the first run, and two to six
-runs of some minutes. docs/labs.md begins with how to add one.
+A lab is a claim from a paper, predictions that were written down before the first run, and two to
+six runs of a few minutes. docs/labs.md explains how to add a lab.
 
     python labs/lab.py      # make docs/labs.md and its figures again, from labs/results/
 """
@@ -27,21 +27,21 @@ import runs
 import variants
 from report.labels import PALETTE
 
-# The learning rate does not fall, so that the last step is like any other.
+# The learning rate stays constant, so that the last step is like any other.
 SHORT = "--warmup_steps 3 --lr_scheduler_type constant --record_tokens_every 0 --save_every 1000"
 COUNTDOWN = f"--task countdown --max_tokens 128 --steps 20 --eval_problems 256 {SHORT}"
-# The reward of the answer alone: with the format's, the order that is found first wins. Groups of
-# 16, for the rare correct attempts. Chosen on seeds 7 to 9, which are in no lab.
+# Only the answer is rewarded: with a format reward, the order that is found first wins. Groups of
+# 16 catch the rare correct attempts. Both were chosen on seeds 7 to 9, which no lab uses.
 COINS = (
     f"--task coins --max_tokens 40 --group_size 16 --steps 60 --eval_problems 384 {SHORT} "
     "--binary_reward --scale_rewards mean"
 )
-# nano_sft.py
+# Flags of nano_sft.py
 TUNING = "--task countdown --max_tokens 128 --steps 100 --eval_problems 256 --eval_every 50"
 
 
 def tries(config):
-    """A measure: pass@k of 64 tries at 64 held-out problems."""
+    """A measure: pass@k from 64 tries at each of 64 held-out problems."""
     task = importlib.import_module(f"{config.task}_rewards")
     counts = controls.answers(config, task.load_problems("test")[:64], 64)
     found = {}
@@ -55,10 +55,10 @@ def tries(config):
 
 @dataclass
 class Run:
-    """One way to train. Runs with flags alone serve several labs."""
+    """One way to train. Labs share the runs that have only flags."""
 
-    flags: str  # of variants.py; with `rows` of nano_sft.py
-    functions: dict = field(default_factory=dict)  # instead of nano_r1.main's, by name
+    flags: str  # flags of variants.py, or of nano_sft.py if there are `rows`
+    functions: dict = field(default_factory=dict)  # by name; they replace those of nano_r1.main
     rows: object = None  # fine-tuning: Config -> rows with prompt and completion
     start: str = ""  # the label of the run whose model this one begins with
 
@@ -67,8 +67,8 @@ class Run:
 class Prediction:
     """`measure` of run `high` exceeds that of `low` by more than `above`.
 
-    With `within` the two differ by less than that. `low` is a run, a number, or "before": the same
-    run's pass@1 before its first step.
+    If `within` is set, the two differ by less than `within`. `low` is a run, a number, or "before",
+    which is the pass@1 of run `high` before its first step.
     """
 
     high: str
@@ -76,7 +76,7 @@ class Prediction:
     above: float = 0.0
     within: float | None = None
     measure: str = "pass@1"
-    claim: bool = True  # the claim stands or falls with it
+    claim: bool = True  # the claim stands or falls with this prediction
 
     def text(self):
         """The prediction in one line."""
@@ -100,7 +100,7 @@ class Prediction:
         return runs.difference(high, low)
 
     def word(self, interval):
-        """The whole interval in the predicted region, none of it, or a part."""
+        """Whether all, none or a part of the interval lies in the predicted region."""
         low, high = interval[1:]
         left, right = self.region()
         if left < low and high < right:
@@ -115,15 +115,15 @@ class Lab:
     prediction: str  # in words, with its reason
     runs: dict  # label -> Run
     predictions: list
-    found: str  # what was seen, written afterwards
+    found: str  # what was seen; written afterwards
     limits: str  # what this size cannot show
     measures: tuple = ()  # functions of a trained model's Config -> {name: number}
     seeds: tuple = (0, 1, 2)
 
-    # ---- Runs and what is measured of them
+    # ---- The runs, and what is measured on them
 
     def path(self, name, label, seed, args):
-        """A run's directory; one with flags alone is not the lab's own."""
+        """A run's directory. Labs share the directories of runs that have only flags."""
         run = self.runs[label]
         own = f"{name} {label} " if run.functions or run.rows or run.start else ""
         return runs.place(args.out, f"{own}{run.flags} {args.more}", seed)
@@ -144,7 +144,7 @@ class Lab:
         return path, replace(config, model=f"{path}/model", data=None)
 
     def measure(self, name, path, config):
-        """{measure: number} of a complete run; measured once."""
+        """{measure: number} for a complete run, which is measured only once."""
         for measured in nano_r1.read(f"{path}/{name}.json"):
             return measured
         last = runs.metrics(path)[-1]
@@ -160,7 +160,7 @@ class Lab:
         parser = argparse.ArgumentParser(description=f"{self.title}. {self.claim}")
         parser.add_argument("--seeds", type=int, nargs="+", default=list(self.seeds))
         parser.add_argument("--more", default="", help='flags for every run: --more="--steps 2"')
-        parser.add_argument("--out", default="out/labs", help="where the runs are kept")
+        parser.add_argument("--out", default="out/labs", help="directory of all runs")
         args = parser.parse_args()
         name = Path(sys.argv[0]).stem
         values = {label: {} for label in self.runs}
@@ -171,7 +171,7 @@ class Lab:
                     values[label].setdefault(measure, []).append(number)
         result = {"commit": runs.commit(), "seeds": args.seeds, "values": values}
         result["differences"] = [p.difference(values) for p in self.predictions]
-        # With flags of your own it is a try, which stays out of the page.
+        # With flags of your own, the run is only a try and stays out of the page.
         folder = args.out if args.more else f"{ROOT}/labs/results"
         Path(folder, f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         rows = self.rows(result["differences"])
@@ -183,22 +183,22 @@ class Lab:
         if not args.more:
             write_page()
 
-    # ---- What is said of them
+    # ---- The text about the results
 
     def rows(self, differences):
-        """[(text, difference, region, word)] of the predictions."""
+        """[(text, difference, region, word)], one for each prediction."""
         pairs = zip(self.predictions, differences)
         return [(p.text(), interval, p.region(), p.word(interval)) for p, interval in pairs]
 
     def verdict(self, rows):
-        """The word for the claim, from the predictions with which it stands or falls."""
+        """The word for the claim, from the predictions with which the claim stands or falls."""
         words = {row[-1] for p, row in zip(self.predictions, rows) if p.claim}
         if "failed" in words:
             return "not reproduced"
         return "reproduced" if words == {"held"} else "inconclusive"
 
     def section(self, name, result, verdict):
-        """Its part of docs/labs.md."""
+        """The lab's section of docs/labs.md."""
         seeds = ", ".join(map(str, result["seeds"]))
         return (
             f"## {self.title}\n\n**{verdict.capitalize()}.** {self.found}\n\n"
@@ -210,7 +210,7 @@ class Lab:
 
 # ---- The figure and the page
 
-STYLE = {  # of a prediction: colour, marker and the colour within it
+STYLE = {  # word for a prediction: (colour, marker, colour within the marker)
     "held": (PALETTE["curve-2"], "o", PALETTE["curve-2"]),
     "inconclusive": (PALETTE["muted"], "D", "white"),
     "failed": (PALETTE["wrong"], "X", PALETTE["wrong"]),
@@ -244,7 +244,7 @@ GENERATED = "<!-- What follows is made by: python labs/lab.py -->\n"
 
 
 def write_page(docs=f"{ROOT}/docs"):
-    """The part of docs/labs.md after `GENERATED`, and the figures, from labs/results/."""
+    """Make the part of docs/labs.md after `GENERATED`, and the figures, from labs/results/."""
     page = Path(docs, "labs.md")
     text = page.read_text().partition(GENERATED)[0] + GENERATED + "\n"
     overview = []

@@ -1,4 +1,4 @@
-"""Length alone can look like learning. A task that no length solves tells them apart."""
+"""Length alone can look like learning. A task that no length solves tells the two apart."""
 
 from lab import COINS, COUNTDOWN, Lab, Prediction, Run, controls
 
@@ -8,8 +8,8 @@ NONE = {"advantages": controls.no_reward}
 
 LAB = Lab(
     title="Length alone can look like learning",
-    claim="Division by length changes which lengths grow (Dr. GRPO, arXiv:2503.20783). With "
-    "k1 as the loss the gradient is that of E[1/length]: a run without any reward "
+    claim="Division by length changes which lengths grow (Dr. GRPO, arXiv:2503.20783). If k1 is "
+    "the loss, its gradient is the gradient of E[1/length], so a run without any reward "
     "should look like learning.",
     prediction="On Countdown this base's longer attempts are better; on the coins they are not.",
     runs={
@@ -26,9 +26,9 @@ LAB = Lab(
         Prediction("coins, reward", "coins, no reward, k1", above=0.2),
         Prediction("coins, reward", "coins, length reward", above=0.2),
     ],
-    found="Without any reward pass@1 on Countdown rises in each seed, from 10% to 22%, 27% "
-    "and 41%. With a constant denominator one seed of three rises (22%). On the coins "
-    "the same loss takes pass@1 to 0%.",
+    found="Without any reward, pass@1 on Countdown rises from 10% to 22%, 27% and 41% in the "
+    "three seeds. With a constant denominator it rises in only one seed (to 22%). On the coins, "
+    "k1 takes pass@1 to 0%.",
     limits="A pretrained model's longer answers need not be its better ones.",
 )
 

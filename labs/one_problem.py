@@ -8,7 +8,7 @@ import variants
 
 
 def one_problem(sampler, problems, task, config, step):
-    """`variants.rollout`, but all groups of all steps have the seed's one problem."""
+    """`variants.rollout`, but all groups of all steps have one problem, which the seed chooses."""
     problem = random.Random(config.seed).choice(problems)
     return variants.rollout(sampler, [problem] * config.prompts_per_step, task, config, step)
 
@@ -16,10 +16,10 @@ def one_problem(sampler, problems, task, config, step):
 ONE = {"rollout": one_problem}
 LAB = Lab(
     title="One problem suffices",
-    claim="Training on one problem takes Qwen2.5-Math-1.5B on MATH-500 from 36.0% to 73.6%, "
-    "as much as 1,200 problems do (arXiv:2504.20571).",
-    prediction="On Countdown one problem rewards patience and checking, too. On the coins it "
-    "teaches one order only.",
+    claim="Training on one problem raises Qwen2.5-Math-1.5B from 36.0% to 73.6% on MATH-500, as "
+    "much as 1,200 problems do (arXiv:2504.20571).",
+    prediction="On Countdown, even one problem rewards patience and checking. On the coins, one "
+    "problem teaches only one order.",
     runs={
         "Countdown, all": Run(COUNTDOWN),
         "Countdown, one": Run(COUNTDOWN, ONE),
@@ -30,11 +30,11 @@ LAB = Lab(
         Prediction("Countdown, one", above=0.25),
         Prediction("coins, all", "coins, one", above=0.1, claim=False),
     ],
-    found="On Countdown, training on one problem gives 47%, 57% or 7%; on all problems "
-    "47% to 60%. The problem that gives 7% is rarely solved. On the coins, one problem teaches at "
-    "most its own order, which was the base's.",
+    found="On Countdown, training on one problem gives 47%, 57% or 7%; training on all problems "
+    "gives 47% to 60%. The problem that gives 7% is rarely solved. On the coins, one problem "
+    "teaches at most its own order, which the base already had.",
     limits="Three problems per task. The paper chose its problems by the variance of the "
-    "reward, and trained longer.",
+    "reward and trained longer.",
 )
 
 if __name__ == "__main__":

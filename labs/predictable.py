@@ -1,4 +1,4 @@
-"""Can the second half of a reward curve be told from the first? (arXiv:2505.22617, 2510.13786)"""
+"""Does the first half of a reward curve predict the second? (arXiv:2505.22617, 2510.13786)"""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ def smooth(values):
 
 
 def fitted(columns, target):
-    """(error in the first half, error in the second half) of least squares on the first half."""
+    """Least squares on the first half: (error in the first half, error in the second half)."""
     half = len(target) // 2
     weights = np.linalg.lstsq(columns[:half], target[:half], rcond=None)[0]
     error = np.abs(columns @ weights - target)
@@ -24,10 +24,10 @@ def fitted(columns, target):
 
 
 def errors(config):
-    """Mean absolute error on the second half of the training accuracy, by three predictions.
+    """Mean absolute errors of three predictions for the second half of the training accuracy.
 
-    R = b - a exp(H), which is given the second half's entropy H; a sigmoid in log steps,
-    R = r + (s - r) / (1 + (c / t)^k); and "it stays as it is".
+    The predictions are: R = b - a exp(H), which is given the second half's entropy H; a sigmoid in
+    log steps, R = r + (s - r) / (1 + (c / t)^k); and "it stays as it is".
     """
     rows = runs.metrics(os.path.dirname(config.model))[1:]
     right = smooth([row["reward/answer"] for row in rows])
@@ -51,10 +51,10 @@ def errors(config):
 
 LAB = Lab(
     title="Reward curves are predictable",
-    claim="Accuracy in training follows the entropy H that is spent, R = b - a exp(H) "
-    "(arXiv:2505.22617), and a sigmoid of log compute (arXiv:2510.13786).",
-    prediction="Both curves bend before half time. Only the sigmoid, and only on the word "
-    "problems, beats that guess.",
+    claim="Training accuracy R follows the entropy H, as R = b - a exp(H) (arXiv:2505.22617), and "
+    "a sigmoid of log compute (arXiv:2510.13786).",
+    prediction="Both curves bend before the halfway point. Only the sigmoid, and only on the word "
+    "problems, beats the guess that nothing changes.",
     runs={"word problems": Run(WORDS), "coins": Run(COINS)},
     predictions=[
         Prediction("word problems", 0.0, measure="R(H), better by"),
@@ -62,10 +62,10 @@ LAB = Lab(
         Prediction("coins", 0.0, measure="sigmoid, better by", claim=False),
     ],
     measures=(errors,),
-    found="Neither beats the guess that nothing changes: its error on the second half is "
-    "0.016 on the word problems (R(H) 0.023, sigmoid 0.030) and 0.057 on the coins "
-    "(0.054, 0.093).",
-    limits="Two curves of 60 and 80 steps. The papers fit runs that are a hundred times longer.",
+    found="Neither formula beats the guess that nothing changes. The guess's error on the "
+    "second half is 0.016 on the word problems (R(H) 0.023, sigmoid 0.030) and 0.057 on the "
+    "coins (R(H) 0.054, sigmoid 0.093).",
+    limits="The two curves have 60 and 80 steps. The papers fit runs a hundred times longer.",
 )
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Does the reward bring out what nothing has shown? SmolLM2-135M-Instruct, which others trained.
+"""Does the reward bring out what nothing has shown, in a model that others trained?
 
     python models/smollm2.py          # the model, once
     python labs/smollm2.py
 
-Asked as it is, this model never answers in the format that the reward reads. 64 written answers
-teach the format and some subtracting. They are to questions in which Ava has more: nothing shows
+Before training, SmolLM2-135M-Instruct never answers in the format that the reward reads. 64 written
+answers teach the format and some subtracting. In their questions Ava has more, so nothing shows
 what to do if Ben has more. A run takes a quarter of an hour on two cores.
 """
 
@@ -19,14 +19,14 @@ import nano_r1
 import runs
 
 ALL = coins_rewards.load_problems("train") + coins_rewards.load_problems("test")
-# Larger numbers this model cannot subtract.
+# This model cannot subtract larger numbers.
 QUESTIONS = [p for p in ALL if "cleo" not in p and max(p["ava"], p["ben"]) <= 20]
 HELD_OUT = QUESTIONS[:64]
 TRAINED = QUESTIONS[64:]
 
 
 def written_answers(config):
-    """64 rows, in which Ava has more."""
+    """64 rows in which Ava has more."""
     _, task = runs.load(config)
     rows = []
     for problem in [p for p in TRAINED if p["ava"] > p["ben"]][:64]:
@@ -42,7 +42,7 @@ def on_small_numbers(rollout, sampler, problems, task, config, step):
 
 
 def by_order(config):
-    """Share of correct ones among 4 completions of each held-out question, by who has more."""
+    """The share of correct completions, 4 for each held-out question, by who has more."""
     counts = controls.answers(replace(config, temperature=1.0), HELD_OUT, 4)
     found = {"Ava has more": [], "Ben has more": []}
     for problem, correct in zip(HELD_OUT, counts):
@@ -60,7 +60,8 @@ LAB = Lab(
     title="The reward brings out an order that nothing has shown",
     claim="SmolLM2-135M imitates 64 written answers in which the first number is larger. "
     "The reward then teaches the other order (Ben has more); imitation does not.",
-    prediction="The reward reaches 30% there, imitated samples half of it, the others 10%.",
+    prediction="If Ben has more, the reward reaches 30%, imitated samples half of that, the others "
+    "10%.",
     runs={
         "cold start": Run(f"{TUNING} --steps 16", rows=written_answers),
         "more written answers": Run(f"{TUNING} --steps 46", rows=written_answers),
@@ -79,10 +80,10 @@ LAB = Lab(
         Prediction("correctness reward", "its correct samples", 0.15, measure="Ben has more"),
     ],
     measures=(by_order,),
-    found="If Ben has more, 46% are correct with the reward (39% to 55%), 10% after the "
-    "cold start, 23% by imitation of its correct samples, 3% with format reward. If "
-    "Ava has more, the reward loses: over both it has 34%, imitation 31%.",
-    limits="64 questions; one seed of each control: no interval.",
+    found="If Ben has more, the reward reaches 46% correct (39% to 55%), the cold start 10%, "
+    "imitation of its correct samples 23%, the format reward 3%. If Ava has more, imitation is "
+    "better. Over both orders the reward has 34%, imitation 31%.",
+    limits="64 questions. Each control has one seed, so there is no interval.",
 )
 
 if __name__ == "__main__":

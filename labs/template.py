@@ -1,4 +1,4 @@
-"""A lab to copy: what is claimed, in one line."""
+"""A lab to copy. Say here in one line what is claimed."""
 
 from lab import COUNTDOWN, Lab, Prediction, Run
 
@@ -6,15 +6,15 @@ import variants
 
 
 def without_the_best(rewards, config):
-    """Step 4 with a change of your own: the best of a group have an advantage of 0."""
+    """Step 4 with a change of your own: the best completions of a group get an advantage of 0."""
     values = variants.advantages(rewards, config)  # (m, n)
     return values.masked_fill(values == values.max(dim=1, keepdim=True).values, 0.0)
 
 
 LAB = Lab(
     title="The claim as a sentence",
-    claim="What the paper says, with its number, its model and its arXiv number.",
-    prediction="What you expect and why; written and committed before the first run.",
+    claim="Quote what the paper says, with its figure, its model and its arXiv number.",
+    prediction="Say what you expect and why. Commit it before the first run.",
     runs={
         "GRPO": Run(COUNTDOWN),
         "a flag": Run(f"{COUNTDOWN} --scale_rewards none"),
@@ -24,8 +24,8 @@ LAB = Lab(
         Prediction("GRPO", "own code", above=0.05),
         Prediction("GRPO", "a flag", within=0.1, claim=False),
     ],
-    found="What was seen; written afterwards.",
-    limits="What a model of a million parameters on number puzzles cannot show.",
+    found="Say what you saw. Write it after the runs.",
+    limits="Say what a model of a million parameters on number puzzles cannot show.",
 )
 
 if __name__ == "__main__":

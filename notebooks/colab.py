@@ -1,21 +1,22 @@
 # %% [markdown]
 # # nano_r1, here and now
 #
-# Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero. The model
-# has a million parameters and learns within minutes on the two CPU cores of a free runtime: no GPU,
-# no account. This notebook calls `nano_r1.py`, one commented file. Run the cells from the top.
-# Write down your **prediction** before you run the cell below it.
+# This notebook teaches a model by reinforcement learning from verifiable rewards (RLVR), the recipe
+# of DeepSeek-R1-Zero. The model has a million parameters and learns within minutes on the two CPU
+# cores of a free runtime, without a GPU. The notebook calls `nano_r1.py`, one
+# commented file. Run the cells from the top. Write down your **prediction** before you run the cell
+# below it.
 
 # %% [markdown]
 # ## One problem, eight completions
 #
 # The task is Countdown: combine the given numbers with + - * / to reach a target. A small program
-# checks the answer: a reward of 0 to 1 for the format, and 1 for a correct solution. The base gives
-# up early as a rule. GRPO compares each completion with its group: the *advantage* is the reward
-# minus the group's mean, divided by its standard deviation.
+# checks the answer. It rewards the format with 0 to 1 and a correct solution with 1. The base
+# usually gives up early. GRPO compares each completion with its group. The *advantage* is the
+# reward minus the group's mean, divided by the group's standard deviation.
 #
-# **Predict:** how many of eight completions are correct? What is the advantage of a correct one, if
-# two are correct?
+# **Predict:** how many of the eight completions are correct? If two are correct, what is their
+# advantage?
 
 # %% tags=["parameters"]
 steps, short_steps = 30, 12  # of the run; of each run with one line changed
@@ -58,10 +59,11 @@ completions(base, problem)
 # %% [markdown]
 # ## Training
 #
-# Each of 30 steps has 16 problems, 8 completions of each, their rewards and advantages, and one
-# optimizer step. If you interrupt the cell, the step ends and is saved.
+# Each of 30 steps samples 8 completions of each of 16 problems, computes their rewards and
+# advantages, and takes one optimizer step. If you interrupt the cell, it finishes and saves the
+# step.
 #
-# **Predict:** the share of correct answers on held-out problems, before and after.
+# **Predict:** what share of held-out problems is solved before training, and after?
 
 # %%
 run = r1.main(config)
@@ -71,9 +73,9 @@ run = r1.main(config)
 #
 # **Predict:** are the completions longer or shorter than before? What do they do differently?
 #
-# All of this is sampled at temperature 1. At its best temperature the base solves 14% of public
-# problems (`docs/base.md`). Systematic search was in its training data; training makes it frequent
-# (`docs/results.md`).
+# All completions are sampled at temperature 1. At its best temperature the base solves 14% of
+# public problems (`docs/base.md`). The base's training data had systematic search; this training
+# makes the search frequent (`docs/results.md`).
 
 # %%
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")
@@ -83,7 +85,7 @@ completions(f"{run}/model", problem)
 # %% [markdown]
 # ## Try it
 #
-# A problem of yours. **Predict:** what does the model do with five numbers, or with a target that
+# Enter a problem. **Predict:** what does the model do with five numbers, or with a target that
 # cannot be reached?
 
 # %%
@@ -93,8 +95,8 @@ completions(f"{run}/model", yours)
 # %% [markdown]
 # ## Look inside
 #
-# The report shows every group: the completions, and what the update did to the probability of each
-# token.
+# The report shows the completions of every group, and what the update did to the probability of
+# each token.
 
 # %%
 show([run], steps=sorted({1, steps}))
@@ -102,17 +104,16 @@ show([run], steps=sorted({1, steps}))
 # %% [markdown]
 # ## Change one line
 #
-# Four short runs: one as it is, and three in each of which one thing is different. `main` takes
-# functions instead of its own: there GRPO's relatives in `variants.py` come in, and your
-# experiments.
+# Here are four short runs: one as it is, and three that each change one thing. `main` accepts
+# functions that replace its own. GRPO's relatives in `variants.py` and your experiments use this.
 #
-# - **no baseline**: the raw reward instead of the advantage, so that every completion with a reward
-#   is pushed up;
-# - **flipped**: minus the advantage;
-# - **heavy KL**: a KL penalty of weight 1 instead of 0.001.
+# - **no baseline**: the raw reward replaces the advantage, so every completion with a reward is
+#   pushed up;
+# - **flipped**: the advantage changes its sign;
+# - **heavy KL**: the KL penalty has weight 1 instead of 0.001.
 #
-# **Predict** for each: does the reward rise faster, as fast, more slowly, or fall? How far from the
-# base does the policy get?
+# **Predict** for each: does the reward rise faster, as fast or more slowly, or does it fall? How
+# far from the base does the policy get?
 
 
 # %%
@@ -141,11 +142,11 @@ for metric in ("reward", "completions/mean_length", "kl"):
     curves.loc[1:].plot(title=metric, figsize=(7, 3))
 
 # %% [markdown]
-# Without a baseline every completion with a reward is pushed up, the better ones more: the policy
-# learns, with a noisier gradient. Flipped, it learns what is *worse* than its group. The heavy
-# penalty holds it near the base. One seed and a dozen steps prove little: `docs/results.md` has
-# three seeds, on Countdown.
+# Without a baseline every completion with a reward is pushed up, and a better one more. The policy
+# learns, but with a noisier gradient. With flipped advantages the policy learns what is *worse*
+# than its group. The heavy penalty holds the policy near the base. One seed and a dozen steps prove
+# little; `docs/results.md` has three seeds on Countdown.
 #
-# Six chapters, each a notebook of a few minutes with an exercise, are in `notebooks/chapters/`. The
-# algorithm itself is `nano_r1.py`, from the top. `docs/own_task.md` explains a task of your own,
-# and `runs/` has commands for GPUs.
+# `notebooks/chapters/` has six chapters. Each takes a few minutes and has an exercise. To read the
+# algorithm, start at the top of `nano_r1.py`. `docs/own_task.md` explains how to add a task, and
+# `runs/` has commands for GPUs.

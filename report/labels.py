@@ -1,12 +1,13 @@
-"""One label for each metric and one palette: for console, page, lesson, pictures and notebooks."""
+"""One label per metric and one palette, for console, page, lesson, pictures and notebooks."""
 
 import re
 from pathlib import Path
 
 CSS = (Path(__file__).parent / "page" / "base.css").read_text()
-# Colours by name, such as "up-3": the first of each name, which is the light theme's.
+# Colours by name, such as "up-3". The first colour of each name is the light theme's.
 PALETTE = dict(reversed(re.findall(r"--([\w-]+): (#\w+)", CSS)))
-# Nats, where a colour's next shade begins. A token that moved by less than the second hardly moved.
+# A colour's next shade begins at each of these changes, in nats. Below the second change, a token
+# "hardly moved".
 CUTS = (0.002, 0.01, 0.05, 0.2)
 
 METRICS = {  # name in metrics.jsonl: (label, meaning)
@@ -26,7 +27,7 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     ),
     "frac_reward_zero_std": (
         "no signal",
-        "Share of groups whose rewards are all equal. Their advantages are 0, and they teach "
+        "Share of groups whose rewards are all equal. Their advantages are 0, so they teach "
         "nothing.",
     ),
     "completions/mean_length": (
@@ -39,14 +40,14 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     ),
     "loss": (
         "loss",
-        "The surrogate loss. Its gradient matters; its value is near 0 however well it goes.",
+        "The surrogate loss. Only its gradient matters: the value is near 0 in good and bad runs.",
     ),
     "grad_norm": ("gradient", "Norm of the gradient before it is clipped."),
     "lr": ("learning rate", "Learning rate of the step."),
     "entropy": (
         "entropy",
-        "Mean of -log pi of the sampled tokens, in nats: an unbiased estimate of the entropy. Near "
-        "0 the policy no longer explores.",
+        "Mean of -log pi over the sampled tokens, in nats. It estimates the entropy without bias. "
+        "Near 0 the policy no longer explores.",
     ),
     "kl": (
         "KL from the reference",
@@ -79,7 +80,7 @@ PANELS = [  # (title, metrics)
     ("loss", ["loss"]),
     ("learning rate", ["lr"]),
 ]
-ALARMS = [  # (metric, highest value that is fine, what a higher one or NaN means)
+ALARMS = [  # (metric, highest value without alarm, meaning of a higher value or NaN)
     ("loss", 1e30, "The loss is not finite."),
     ("grad_norm", 1e30, "The gradient is not finite."),
     (
@@ -91,13 +92,13 @@ ALARMS = [  # (metric, highest value that is fine, what a higher one or NaN mean
     (
         "frac_reward_zero_std",
         0.999,
-        "Every group had equal rewards, so every advantage was 0: the problems are too hard or too "
+        "Every group had equal rewards, so every advantage was 0. The problems are too hard or too "
         "easy for the model.",
     ),
     (
         "sampling/logp_difference_mean",
         0.1,
-        "Sampler and trainer differ by more than 0.1 nats per token: do they have other weights or "
-        "another precision?",
+        "Sampler and trainer differ by more than 0.1 nats per token. Do their weights or their "
+        "precision differ?",
     ),
 ]

@@ -1,7 +1,8 @@
-"""What the page gets of a run: a block for the whole run, and one for each step that is shown.
+"""The data that the page gets: a block for each run, and a block for each step that is shown.
 
-A block is JSON, gzip, base64; page/data.js reads it. What the page says about the loss is computed
-here, once. Numbers of tokens are whole multiples of a unit, which compresses well.
+A block is JSON, packed with gzip and base64; page/data.js reads it. The page's numbers about the
+loss are computed here, once. The values of tokens are whole multiples of a unit, because these
+compress well.
 """
 
 import base64
@@ -14,11 +15,11 @@ import numpy as np
 from report.labels import ALARMS, CUTS, METRICS, PANELS
 from report.run import read_rows, title
 
-LARGEST = 20e6  # bytes of episodes/ and tokens/; of a larger run only some steps are shown
-GAINED = 16  # evaluation problems that are shown, of those that went from wrong to correct
-OTHERS = 8  # and of the others
-PUSHED = 10  # tokens of a step that are listed, in each direction
-UNITS = {  # of the arrays
+LARGEST = 20e6  # bytes of episodes/ and tokens/; above it only some steps are shown
+GAINED = 16  # shown evaluation problems that went from wrong to correct
+OTHERS = 8  # other shown evaluation problems
+PUSHED = 10  # listed tokens of a step, in each direction
+UNITS = {  # the unit of each array
     "log_probs": 1e-3,
     "advantages": 1e-3,
     "change": 1e-4,
@@ -51,14 +52,14 @@ def pack(runs, steps=()):
 
 
 def compress(values):
-    """An object as base64 text. JSON has no NaN: it becomes a text."""
+    """An object as base64 text. NaN becomes a text, because JSON has no NaN."""
     values = json.loads(json.dumps(values), parse_constant=str)
     raw = json.dumps(values, separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
 
 
 def choose_steps(run, steps):
-    """Those of `steps` that exist; without `steps` all, or so many as fit, evenly chosen."""
+    """The given steps that exist. Without `steps`: all, or evenly chosen as many as fit."""
     if steps:
         return [step for step in run.episodes if step in steps]
     files = [*run.episodes.values(), *run.tokens.values()]
@@ -67,7 +68,7 @@ def choose_steps(run, steps):
 
 
 def pack_run(run):
-    """What the page always needs."""
+    """The data of a run that the page always needs."""
     return {
         "name": run.name,
         "config": {name: value for name, value in run.config.items() if value is not None},
@@ -81,7 +82,7 @@ def pack_run(run):
 
 
 def pack_evaluations(run):
-    """Some held-out problems through training, first those that went from wrong to correct."""
+    """Some held-out problems through training; those that became correct come first."""
     evaluations = {step: read_rows(file) for step, file in run.evaluations.items()}
     first, last = [list(evaluations.values())[at] if evaluations else [] for at in (0, -1)]
     gains = [b["answer_reward"] - a["answer_reward"] for a, b in zip(first, last)]
@@ -136,13 +137,13 @@ def pack_tokens(run, rows, arrays):
 
 
 def choose_opening(rows, arrays, n):
-    """[group, completion] of a step, where the report opens; both count from 1.
+    """[group, completion] of a step at which the report opens; both count from 1.
 
-    The group's tokens moved most clearly in the direction of their advantage. It has at least a
-    quarter of correct and a quarter of wrong completions, if one has. Of those it has the largest
-    share of tokens that moved by more than 0.01 nats in that direction, minus the share of those
-    that moved against it. The completion is the correct one, in the right format, with the token
-    whose probability rose most.
+    The group is the one whose tokens moved most clearly in the direction of their advantage. The
+    measure is the share of tokens that moved by more than 0.01 nats in that direction, minus the
+    share that moved against it. Groups with at least a quarter of correct and a quarter of wrong
+    completions come first. The completion is the correct one, in the correct format, that has the
+    token whose probability rose most.
     """
     change = np.nan_to_num(arrays["change"])
     agrees = np.sign(change * arrays["advantages"]) * (np.abs(change) > CUTS[1])
@@ -157,20 +158,20 @@ def choose_opening(rows, arrays, n):
 
 
 def gains(arrays):
-    """By how much the probability of each token has changed; 0 if that was not computed."""
+    """The change of each token's probability; 0 if it was not computed."""
     return np.nan_to_num(np.exp(arrays["log_probs"]) * np.expm1(arrays["change"]))
 
 
 def whole(values, unit):
-    """Numbers as multiples of a unit; None for what was not computed."""
+    """Numbers as multiples of a unit; None for a number that was not computed."""
     return [round(x / unit) if abs(x) < 1e9 else None for x in values.tolist()]
 
 
 def most_pushed(arrays, ends, n):
     """[made more likely, made less likely], each [[completion, place, how often], ...].
 
-    The order is that of the probability's change. In a group the same token after the same tokens
-    counts once.
+    The lists are sorted by the change of the probability. Within a group, the same token after the
+    same tokens is listed once.
     """
     change = gains(arrays)
     lists = []

@@ -1,15 +1,16 @@
-"""The recorder: what one update did to each token, in files that the report reads.
+"""The recorder writes what one update did to each token, in files that the report reads.
 
-`out/NAME/tokens/step_000012.0.npz` (.1 of the second process, and so on) has flat arrays. Of the N
-completions of this process, in the order of the step:
+`out/NAME/tokens/step_000012.0.npz` has flat arrays (.1.npz is the second process's, and so on).
+These arrays have the N completions of this process, in the order of the step:
 
-    token_ids, sampler_log_probs    (F,)   of all completions, one after the other
-    prompt_ids                      (Q,)   of all their prompts
+    token_ids, sampler_log_probs    (F,)   the tokens of all completions, one after the other
+    prompt_ids                      (Q,)   the tokens of all their prompts
 
-Of the micro-batches of the update, one completion after the other:
+These arrays have the completions in the order of the update's micro-batches:
 
-    place                           (M,)   the completion's place among the N
-    new_log_probs, old_log_probs, ref_log_probs    (F',)  after and before the update, reference
+    place                           (M,)   each completion's place among the N
+    new_log_probs                   (F',)  each token's log-prob after the update
+    old_log_probs, ref_log_probs    (F',)  the same before the update, and under the reference
 """
 
 import os
@@ -20,13 +21,13 @@ import torch
 
 @torch.no_grad()
 def after_step(path, step, episodes, batches, engine, tokenizer, config):
-    """Record the tokens of a step that is due; every process calls it.
+    """Record the tokens of a step if it is due. Every process calls this function.
 
     Args:
         path: the run's directory.
         episodes: this process's episodes, groups adjacent.
         batches: the update's micro-batches: dicts of tensors (B, T) and their B "episodes".
-        engine: engine(batch) -> log-probs (B, T) with the weights of now.
+        engine: engine(batch) -> log-probs (B, T) with the current weights.
     """
     if not config.record_tokens_every or (step - 1) % config.record_tokens_every:
         return

@@ -1,4 +1,4 @@
-"""Reading a run's directory. A file that is missing leaves its part of the report empty."""
+"""Reads a run's directory. If a file is missing, its part of the report stays empty."""
 
 import json
 import os
@@ -8,10 +8,10 @@ import numpy as np
 
 
 class Run:
-    """Settings, metrics and vocabulary of a run; completions and tokens of a step on request."""
+    """A run's settings, metrics and vocabulary; on request a step's completions and tokens."""
 
     def __init__(self, path):
-        """Raises ValueError if the directory is not that of a run."""
+        """Raises ValueError if the directory does not hold a run."""
         self.name = os.path.basename(os.path.abspath(path))
         self.records = read_rows(f"{path}/metrics.jsonl")
         self.episodes = numbered(f"{path}/episodes", "jsonl")
@@ -27,7 +27,7 @@ class Run:
             self.vocabulary = vocabulary(f"{path}/tokenizer")
 
     def step(self, step):
-        """(rows, arrays) of a step; without arrays, {}, if its tokens were not recorded."""
+        """(rows, arrays) of a step. The arrays are {} if the step's tokens were not recorded."""
         rows = read_rows(self.episodes[step])
         if step not in self.tokens:
             return rows, {}
@@ -37,12 +37,13 @@ class Run:
 
 
 def join(rows, parts, group_size):
-    """The arrays of report/record.py in the order of the rows, {} if they are of another run.
+    """The arrays of report/record.py in the order of the rows; {} if they belong to another run.
 
     token_ids, log_probs,
     advantages              (F,)  of all completions, one after the other; log_probs: the sampler's
-    change, reference       (F,)  what the update added to a token's log-prob, and the reference's
-                                  log-prob minus the policy's; NaN for what was not in the update
+    change                  (F,)  the change of a token's log-prob by the update
+    reference               (F,)  the reference's log-prob minus the policy's. Both arrays have NaN
+                                  at tokens that were not in the update
     lengths                 (N,)  tokens of each completion
     prompts                 a list of token ids for each group
     """
@@ -53,7 +54,7 @@ def join(rows, parts, group_size):
         return {}
     share = len(rows) // len(parts)  # completions of a process
     places = np.concatenate([part["place"] + rank * share for rank, part in enumerate(parts)])
-    # The place among all tokens of each token of the micro-batches.
+    # Each micro-batch token's place among all tokens.
     order = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in places])
     change = np.full(ends[-1], np.nan)
     reference = np.full(ends[-1], np.nan)
@@ -75,8 +76,8 @@ def join(rows, parts, group_size):
 def vocabulary(path):
     """{"tokens": [...], "special": ids without text} of a tokenizer's directory.
 
-    A token's bytes stand there as characters U+0000 to U+00FF: one character of a text may be
-    split over tokens.
+    A token is stored as its bytes, written as characters U+0000 to U+00FF, because one character
+    of a text may be split over tokens.
     """
     from transformers import AutoTokenizer  # slow to import
     from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -94,7 +95,7 @@ def vocabulary(path):
 
 
 def read_rows(path):
-    """The objects of a jsonl file, [] if it is not there."""
+    """The objects of a jsonl file, or [] without a file."""
     text = Path(path).read_text("utf-8") if os.path.exists(path) else ""
     return [json.loads(line) for line in text.split("\n") if line]
 

@@ -4,8 +4,7 @@
     python -m report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
     show("out/NAME")                        # in a notebook
 
-It reads a run's directory and nothing else, also of a run that has not ended. The page needs no
-network.
+The report reads only a run's directory, even while the run is training. The page needs no network.
 """
 
 import base64
@@ -33,20 +32,20 @@ def write(
     output: str = "",
     steps: tuple[int, ...] = (),
 ):
-    """Look inside a run, in a browser. Writes the report of one run, or of two side by side.
+    """Write the report of one run, or of two runs side by side, to look inside in a browser.
 
     The first run's directory also gets curves.png.
 
     Args:
         paths: The runs' directories, out/NAME.
-        output: The file [report.html in the first run's directory].
-        steps: The steps whose completions it has [all, or as many as fit].
+        output: The file to write [report.html in the first run's directory].
+        steps: The steps whose completions are shown [all, or as many as fit].
 
     Returns:
         The path of the report.
 
     Raises:
-        ValueError: No such run, or none of these steps.
+        ValueError: if there is no such run, or none of these steps.
     """
     text = page(paths, steps)
     name = "report.html" if len(paths) == 1 else f"report_beside_{Path(paths[1]).name}.html"
@@ -56,12 +55,12 @@ def write(
     if importlib.util.find_spec("matplotlib"):
         draw_curves(Run(paths[0]), os.path.join(paths[0], "curves.png"))
     else:
-        print("For curves.png: pip install matplotlib")
+        print("To get curves.png: pip install matplotlib")
     return output
 
 
 def show(paths, steps=(), height=760):
-    """The same below a notebook's cell, of a list of one directory or two."""
+    """Show the report of one or two run directories below a notebook's cell."""
     from IPython.display import HTML
 
     frame = f'srcdoc="{html.escape(page(paths, steps))}" title="report of the run"'
@@ -71,9 +70,9 @@ def show(paths, steps=(), height=760):
 def page(paths, steps=()):
     """The report as the text of an HTML page."""
     if not 1 <= len(paths) <= 2:
-        raise ValueError(f"A report is of one run or of two side by side; these are {len(paths)}.")
+        raise ValueError(f"A report shows one run, or two side by side; these are {len(paths)}.")
     runs = [Run(path) for path in paths]
-    # Base64 has no `<`: none of the data can end its element.
+    # Base64 has no `<`, so no data can end its element.
     element = '<script type="application/octet-stream" id="{}">{}</script>'
     data = [element.format(*item) for item in pack(runs, steps).items()]
     title = html.escape(" and ".join([run.name for run in runs]))
@@ -81,7 +80,7 @@ def page(paths, steps=()):
 
 
 def fill(template, scripts, styles, parts):
-    """A template's {{names}} replaced. Only these scripts run, and the page fetches nothing."""
+    """Replace a template's {{names}}. Only these scripts run, and the page fetches nothing."""
     script, style = ["\n".join(map(read, names.split())) for names in (scripts, styles)]
     policy = f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}"
     licence = read("vendor/uPlot.LICENSE")
@@ -94,12 +93,12 @@ def read(name):
 
 
 def sha256(text):
-    """A script's or style's hash, as a content security policy has it."""
+    """The hash of a script or style, as a content security policy writes it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def draw_curves(run, output):
-    """Accuracy by step as a picture; the report has the other curves."""
+    """Draw accuracy by step as a picture. The report has the other curves."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
@@ -108,7 +107,7 @@ def draw_curves(run, output):
 
 
 def draw_accuracy(axis, run):
-    """That of the training batches, and the held-out one with its 95% interval."""
+    """Draw the accuracy of the training batches, and held-out accuracy with 95% intervals."""
     for name, color, size, what in (
         ("reward/answer", PALETTE["curve-1"], 0, "in training"),
         ("eval/pass@1", PALETTE["curve-2"], 5, "95% interval"),

@@ -236,7 +236,9 @@ def redrawn(page, action, *arguments):
 def test_it_opens_with_the_result_at_the_step_that_moved_most_and_a_mixed_group(run, opened):
     page = opened(run.file)
     assert page.inner_text("h1").startswith("25% → 50% of 8 held-out problems")
-    assert "2 of 8 held-out problems went from wrong to correct, 0 " in page.inner_text(".problems")
+    assert "2 of 8 held-out problems went from wrong to correct and 0 " in page.inner_text(
+        ".problems"
+    )
     assert "Make 65 from 19, 36, 55, 7" not in texts(page, ".problem")
     assert "The gradient is not finite. At 3 steps: 1 2 3" in page.inner_text(".warnings")
     redrawn(page, page.keyboard.press, "g")
@@ -312,7 +314,9 @@ def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
     page = opened(viewer.write([run.path, tmp_path]))
     assert "group_size42" in texts(page, ".differs tr")
     redrawn(page, page.keyboard.press, "g")
-    assert "not in this file. It has 1 of 1 recorded step" in page.inner_text(".column >> nth=1")
+    assert "not in this file. The file has 1 of 1 recorded step" in page.inner_text(
+        ".column >> nth=1"
+    )
 
 
 def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):

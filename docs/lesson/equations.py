@@ -1,4 +1,4 @@
-"""The equations of nano_r1.py as LaTeX: the file has them in plain text, the page typeset."""
+"""nano_r1.py's equations as LaTeX. The file has them in plain text; the page typesets them."""
 
 CLIP = r"\min\bigl(\rho_{it} A_i,\ \mathrm{clip}(\rho_{it}, 1-\varepsilon, 1+\varepsilon) A_i\bigr)"
 K3 = r"\beta \left(e^{d} - 1 - d\right)"

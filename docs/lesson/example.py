@@ -1,8 +1,8 @@
 """The example of lesson, picture and report: two completions of one group in a default run.
 
-Of the steps whose tokens are recorded it is the one whose tokens moved most, and the group and
-the correct completion that report/payload.py chooses. The other is the wrong completion, in the
-right format, with the token whose probability fell most.
+The step is the one whose tokens moved most, among the steps whose tokens are recorded.
+report/payload.py chooses the group and the correct completion. The other completion is the wrong
+one, in the correct format, that has the token whose probability fell most.
 """
 
 import sys
@@ -18,13 +18,13 @@ from report.payload import pack_step
 
 
 def shade(change):
-    """The class of a token's colour, of its change in nats: "up-3", or "" near 0."""
+    """The class of a token's colour for its change in nats: "up-3", or "" near 0."""
     size = sum(abs(change) >= cut for cut in CUTS)
     return f"{'up' if change > 0 else 'down'}-{size}" if size else ""
 
 
 def choose_example(run):
-    """Of a report.run.Run: step, group, its completions up and down, and numbers of exceptions."""
+    """The step, group, completions up and down, and numbers of exceptions of a report.run.Run."""
     best = max([pack_step(run, step) for step in run.tokens], key=itemgetter("moved"))
     rows, arrays = run.step(best["step"])
     group, opening = best["opening"]

@@ -1,7 +1,7 @@
 """Makes docs/lesson.html of nano_r1.py and docs/lesson/record.json: python docs/lesson/make.py
 
-The page is the file as it is, with the values of one real step beside its lines. If the code has
-changed, `python docs/lesson/record.py` records the step again first.
+The page shows the file as it is, with the values of one real step beside its lines. If the code
+has changed, first record the step again with `python docs/lesson/record.py`.
 """
 
 import ast
@@ -31,7 +31,7 @@ STYLES = "page/base.css ../docs/lesson/page/lesson.css"
 
 
 def equation(text, display):
-    """MathML, with the plain text beside it for those who do not see it."""
+    """MathML, with the plain text for readers who do not see it."""
     math = convert(EQUATIONS[text], display=display)
     return math.replace("<math ", f'<math alttext="{html.escape(text)}" ', 1)
 
@@ -93,7 +93,7 @@ def folds_of(source, values):
 
 
 def value_html(record, name, text, tokens):
-    """A value; if each token has one, they can be opened."""
+    """A value. If each token has a value, a click opens the list of them."""
     label = f"<b>{html.escape(name)}</b> {html.escape(text)}"
     if not tokens:
         return f"<div>{label}</div>"
@@ -151,26 +151,26 @@ def predictions_of(source, record, values):
     asked = [
         (
             line_of(source, "group_advantages", "return"),
-            f"The rewards of the group are {rewards}; that of completion {record['place']} is "
-            f"{row['reward']:g}. Which sign has its advantage?",
+            f"The rewards of the group are {rewards}. Completion {record['place']} has reward "
+            f"{row['reward']:g}. What is the sign of its advantage?",
             signs,
             0 if row["advantage"] > 0 else 2,
-            "Its reward is above the mean of the group.",
+            "The completion's reward is above the mean of the group.",
         ),
         (
             line_of(source, "grpo_loss", "ratio = "),
-            "Each batch has one update, and pi_old is the policy before it. Is the ratio of a "
-            "token below 1, exactly 1, or above 1?",
+            "Each batch has one update, and pi_old is the policy before that update. Is the ratio "
+            "of a token below 1, exactly 1, or above 1?",
             ["below 1", "exactly 1", "above 1"],
             1,
             "The policy is still the one that sampled. Only the gradient of the ratio matters.",
         ),
         (
             line_of(source, "grpo_loss", "loss = -torch"),
-            "Which sign has the loss of each token?",
+            "What is the sign of each token's loss?",
             signs,
             2 if row["advantage"] > 0 else 0,
-            "At ratio 1 it is minus the advantage.",
+            "At ratio 1 a token's loss is minus the advantage.",
         ),
         (
             d,
@@ -182,11 +182,11 @@ def predictions_of(source, record, values):
         ),
         (
             line_of(source, "main", "batches = update("),
-            "After the update: is this completion more or less likely than before?",
+            "Is this completion more or less likely after the update than before?",
             ["more likely", "less likely"],
             0 if sum(record["changes"]) > 0 else 1,
-            f"Open the value: each token's change.{exceptions} One update comes from all "
-            "completions: those that share a token pull at it together.",
+            f"Open the value to see each token's change.{exceptions} One update comes from all "
+            "completions, so those that share a token pull at it together.",
         ),
     ]
     names = ("line", "question", "choices", "answer", "because")
@@ -208,7 +208,7 @@ def code_html(source, record):
         comment = re.fullmatch(r"\s*# (.+?)(?:   .*)?", source.splitlines()[number - 1])
         math = equation(comment[1], "inline") if comment and comment[1] in EQUATIONS else ""
         shown = "".join(value_html(record, *one) for one in values.get(number, []))
-        # Below a prediction the function's values wait for the answer, too.
+        # Below a prediction the function's values also wait for the answer.
         here = [node for node in functions if node.lineno <= number <= node.end_lineno]
         waits = [i for i, line in enumerate(asked) if here and here[0].lineno < line <= number]
         ask = f' data-ask="{waits[-1]}"' if waits else ""
@@ -219,7 +219,7 @@ def code_html(source, record):
         if number in folds:
             last, name = folds[number]
             ends.add(last)
-            count = f"{last - number + 1} lines, none of them ran in this step"
+            count = f"{last - number + 1} lines; none of them ran in this step"
             line = f"<details><summary><code>{name}</code> {count}</summary>{line}"
         lines[number] = line + "</details>" * (number in ends)
     return lines
@@ -239,19 +239,21 @@ def story(record):
     row = record["rows"][record["place"] - 1]
     rewards = [one["reward"] for one in record["rows"]]  # 0 to 2
     cells = [f'<span class="cell level-{round(2 * r)}">{r:g}</span>' for r in rewards]
+    cells[record["place"] - 1] = f"<mark>{cells[record['place'] - 1]}</mark>"
     nums = ", ".join(map(str, row["problem"]["nums"]))
     return (
         f"<p>Step {record['step']} of {record['steps']}, group {record['group']}: make "
-        f"{row['problem']['target']} from {nums}.</p><p>Rewards of its {len(cells)} completions: "
-        f'<span class="strip">{"".join(cells)}</span></p><p>Completion {record["place"]}, which is '
-        f"followed ({row['why']}):</p><pre>{html.escape(row['completion'].strip())}</pre>"
+        f"{row['problem']['target']} from {nums}.</p><p>Rewards of its {len(cells)} completions "
+        f"(format, 0 to 1, plus 1 if correct): "
+        f'<span class="strip">{"".join(cells)}</span></p><p>This page follows completion '
+        f"{record['place']} ({row['why']}):</p><pre>{html.escape(row['completion'].strip())}</pre>"
     )
 
 
 def page(source, record):
-    """The page as text: the same for the same file and record."""
+    """The page as text. The same file and record give the same page."""
     if record["code"] != fingerprint(source):
-        sys.exit("The code of nano_r1.py has changed: python docs/lesson/record.py")
+        sys.exit("The code of nano_r1.py has changed: run python docs/lesson/record.py out/NAME")
     missing = [text for text in EQUATIONS if text not in source]
     if missing:
         sys.exit(f"nano_r1.py has no `{missing[0]}`: change docs/lesson/equations.py.")

@@ -1,9 +1,9 @@
 """Records what the lines of nano_r1.py computed in one step: python docs/lesson/record.py out/NAME
 
-out/NAME is a run of the default command. Of it example.py chooses a step and two completions; the
-one that became more likely is followed. The default command runs once more to that step, for about
-a minute, and writes docs/lesson/record.json: of a tensor with a row for each completion or group
-only its row is kept.
+out/NAME is a run of the default command. example.py chooses one of its steps and two completions.
+The record follows the one that became more likely. The default command runs once more up to that
+step, for about a minute, and writes docs/lesson/record.json. If a tensor has a row for each
+completion or group, only the row of the followed completion is kept.
 """
 
 import ast
@@ -55,7 +55,7 @@ def number(value):
 
 
 class Followed:
-    """The completion that is followed: which part of a value is about it, and how it is shown."""
+    """The followed completion: finds the part of a value that is about it, and shows that part."""
 
     def __init__(self, episodes, place, tokenizer, config):
         self.e = episodes[place]
@@ -66,7 +66,7 @@ class Followed:
         self.pieces = [tokenizer.decode([i]) for i in self.e.token_ids]
 
     def is_about(self, value):
-        """Whether an episode, a batch, a problem or token ids are those of the completion."""
+        """Whether an episode, a batch, a problem or token ids belong to the completion."""
         if isinstance(value, dict) and "episodes" in value:
             value = value["episodes"]
         if isinstance(value, list) and value and isinstance(value[0], r1.Episode):
@@ -76,7 +76,7 @@ class Followed:
         return value in (self.e.problem, self.e.token_ids, self.place)
 
     def own(self, value):
-        """Its row of a tensor or list with a row for each completion or group; else all of it."""
+        """The completion's row of a value with a row per completion or group; else the value."""
         size = len(value) if isinstance(value, list) or getattr(value, "ndim", 0) else 0
         if size in self.places and not (isinstance(value, list) and isinstance(value[0], int)):
             return value[self.places[size]]
@@ -103,7 +103,7 @@ class Followed:
         return [[name, text, None]] if text else []
 
     def show_list(self, values, ids):
-        """(text, texts) of numbers: from the completion's first token on if each token has one."""
+        """(text, texts) of numbers, from the completion's first token if each token has one."""
         if isinstance(values[0], bool):
             return f"{values.count(False)} × 0, then {values.count(True)} × 1", None
         texts = [number(x) for x in values]
@@ -115,7 +115,7 @@ class Followed:
         return " ".join(texts) if len(texts) <= 8 else f"{len(texts)} numbers", None
 
     def describe(self, value):
-        """Anything else in a few words; "" if it says nothing."""
+        """Any other value in a few words, or ""."""
         if isinstance(value, (int, float)):
             return number(value)
         if isinstance(value, torch.Tensor):
@@ -130,7 +130,7 @@ class Followed:
 
 
 class Tracer:
-    """Keeps the values of the first time that each line is about the followed completion."""
+    """Keeps each line's values from its first run that is about the followed completion."""
 
     def __init__(self, functions, followed, reference):
         self.statements = {name: statements_of(node) for name, node in functions.items()}
@@ -189,7 +189,7 @@ class Tracer:
         return self.on_line
 
     def keep(self, frame, name, now, following, result):
-        """Write down what a statement has set, now that it has ended."""
+        """Write down the values that a statement has set, after it has ended."""
         node = self.statements[name][now]
         around, names = self.loops(name, now)
         about = [x for x in ("e", "i", "token_ids", "batch", "problem") if x in names][:1]
@@ -232,7 +232,7 @@ def record_step(example):
         episodes = r1.rollout(sampler, problems, task, config, step)
         if step == example.step:
             if episodes[place].text != example.up.row["completion"]:
-                sys.exit("The run's files are of other code: make a new run.")
+                sys.exit("Other code made the files of this run: make a new run.")
             followed = Followed(episodes, place, task.tokenizer, config)
             config.micro_batch_size = 1  # each completion in a forward pass of its own
             tracer = Tracer(functions_of(SOURCE), followed, frame.f_locals["reference"])

@@ -28,7 +28,7 @@ def statements_of(function):
 
 
 def fingerprint(source):
-    """Of the code without comments, docstrings and places: a record is of this code."""
+    """A hash of the code without comments, docstrings and line numbers, to match a record."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):

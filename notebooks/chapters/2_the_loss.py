@@ -5,12 +5,13 @@
 # how much each token weighs. It uses real completions of the embedded model, and takes about a
 # minute on two CPU cores.
 #
-# Each part asks for a **prediction**. Write it down before you run the cell below it.
+# Write down each **prediction** before you run the cell below it.
 #
 # ## A batch
 #
-# Steps 1 to 4: eight questions, eight completions of each, their rewards, their advantages.
-# `collate` makes tensors of them: a row is a completion (B), a column is a token (T).
+# Steps 1 to 4 draw eight questions, sample eight completions of each, and compute rewards and
+# advantages. `collate` turns them into tensors with a row for each completion (B) and a column for
+# each token (T).
 
 # %%
 import matplotlib.pyplot as plt
@@ -37,10 +38,10 @@ print({name: tuple(x.shape) for name, x in batch.items() if isinstance(x, torch.
 # %% [markdown]
 # ## Why is my loss 0?
 #
-# Step 6 as `update` has it. With one optimizer step for each batch the old policy is the policy,
-# so the ratio is 1.
+# This is step 6 as in `update`. With one optimizer step per batch, the old policy equals the
+# policy, so the ratio is 1.
 #
-# **Predict:** the value of the loss. Is its gradient 0, too?
+# **Predict:** what is the value of the loss? Is its gradient also 0?
 
 # %%
 log_probs = scorer(batch)
@@ -51,10 +52,10 @@ norm = torch.nn.utils.get_total_norm([weight.grad for weight in model.parameters
 print(f"loss {parts.sum().item():.1e}, norm of the gradient {norm.item():.2f}")
 
 # %% [markdown]
-# At ratio 1 each token's loss is $-\rho A = -A$. Its mean over a completion is -A again, and a
-# group's advantages sum to 0. So the value says nothing. The gradient is the sum of $-A \nabla \log
-# \pi$ over the tokens, and two completions have different ones. Look at `grad_norm` and at the
-# reward. The terms of one group:
+# At ratio 1 each token's loss is $-\rho A = -A$. The mean over a completion is also -A, and a
+# group's advantages sum to 0. So the value of the loss says nothing. The gradient is the sum of $-A
+# \nabla \log \pi$ over the tokens, and $\nabla \log \pi$ differs between completions. Look at
+# `grad_norm` and at the reward instead. The next cell prints the terms of one group.
 
 # %%
 start = advantages.abs().sum(dim=1).argmax().item() * config.group_size
@@ -67,7 +68,7 @@ print(f"their sum {parts[group].sum().item():+.7f}")
 # ## The ratio and the clip
 #
 # $L = -\min(\rho A, \text{clip}(\rho, 1 - \epsilon, 1 + \epsilon) A)$ with $\rho = \pi /
-# \pi_{old}$. If a token's ratio has gone far enough in the direction of its advantage, the token
+# \pi_{old}$. If a token's ratio has moved far enough in the direction of its advantage, the token
 # gets no more gradient.
 #
 # **Predict:** where are the two curves flat, for A = +1 and for A = -1?
@@ -91,14 +92,13 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# The loss is flat where A > 0 and the ratio is above 1.2, and where A < 0 and the ratio is below
-# 0.8. On the other side nothing is clipped: a step in the wrong direction can always be undone.
+# For A > 0 the loss is flat at ratios above 1.2, and for A < 0 at ratios below 0.8. Nothing is
+# clipped on the other side, so a step in the wrong direction can always be undone.
 #
 # Now take seven optimizer steps on the same batch, as PPO does. A token is *frozen* if the clip
 # leaves it no gradient.
 #
-# **Predict:** is the loss still 0 after the first step? Which share of tokens is frozen after
-# seven?
+# **Predict:** is the loss still 0 after the first step? What share of tokens is frozen after seven?
 
 # %%
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.0)
@@ -118,17 +118,18 @@ for step in range(8):
     optimizer.step()
 
 # %% [markdown]
-# The loss falls below 0 as soon as the ratio is not 1: it is a surrogate, minimized on old samples.
-# The clip does not stop a ratio from leaving the range. It takes away the reason to push it
-# further.
+# The loss falls below 0 as soon as the ratio is not 1, because it is a surrogate that is minimized
+# on old samples. The clip does not stop a ratio from leaving the range. It only removes the reason
+# to push the ratio further.
 #
 # ## How much does a token weigh?
 #
-# The losses of the tokens become one number in three ways: the mean of each completion's mean
-# (GRPO), the mean over all tokens (DAPO), the sum divided by completions x max_tokens (Dr. GRPO).
+# There are three ways to make one number of the tokens' losses: the mean of the completions' means
+# (GRPO), the mean over all tokens (DAPO), and the sum divided by completions x max_tokens (Dr.
+# GRPO).
 #
-# **Predict:** a wrong completion of 20 tokens and one of 60 have the same advantage. In which of
-# the three is a token of the long one pushed down less?
+# **Predict:** a wrong completion of 20 tokens and a wrong one of 60 have the same advantage. With
+# which of the three is a token of the long one pushed down less?
 
 # %%
 lengths = mask.sum(dim=1).sort().values  # (B,)
@@ -145,14 +146,14 @@ for name, values in weights.items():
 # %% [markdown]
 # With GRPO's mean each token of a long wrong completion is punished less. This is one of the
 # reasons why wrong completions grow longer in training (Dr. GRPO, arXiv:2503.20783). With the other
-# two every token of the batch weighs the same, so a long completion weighs more in all.
+# two, every token of the batch weighs the same, so a long completion weighs more in total.
 #
 # ## Exercise
 #
-# Write GRPO's loss without a KL penalty. All inputs are float64: `log_probs`, `old_log_probs` and
-# `ref_log_probs` are (B, T), `advantages` (B,), `mask` (B, T) bool. The test below compares value
-# and gradient with formulas: [check_grpo.py](../../check_grpo.py) says which algorithm it is, or
-# which mistake.
+# Write GRPO's loss without a KL penalty. The inputs `log_probs`, `old_log_probs` and
+# `ref_log_probs` are (B, T) and `advantages` is (B,), in float64. `mask` is (B, T), bool. The test
+# below compares value and gradient with formulas: [check_grpo.py](../../check_grpo.py) names the
+# algorithm, or the mistake.
 
 
 # %% tags=["exercise"]

@@ -1,18 +1,18 @@
 # %% [markdown]
 # # 3. KL
 #
-# How far has the policy moved from the base? The KL divergence says so, and a run can only estimate
-# it from the tokens that it sampled. This chapter compares three estimates: their means, their
-# spreads, and what each does as a loss. It takes less than a minute on two CPU cores.
+# How far has the policy moved from the base? The KL divergence measures this, but a run can only
+# estimate the KL from the tokens that it sampled. This chapter compares the means and spreads of
+# three estimates, and what each does as a loss. It takes less than a minute on two CPU cores.
 #
-# Each part asks for a **prediction**. Write it down before you run the cell below it.
+# Write down each **prediction** before you run the cell below it.
 #
 # ## Two policies whose KL is known
 #
-# The reference is the embedded base. The policy is the same model at temperature 0.9: another
-# distribution at every token. Their KL can be computed exactly, from all entries of the vocabulary:
-# $KL(\pi \| \pi_{ref}) = \sum_v \pi(v) (\log \pi(v) - \log \pi_{ref}(v))$. Here are 512 completions
-# of the policy:
+# The reference is the embedded base. The policy is the same model at temperature 0.9, which has
+# another distribution at every token. The KL can be computed exactly from all entries of the
+# vocabulary: $KL(\pi \| \pi_{ref}) = \sum_v \pi(v) (\log \pi(v) - \log \pi_{ref}(v))$. The next
+# cell samples 512 completions of the policy.
 
 # %%
 import matplotlib.pyplot as plt
@@ -46,7 +46,7 @@ print(f"{len(exact)} tokens; KL, exact: {exact.mean():.4f} nats per token")
 # ## The same from samples
 #
 # In a run only the two log-probs of the sampled token are known. With $d = \log \pi_{ref} - \log
-# \pi$ of that token
+# \pi$ for that token, the three estimates are
 #
 # $$k_1 = -d \qquad k_2 = d^2 / 2 \qquad k_3 = e^d - 1 - d$$
 #
@@ -75,14 +75,14 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# A divergence is never negative, but a *sample* of k1 is, wherever the reference gives the token
-# more than the policy does. Only the mean over the policy's tokens is the KL. k3 adds $e^d - 1$,
-# whose mean is 0, since $\sum_v \pi(v) \pi_{ref}(v) / \pi(v) = 1$. The mean stays, no value is
-# negative, and most of the spread is gone. k2 is not the KL, but near it if the two policies are
-# near each other.
+# A divergence is never negative, but a *sample* of k1 is negative if the token is more likely under
+# the reference than under the policy. Only the mean over the policy's tokens is the KL. k3 adds
+# $e^d - 1$, whose mean is 0, because $\sum_v \pi(v) \pi_{ref}(v) / \pi(v) = 1$. So k3 has the same
+# mean, no negative value, and a much smaller spread. k2's mean is not the KL, but is near it if the
+# policies are near each other.
 #
 # **Predict:** the policy moves further away, to lower temperatures. Which estimate becomes wrong?
-# Whose spread grows most?
+# Which spread grows most?
 
 # %%
 for temperature in (0.9, 0.7, 0.4):
@@ -94,17 +94,17 @@ for temperature in (0.9, 0.7, 0.4):
     print(f"T {temperature}: exact {kl.mean():.4f}", *numbers)
 
 # %% [markdown]
-# k2 falls behind the KL, and k3's spread passes k1's: if the policy has nearly given up a token and
-# draws it all the same, $e^d$ is huge. Near the reference k3 is the best of the three. Far away no
-# estimate from samples is good: read a large `kl` of a run as "far".
+# k2 falls below the KL, and k3's spread passes k1's. If the policy has nearly given up a token but
+# still draws it, $e^d$ is huge. Near the reference k3 is the best of the three. Far away no
+# estimate from samples is good, so read a large `kl` of a run as "far".
 #
 # ## As a loss
 #
-# An estimate with the correct *value* need not have the correct *gradient*: the gradient takes the
-# samples as fixed. A policy over six tokens starts away from its reference. Each step draws 64
-# tokens from it and descends on the mean of one estimate, without a reward.
+# An estimate with the correct *value* need not have the correct *gradient*, because the gradient
+# treats the samples as fixed. Here a policy over six tokens starts away from its reference. Each
+# step draws 64 tokens from the policy and descends on the mean of one estimate, without a reward.
 #
-# **Predict:** for each of k1, k2 and k3: does the exact KL go to 0, stay, or grow?
+# **Predict:** with each of k1, k2 and k3, does the exact KL go to 0, stay, or grow?
 
 
 # %%
@@ -133,19 +133,19 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# The gradient of k1's mean over fixed samples is the mean of $\nabla \log \pi$. Its expectation is
-# 0: k1 as a loss does not depend on the reference, and the policy takes a random walk. k2's
-# gradient is that of $KL(\pi \| \pi_{ref})$, k3's that of $KL(\pi_{ref} \| \pi)$: both lead back.
-# k3 is GRPO's choice.
+# The gradient of k1's mean over fixed samples is the mean of $\nabla \log \pi$, whose expectation
+# is 0. So k1 as a loss does not depend on the reference, and the policy takes a random walk. k2 has
+# the gradient of $KL(\pi \| \pi_{ref})$, and k3 has the gradient of $KL(\pi_{ref} \| \pi)$. Both
+# lead back to the reference. GRPO uses k3.
 #
-# All of that holds if every token weighs the same. In a run each completion's tokens weigh $1 /
-# |o|$. The gradient of k1 as a loss is then that of $E[1 / |o|]$: k1 is a bonus for length. If
-# longer completions are better ones, it passes for learning (`docs/results.md`).
+# All of that holds if every token weighs the same. In a run each token of a completion weighs $1 /
+# |o|$. Then k1 as a loss has the gradient of $E[1 / |o|]$, so k1 is a bonus for length. If longer
+# completions are better, this bonus looks like learning (`docs/results.md`).
 #
 # ## Exercise
 #
-# k1 and k3 are two members of a family: $k_w = -d + w (e^d - 1)$. Every member has the correct
-# mean. Write it, and the weight of the smallest variance on samples d: least squares gives $w =
+# k1 and k3 belong to one family: $k_w = -d + w (e^d - 1)$. Every member has the correct mean. Write
+# `member`, and the weight w with the smallest variance on samples d. Least squares gives $w =
 # -\text{cov}(-d, e^d) / \text{var}(e^d)$.
 
 

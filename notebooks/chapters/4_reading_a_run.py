@@ -2,18 +2,18 @@
 # # 4. Reading a run
 #
 # A run's record shows whether the run learns and, if not, why. First you read a run that went well,
-# then three that did not, for you to diagnose. Nothing is trained here: the records are of real
-# runs, kept beside this notebook. The last cell shows their commands.
+# then you diagnose three that did not. Nothing is trained here; the records of real runs are kept
+# beside this notebook. The last cell shows the runs' commands.
 #
-# Each part asks for a **prediction**. Write it down before you run the cell below it.
+# Write down each **prediction** before you run the cell below it.
 #
 # ## A run that went well
 #
-# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The task is word
-# problems, the model the embedded one: 24 steps of 16 questions with 8 completions each.
+# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The run trained
+# the embedded model on word problems, for 24 steps of 16 questions with 8 completions each.
 #
-# **Predict:** which of these rise, which fall: reward, entropy, length, the share of groups with
-# equal rewards, the norm of the gradient?
+# **Predict:** which of these rise, and which fall: reward, entropy, length, the share of groups
+# with equal rewards, the norm of the gradient?
 
 # %%
 import hashlib
@@ -41,13 +41,13 @@ def show(run):
 good = show("good")
 
 # %% [markdown]
-# - **reward** rises; format first, since it is quickly learned, then the correct answers.
-# - **entropy** falls: the policy settles. If it reaches 0, nothing new is tried.
-# - **no signal**, groups with equal rewards, rises: solved questions teach nothing.
-#   If the share is near 1 at the *start*, the task is too hard, or the prompt does not fit.
-# - **tokens** follow the reward; here they hardly change. Few completions are cut off.
-# - **kl** grows slowly, and the **gradient** keeps its order of magnitude. The loss is not shown:
-#   its value says nothing (chapter 2).
+# - **reward** rises. The format is learned first, then the correct answers.
+# - **entropy** falls as the policy settles. At 0 the policy tries nothing new.
+# - **no signal**, the share of groups with equal rewards, rises: solved questions teach nothing. If
+#   it is near 1 at the *start*, the task is too hard, or the prompt does not suit the model.
+# - **tokens**, the length, follows the reward; here it hardly changes. Few completions are cut off.
+# - **kl** grows slowly, and the **gradient** keeps its order of magnitude. The loss is not shown
+#   because its value says nothing (chapter 2).
 #
 # **Predict:** of 16 groups in the last step, how many could still teach something?
 
@@ -57,8 +57,8 @@ print(f"{good.iloc[-1]['frac_reward_zero_std']:.0%} of the groups have equal rew
 # %% [markdown]
 # ## Three patients
 #
-# The same model and program. Look at the curves, then at a few completions of the first and of the
-# last step with their rewards: most failures are seen in the completions, not in the curves.
+# These runs use the same model and program. Look at the curves, then at a few completions of the
+# first and last step with their rewards. Most failures show in the completions, not in the curves.
 
 
 # %%
@@ -86,15 +86,15 @@ completions("c")
 # %% [markdown]
 # ## Exercise
 #
-# Write your diagnosis for each run: the number of the sentence that fits best. For each, say to
-# yourself which curve or which completion proves it, and what you would change.
+# For each run, write the number of the diagnosis that fits best. Say to yourself which curve or
+# which completion proves it, and what you would change.
 #
-# 1. The learning rate is too high: the policy dissolves.
-# 2. The learning rate is too low: hardly anything changes.
-# 3. No completion ends in time: there is no reward, so there is nothing to learn from.
-# 4. The reward can be cheated: it rises, and accuracy does not.
-# 5. The training problems are memorized: held-out problems are not solved.
-# 6. The KL penalty is too strong: the policy cannot leave the base.
+# 1. The learning rate is too high, so the policy falls apart.
+# 2. The learning rate is too low, so hardly anything changes.
+# 3. No completion ends in time, so there is no reward to learn from.
+# 4. The reward can be cheated: it rises, but accuracy does not.
+# 5. The training problems are memorized, but held-out problems are not solved.
+# 6. The KL penalty is too strong, so the policy cannot leave the base.
 
 # %% tags=["exercise"]
 diagnosis = {"a": None, "b": None, "c": None}  # your numbers
@@ -113,7 +113,7 @@ else:
         print(f"Correct. The commands:\n\n{file.read()}")
 
 # %% [markdown]
-# `docs/metrics.md` says what to do about each of them. A run of your own has all of this in its
-# directory, and its `report.html` shows every completion.
+# `docs/metrics.md` says what to do about each of these failures. A run of your own keeps the same
+# files in its directory, and its `report.html` shows every completion.
 #
 # Next: [5. Imitate, select, reinforce](5_imitate_select_reinforce.ipynb).

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 5. Imitate, select, reinforce
 #
-# Four ways to teach a base model: imitate a teacher's solutions, select the model's own correct
-# completions and imitate those, reinforce, and distil a teacher on the student's own samples. All
-# of them add up $w \, \nabla \log \pi$ over tokens. They differ in whose tokens these are and in
-# the weight w. The chapter takes under three minutes on two CPU cores; longer runs come as a
-# record.
+# To teach a base model, you can imitate a teacher's solutions, select the model's own correct
+# completions and imitate those, reinforce, or distil a teacher on the student's own samples. All
+# four add up $w \, \nabla \log \pi$ over tokens. They differ in who wrote the tokens and in the
+# weight w. The chapter takes under three minutes on two CPU cores and shows a record of longer
+# runs.
 #
-# Each part asks for a **prediction**. Write it down before you run the cell below it.
+# Write down each **prediction** before you run the cell below it.
 
 # %% tags=["parameters"]
 questions, teacher_steps, student_steps = 64, 16, 8  # fewer are faster, and noisier
@@ -15,12 +15,12 @@ questions, teacher_steps, student_steps = 64, 16, 8  # fewer are faster, and noi
 # %% [markdown]
 # ## Imitate
 #
-# Somebody else writes the tokens. Here it is the author of the base's training who searches
-# systematically, in the format that the model knows. Supervised fine-tuning (SFT) makes every token
-# of these traces more likely: $w = 1$.
+# Somebody else writes the tokens. Here it is the program that wrote the systematic searches in the
+# base's training data, in the format that the model knows. Supervised fine-tuning (SFT) makes every
+# token of these traces more likely, so $w = 1$.
 #
-# **Predict:** the base is correct, in good format, in less than one completion of ten. After 16
-# steps of 32 traces each: how often, and are its completions longer or shorter?
+# **Predict:** less than one in ten completions of the base is correct and in good format. How many
+# are after 16 steps of 32 traces each? Are they longer or shorter?
 
 # %%
 import random
@@ -85,18 +85,17 @@ summary("base", episodes)
 summary("imitator", teacher_episodes)
 
 # %% [markdown]
-# There was no reward. The traces say what to write after every prefix, so a batch holds as many
-# lessons as tokens. But they are somebody else's: the model learns what to do where *they* have
-# been, and after a mistake of its own no trace continues.
+# There was no reward. A trace says what to write after each of its prefixes, but no trace shows how
+# to continue after a mistake of the model's own.
 #
 # ## Select
 #
-# The model writes, and the verifier chooses. *Best of n* shows the correct one of n completions and
+# The model writes, and the verifier chooses. *Best of n* shows a correct one of n completions and
 # trains nothing. *Rejection-sampling fine-tuning* (RFT, arXiv:2308.01825; STaR, arXiv:2203.14465)
-# imitates what was chosen.
+# imitates the chosen completions.
 #
-# **Predict:** of 512 completions of 64 problems, how many are kept? Of how many problems are none?
-# Are the kept ones longer or shorter than the others?
+# **Predict:** of 512 completions of 64 problems, how many are kept? For how many problems is none
+# kept? Are the kept ones longer or shorter than the others?
 
 # %%
 groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]
@@ -108,12 +107,12 @@ summary("not kept", others)
 summary("kept", kept or others)
 
 # %% [markdown]
-# Selection learns from problems that the model can already solve. The wrong completions, most of
-# what was sampled, teach nothing here.
+# Selection learns from problems that the model can already solve. The other samples teach nothing.
 #
 # ## Reinforce: one sum, other weights
 #
-# For the model's own samples all of these follow $\sum_i w_i \sum_t \nabla \log \pi(o_{it})$.
+# On the model's own samples all of these methods follow
+# $\sum_i w_i \sum_t \nabla \log \pi(o_{it})$.
 #
 # | method | whose tokens | weight w |
 # | --- | --- | --- |
@@ -121,12 +120,11 @@ summary("kept", kept or others)
 # | select (RFT) | its own | 1 if correct and in good format, else 0 |
 # | reinforce (REINFORCE) | its own | the reward r |
 # | reinforce (GRPO) | its own | the advantage |
-# | distil on policy | its own | one for every token: below |
+# | distil on policy | its own | one for each token (see below) |
 #
-# (Each divides the sum by a number of tokens or of completions: chapter 2.)
-#
-# **Predict:** in a group of eight with two correct ones: which weights are negative, and with which
-# method? Which methods weigh a wrong completion in good format more than one in bad format?
+# **Predict:** two completions in a group of eight are correct. Which weights are negative, with
+# which method? Which methods give a wrong completion in good format more weight than one in bad
+# format?
 
 
 # %%
@@ -146,16 +144,17 @@ group = max(groups, key=lambda g: (len({e.reward.total for e in g}), sum(map(is_
 pd.DataFrame(weights_of(group), index=[e.reward.why for e in group]).round(2)
 
 # %% [markdown]
-# RFT is REINFORCE with a reward of 0 or 1 and no baseline: fine-tuning on the kept ones and a
-# policy gradient with $w = 1[\text{kept}]$ are the same update. GRPO adds two things: it pushes
-# wrong ones down, and a correct one counts more if the group has few. With a share p of correct
-# ones it is about $\sqrt{(1-p)/p}$ for a correct one and $-\sqrt{p/(1-p)}$ for a wrong one.
+# RFT is REINFORCE with a reward of 0 or 1 and no baseline. Fine-tuning on the kept completions is
+# the same update as a policy gradient with $w = 1[\text{kept}]$. GRPO adds two things: it pushes
+# wrong completions down, and a correct one counts more if the group has few. If a share p of the
+# group is correct, the weight is about $\sqrt{(1-p)/p}$ for a correct one and $-\sqrt{p/(1-p)}$ for
+# a wrong one.
 #
 # ## Distil on policy
 #
-# A reward is one number for a completion. A teacher that can score tokens says more: its
-# distribution at every place. The student samples, and the loss is $KL(\pi \| \pi_T)$ at each of
-# its tokens, over the whole vocabulary (GKD, arXiv:2306.13649). For the sampled token the weight is
+# A reward is one number per completion. A teacher that can score tokens gives more: a distribution
+# at every position. The student samples, and the loss is $KL(\pi \| \pi_T)$ at each sampled token,
+# over the whole vocabulary (GKD, arXiv:2306.13649). The weight of the sampled token is
 # $\log \pi_T - \log \pi$. The teacher is the imitator from above.
 #
 # **Predict:** in a wrong completion of the student, is every token's weight negative?
@@ -182,11 +181,11 @@ pd.Series(weights.tolist(), pieces).plot.bar(figsize=(12, 3), title=e.reward.why
 plt.show()
 
 # %% [markdown]
-# The teacher would write most tokens as they are: w is near 0. A few tokens decide, such as the
-# `</think>` with which the student gives up. This is credit for single tokens. GRPO gives all
-# tokens of a completion the same.
+# The teacher would write most tokens as they are, so their w is near 0. A few tokens decide, such
+# as the `</think>` with which the student gives up. Distillation gives credit to single tokens;
+# GRPO gives all tokens of a completion the same credit.
 #
-# Now some steps of it, of 64 completions each.
+# Now distil, with 64 completions per step.
 #
 # **Predict:** does the share of correct completions rise, without any reward?
 
@@ -206,18 +205,20 @@ summary("after", sample(student.module.model, problems))
 summary("teacher", teacher_episodes)
 
 # %% [markdown]
-# SFT on the teacher's samples is the other direction: the mean of $-\log \pi$ over the teacher's
-# tokens is $KL(\pi_T \| \pi)$ plus a constant. Imitation has to cover all that the teacher does.
-# The student's own direction settles for one way.
+# SFT on the teacher's samples minimizes the other direction: the mean of $-\log \pi$ over the
+# teacher's tokens is $KL(\pi_T \| \pi)$ plus a constant. So imitation has to cover all that the
+# teacher does, while distillation can settle for one way.
 #
 # ## The record: equal tokens
 #
-# Each method trains the same base on Countdown, with the tokens that 20 steps of GRPO (16 groups
-# of 8) sample. Distillation has that seed's GRPO model as the teacher. Measured at temperature 1
-# are 64 held-out problems with 64 completions each, and what is forgotten: 256 word problems. `kl`
-# is the exact KL to the base, in nats per token. (Commit b154da9; `five.py` of commit beb1656.)
+# Each method trains the same base on Countdown, with about as many tokens as 20 steps of GRPO (16
+# groups of 8) sample. The teacher in distillation is the GRPO model of the same seed. The
+# evaluation samples 64 completions of each of 64 held-out problems at temperature 1, and tests
+# forgetting on
+# 256 word problems. `kl` is the exact KL to the base, in nats per token. (Commit b154da9; `five.py`
+# of commit beb1656.)
 #
-# **Predict:** the order by pass@1, and the order by pass@64. Which method forgets most?
+# **Predict:** what is the order by pass@1, and by pass@64? Which method forgets most?
 
 # %%
 record = pd.read_json("notebooks/chapters/records/five.json")
@@ -230,25 +231,28 @@ plt.show()
 record.set_index(["method", "seed"])[["tokens", "pass@1", "pass@64", "gsm8k", "kl"]].round(3)
 
 # %% [markdown]
-# The record has two seeds: "in both" is no interval.
+# The record has only two seeds.
 #
-# - **Imitation** is first and **selection** second in both, by pass@1 and by pass@64. The tokens
-#   are equal, the updates are not: SFT takes 100 optimizer steps, GRPO 20.
-# - **GRPO** has more than four times the base's pass@1 in both. Its pass@64 is that of the base in
-#   seed 0 (0.750, base 0.734) and far below in seed 1 (0.516, base 0.797).
-# - **Distillation** comes near its teacher in pass@1 (0.444 of 0.492, and 0.438 of 0.444) without a
-#   reward, and has the lowest pass@64 in both (0.562 and 0.500).
-# - **Forgetting**: GRPO goes further from the base than imitation, in both: the base has learned
-#   from this author. No method loses more than 0.03 on the word problems.
+# - **Imitation** is first and **selection** second in both seeds, by pass@1 and by pass@64. The
+#   tokens are equal, but the updates are not: SFT takes 100 optimizer steps and GRPO takes 20.
+# - **GRPO** has more than four times the base's pass@1 in both seeds. GRPO's pass@64 is near the
+#   base's in seed 0 (0.750, base 0.734) and far below it in seed 1 (0.516, base 0.797).
+# - **Distillation** comes near its teacher's pass@1 without a reward (0.444 of 0.492 in seed 0,
+#   0.438 of 0.444 in seed 1). Its pass@64 is the lowest in both seeds (0.562 and 0.500).
+# - **Forgetting**: GRPO moves further from the base than imitation in both seeds, because the base
+#   has already learned from such traces. No method loses more than 0.03 of accuracy on the word
+#   problems.
 #
 # ## Exercise
 #
-# With the whole vocabulary no sample is needed: at each place $\sum_v \pi(v) \, w(v) \, \nabla \log
-# \pi(v)$ is the expected update, with w fixed. Write w for both directions:
+# With the whole vocabulary no sample is needed. At each position
+# $\sum_v \pi(v) \, w(v) \, \nabla \log \pi(v)$ is the expected update, with w fixed. Write w for
+# both directions:
 #
-# - `off_policy`: descent on $KL(\pi_T \| \pi)$, imitation, as weights on the *student's* tokens.
-# - `on_policy`: descent on $KL(\pi \| \pi_T)$, as advantages: their mean under $\pi$ is 0. (A
-#   constant may be added to w at each place without a change of the gradient. Why?)
+# - `off_policy`: descent on $KL(\pi_T \| \pi)$, which is imitation, as weights on the *student's*
+#   tokens.
+# - `on_policy`: descent on $KL(\pi \| \pi_T)$, as advantages, whose mean under $\pi$ is 0. (Adding
+#   a constant to w at a position does not change the gradient. Why?)
 
 
 # %% tags=["exercise"]

@@ -1,28 +1,28 @@
 # %% [markdown]
 # # 6. Rewards that go wrong
 #
-# A policy learns what is rewarded, not what was meant. One base, one task, one algorithm, six
-# rewards: five of them are wrong, each in a different way. You see the reward of each run and what
-# it learned, without being told which is which, and match them. The chapter takes one to two
-# minutes on two CPU cores; the long runs come as a record.
+# A policy learns what is rewarded, not what was meant. Here one algorithm trains one base with six
+# rewards, of which five are wrong. You see each run's curves and completions, and find out which
+# reward it had. The chapter takes one to two minutes on two CPU cores and shows a record of the
+# long runs.
 #
-# Each part asks for a **prediction**. Write it down before you run the cell below it.
+# Write down each **prediction** before you run the cell below it.
 #
 # ## Six rewards for one group
 #
-# The task is Countdown: make the target from the given numbers. The verifier gives a *format* of 0,
-# 0.5 or 1, and an *answer* of 1 if it is correct, else 0.
+# The task is Countdown: make the target from the given numbers. The verifier gives a *format*
+# reward of 0, 0.5 or 1, and an *answer* reward of 1 if the answer is correct, else 0.
 #
 # 1. **correct**: format + answer.
 # 2. **format only**: format.
 # 3. **lines**: format + answer + 1 for each line with a calculation, so that the model shows its
 #    work.
-# 4. **noisy verifier**: format + answer, but each answer's 0 or 1 is flipped with probability 0.2.
+# 4. **noisy verifier**: format + answer, but the answer's 0 or 1 is flipped with probability 0.2.
 # 5. **random**: 0 or 1, with equal probability.
-# 6. **majority**: format + 1 for the answer that most of the group give (TTRL, arXiv:2504.16084),
-#    whether it is correct or not. A completion votes for the value of its expression.
+# 6. **majority**: format + 1 for the answer that is most frequent in the group (TTRL,
+#    arXiv:2504.16084), correct or not. A completion votes for the value of its expression.
 #
-# All six get the same eight completions of one problem: make 44 from 53, 57 and 48.
+# All six rewards judge the same eight completions of one problem: make 44 from 53, 57 and 48.
 
 # %% tags=["parameters"]
 draws = 20_000  # groups of flipped answers
@@ -54,8 +54,8 @@ for e, vote in zip(group, votes):
     print(e.text.strip())
 
 # %% [markdown]
-# **Predict:** the sign of the correct completion's advantage under each of the six rewards. Under
-# which of them is a wrong completion the best of the group?
+# **Predict:** what is the sign of the correct completion's advantage under each reward? Under which
+# rewards is a wrong completion the best of the group?
 
 # %%
 rng = random.Random(0)
@@ -76,17 +76,18 @@ table.insert(0, "verdict", [e.reward.answer for e in group])
 table.round(2)
 
 # %% [markdown]
-# Each column sums to 0. The update makes the completions above 0 more likely, whatever they are.
+# Each column sums to 0. The update makes the completions with an advantage above 0 more likely,
+# whatever they are.
 #
 # ## Six runs
 #
-# The same base, 20 steps of 16 problems with 8 completions each, under each reward. The letters are
-# in no order. Each of two seeds has a line. *reward* is what you would watch if you had no
-# verifier. *correct* is what was meant: the share of correct answers in the batches (lines), and
-# pass@1 on 192 held-out problems (dots).
+# Each run has one reward, and 20 steps of 16 problems with 8 completions each. The letters are in
+# no order. Each line is one of two seeds. *reward* is what you would watch if you had no verifier.
+# *correct* is what was meant: the share of correct answers in the batches (lines), and pass@1 on
+# 192 held-out problems (dots).
 #
-# **Predict:** in how many of the six runs does the reward rise? In how many the share of correct
-# answers? Is there one in which it falls?
+# **Predict:** in how many of the six runs does the reward rise? In how many does the share of
+# correct answers rise? Does that share fall in any run?
 
 # %%
 RECORD = "notebooks/chapters/records/six"
@@ -111,7 +112,7 @@ def show(names, letters="ABCDEF"):
 show(["reward", "correct", "format", "length", "no signal", "entropy"])
 
 # %% [markdown]
-# Their completions of the last step of seed 0; all runs had the same problem.
+# These completions are from the last step of seed 0. All runs had the same problem.
 
 # %%
 kept = pd.read_json(f"{RECORD}/completions.jsonl", lines=True)
@@ -124,8 +125,8 @@ for letter, rows in kept.groupby("run"):
 # %% [markdown]
 # ## Exercise: which run had which reward?
 #
-# The numbers 1 to 6 of the list at the top. For each run say to yourself which curve or which
-# completion proves it. A hint: look at reward minus format.
+# Write the numbers 1 to 6 of the list at the top. For each run, say to yourself which curve or
+# which completion proves it. Hint: look at reward minus format.
 
 # %% tags=["exercise"]
 reward_of = {"A": None, "B": None, "C": None, "D": None, "E": None, "F": None}  # your numbers
@@ -146,29 +147,27 @@ else:
 # %% [markdown]
 # ## What was seen
 #
-# Numbers are of seed 0; `benchmarks/wrong_rewards.py` of commit beb1656 made the record. The base's
-# pass@1 is 0.11. With 192 problems the 95% interval is about +-0.07 at 0.5 and +-0.04 at 0.1.
+# The numbers are from seed 0; `benchmarks/wrong_rewards.py` of commit beb1656 made the record. The
+# base's pass@1 is 0.11. Its 95% intervals are about +-0.07 at 0.5 and +-0.04 at 0.1.
 #
 # - **E had the correct reward (1).** pass@1 ends at 0.54.
-# - **F had format only (2).** The reward *is* the format: it rises from 0.51 to 0.95, and pass@1
+# - **F had format only (2).** The reward *is* the format. It rises from 0.51 to 0.95, but pass@1
 #   ends at 0.10.
-# - **B had lines (3).** The reward rises from 2.6 to 9.5. pass@1 rises at first, to 0.40 at step
-#   10: this base is correct more often if it tries longer. Then it falls to 0.18. Ten steps of
-#   rising accuracy do not prove a reward correct.
-# - **A had the noisy verifier (4).** It learns all the same: pass@1 ends at 0.54.
-# - **D had the random reward (5).** There is an update in every step, but none has a direction:
-#   pass@1 ends at 0.07, which is not resolved from the base.
+# - **B had lines (3).** The reward rises from 2.6 to 9.5. At first pass@1 also rises, to 0.40 at
+#   step 10, because this base is correct more often if it tries longer. Then it falls to 0.18.
+# - **A had the noisy verifier (4).** The policy learns all the same: pass@1 ends at 0.54.
+# - **D had the random reward (5).** The updates have no common direction. pass@1 ends at 0.07; the
+#   difference from the base is inconclusive.
 # - **C had the majority (6).** The reward rises from 0.73 to 1.77 of 2, higher than under the
-#   correct reward, and pass@1 falls to 0.01. 14 of the 16 completions kept add all numbers: on that
-#   a group agrees most easily. A vote helps if the most frequent answer is mostly the correct one.
+#   correct reward, but pass@1 falls to 0.01. Of the 16 completions that were kept, 14 add all
+#   numbers, because a group agrees on the sum most easily.
 #
-# Seed 1 ends alike. The reward rises in all runs but D, and only in A and E pass@1 ends far above
-# the base. The reward alone does not tell E from C: that takes another verifier, or reading the
-# completions.
+# Seed 1 ends similarly. The reward rises in all runs except D, but pass@1 ends far above the base
+# only in A and E. To tell E from C, use another verifier, or read the completions.
 #
 # ## A repair
 #
-# Run G gets the bonus for lines as run B does, but only for a correct answer.
+# Run G gets run B's bonus for lines, but only for a correct answer.
 #
 # **Predict:** are its completions longer or shorter than run B's? Where does pass@1 end?
 
@@ -176,18 +175,20 @@ else:
 show(["reward", "correct", "length"], "EBG")
 
 # %% [markdown]
-# Run G's completions grow as long as run E's, not as run B's: lines that lead to no correct answer
-# bring nothing. pass@1 ends at 0.56 and 0.59, not resolved from run E's.
+# Run G's completions grow as long as run E's, not as long as run B's, because lines without a
+# correct answer earn nothing. pass@1 ends at 0.56 and 0.59; the difference from run E is
+# inconclusive.
 #
-# ## How much noise does a run bear?
+# ## How much noise can a run bear?
 #
-# The verifier flips each answer v (0 or 1) with probability p. Its mean is then $E[v' \mid v] = p +
-# (1 - 2p) v$. In the difference to the group's mean the constant p cancels: $E[v' - \bar v' \mid v]
-# = (1 - 2p) (v - \bar v)$. At p = 0.2 the expected advantage, before it is divided, is 0.6 times
-# the true one: smaller, of the same sign. At p = 0.5 it is 0.
+# The verifier flips each answer v (0 or 1) with probability p. The mean of the flipped answer v' is
+# $E[v' \mid v] = p + (1 - 2p) v$. In the difference from the group's mean, the constant p cancels:
+# $E[v' - \bar v' \mid v] = (1 - 2p) (v - \bar v)$. At p = 0.2 the expected advantage, before the
+# division by the standard deviation, is 0.6 times the true one. It is smaller but has the same
+# sign. At p = 0.5 it is 0.
 #
-# **Predict:** a group of eight has two correct completions. What is the mean advantage of a correct
-# one for p = 0, 0.2, 0.5 and 0.8? And its spread?
+# **Predict:** a group of eight has two correct completions. What are the mean and the spread of a
+# correct one's advantage for p = 0, 0.2, 0.5 and 0.8?
 
 
 # %%
@@ -208,14 +209,14 @@ for p in (0.0, 0.2, 0.5, 0.8):
     )
 
 # %% [markdown]
-# The direction survives, but the mean shrinks and the spread grows. More completions average that
-# out. An error that always hits the same kind of answer does not average out.
+# Below p = 0.5 the direction survives, but the mean shrinks and the spread grows. More completions
+# average the noise out, but not an error that always hits the same kind of answer.
 #
 # ## Exercise: an unbiased answer reward
 #
-# Let `fp` be the probability that a verifier accepts a wrong answer, and `fn` that it rejects a
-# correct one. Both are known, and fp + fn < 1. Write the reward whose mean is 1 for a correct
-# answer and 0 for a wrong one (arXiv:2510.00915 calls it the backward correction).
+# Let `fp` be the probability that a verifier accepts a wrong answer, and `fn` the probability that
+# it rejects a correct one. Both are known, and fp + fn < 1. Write the reward whose mean is 1 for a
+# correct answer and 0 for a wrong one (arXiv:2510.00915 calls it the backward correction).
 
 
 # %% tags=["exercise"]
@@ -238,17 +239,16 @@ else:
     print(f"differ by at most {(plain - unbiased).abs().max():.4f}.")
 
 # %% [markdown]
-# So the correction changes nothing for GRPO, if the answer is the whole reward and all completions
-# have the same error rates: it is one shift and one scale for the group, and the advantage
-# subtracts the mean and divides by the standard deviation.
+# The correction changes nothing for GRPO if the answer is the whole reward and all completions have
+# the same error rates. It shifts and scales the whole group, and the advantage undoes both.
 #
 # ## A reward of your own
 #
-# A few steps are enough to see where a reward pushes, and too few to see where it ends. This one is
-# format plus answer minus the length in shares of 64 tokens: "be correct, and be brief".
+# A few steps show where a reward pushes, but not where the run ends. This reward is format plus
+# answer, minus the number of tokens divided by 64: "be correct, and be brief".
 #
-# **Predict:** which of reward, accuracy and length rise, which fall? Then write a reward of your
-# own and try to say beforehand how it will be cheated.
+# **Predict:** which of reward, accuracy and length rise, and which fall? Then write a reward of
+# your own and try to say beforehand how it will be cheated.
 
 
 # %%

@@ -24,7 +24,7 @@ function groupOf(step, group) {
     h("p", { class: "problem big" }, group.problem),
     prompt ? h("details", {}, h("summary", {}, "The prompt, as the model sees it"), h("pre", {}, prompt)) : tokensNote(step.run),
     h("p", { class: "note" }, `Rewards of the group: mean ${show(step.means[group.number - 1])}, standard deviation ${show(step.spreads[group.number - 1])}. `,
-      "One update comes from all groups of the step: a completion can move against its own advantage."),
+      "One update comes from all groups of the step, so a completion can move against its own advantage."),
     h("div", { class: "completions" }, group.members.map((i, k) => completionCard(step, i, k))),
   ];
 }

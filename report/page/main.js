@@ -100,14 +100,14 @@ function moveToken(by) {
 }
 
 const KEYS = {
-  ArrowLeft: ["←", "the step before; in a group the one before whose tokens are recorded", () => moveStep(-1)],
-  ArrowRight: ["→", "the next one", () => moveStep(1)],
+  ArrowLeft: ["←", "the previous step; in a group, the previous step with recorded tokens", () => moveStep(-1)],
+  ArrowRight: ["→", "the next step; in a group, the next step with recorded tokens", () => moveStep(1)],
   n: ["n", "the next completion", () => moveCompletion(1)],
-  p: ["p", "the completion before", () => moveCompletion(-1)],
+  p: ["p", "the previous completion", () => moveCompletion(-1)],
   N: ["N", "the next group", () => moveGroup(1)],
-  P: ["P", "the group before", () => moveGroup(-1)],
+  P: ["P", "the previous group", () => moveGroup(-1)],
   "]": ["]", "the next token, with its numbers", () => moveToken(1)],
-  "[": ["[", "the token before", () => moveToken(-1)],
+  "[": ["[", "the previous token", () => moveToken(-1)],
   r: ["r", "the run", () => go({ view: "run" })],
   s: ["s", "the step", () => go({ view: "step" })],
   g: ["g", "the group", () => go({ view: "group" })],
@@ -123,7 +123,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 async function begin() {
-  if (typeof DecompressionStream === "undefined") throw new Error("it needs a browser of 2023 or newer");
+  if (typeof DecompressionStream === "undefined") throw new Error("it needs a browser from 2023 or later");
   await loadReport();
   // The report opens at the step whose tokens moved most; if none were recorded, at the last.
   const [run] = report.runs;

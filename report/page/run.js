@@ -19,7 +19,7 @@ function differences([a, b]) {
   const rows = names.map((name) => h("tr", {}, h("th", { scope: "row" }, name), [a, b].map((run) => h("td", {}, String(run.config[name] ?? "–")))));
   return h("section", { class: "card differs", "aria-label": "what differs" },
     h("h1", {}, "What differs"),
-    names.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "setting"), [a, b].map((run) => h("th", { scope: "col" }, run.name)))), h("tbody", {}, rows)) : h("p", { class: "note" }, "No setting differs: the difference is in the code, or chance."));
+    names.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "setting"), [a, b].map((run) => h("th", { scope: "col" }, run.name)))), h("tbody", {}, rows)) : h("p", { class: "note" }, "No setting differs, so the difference comes from the code or from chance."));
 }
 
 /** One column for each run, with its name above if there are two. */
@@ -42,7 +42,7 @@ function outcome(run) {
       h("small", {}, " of ", plural(last["eval/problems"], "held-out problem"), " ", term("solved at the first try", report.metrics["eval/pass@1"][1])))
       : h("h1", {}, "No evaluation is recorded"),
     h("p", { class: "lead" }, about.filter(Boolean).join(" · ")),
-    first ? h("div", { class: "intervals" }, [...new Set([first, last])].map(intervalRow), h("p", { class: "note" }, "Dots with their 95% intervals, from 0% to 100%.")) : null);
+    first ? h("div", { class: "intervals" }, [...new Set([first, last])].map(intervalRow), h("p", { class: "note" }, "The dots have 95% intervals, on a scale from 0% to 100%.")) : null);
 }
 
 function intervalRow(record) {
@@ -62,8 +62,8 @@ function problemsOf(run) {
   const problem = problems[Math.min(state.problem, problems.length) - 1];
   return h("section", { class: "problems", "aria-label": "one problem through training" },
     h("h2", {}, "One problem through training"),
-    h("p", { class: "note" }, `Only the weights differ. From the first to the last evaluation ${gained} of ${plural(of, "held-out problem")} went from wrong to correct, ${lost} from correct to wrong.`,
-      ` Here are ${problems.length}, first those that became correct; the cells are the evaluations, ✓ is correct.`),
+    h("p", { class: "note" }, `Only the weights differ between evaluations. From the first to the last evaluation, ${gained} of ${plural(of, "held-out problem")} went from wrong to correct and ${lost} went from correct to wrong.`,
+      ` ${problems.length} problems are shown; those that became correct come first. Each cell is an evaluation: ✓ is correct, an empty cell wrong.`),
     h("div", { class: "chips" }, problems.map(({ rows }, k) =>
       h("button", { type: "button", "aria-pressed": problem === problems[k], "data-problem": k + 1, "aria-label": `problem ${k + 1}`, onclick: () => go({ problem: k + 1 }) },
         h("span", { class: "strip" }, rows.map((row) => h("span", { class: `cell level-${row.answer_reward === 1 ? 4 : 0}`, "aria-hidden": "true" }, row.answer_reward === 1 ? "✓" : "")))))),
@@ -89,7 +89,7 @@ function warningsOf(run) {
 /** How long the training took. */
 function timeOf(run) {
   const seconds = run.trained.reduce((sum, record) => sum + (record["time/step"] || 0), 0);
-  return seconds ? h("p", { class: "note" }, `${show(seconds / 60, 1)} minutes of training, ${show(seconds / run.trained.length, 1)} s a step.`) : null;
+  return seconds ? h("p", { class: "note" }, `${show(seconds / 60, 1)} minutes of training, ${show(seconds / run.trained.length, 1)} s per step.`) : null;
 }
 
 /** Names and values, folded. */

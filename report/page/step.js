@@ -24,7 +24,7 @@ function stepView(steps) {
 }
 
 const notHere = (run) => h("p", { class: "note" }, "The completions of this step are not in this file. ", stepsInFile(run));
-const stepsInFile = (run) => `It has ${run.steps.length} of ${plural(run.recorded, "recorded step")}; --steps chooses others.`;
+const stepsInFile = (run) => `The file has ${run.steps.length} of ${plural(run.recorded, "recorded step")}; --steps chooses others.`;
 
 /** The numbers of the step that one looks at first. */
 const tiles = (record) => h("dl", { class: "tiles" }, TILES.filter((name) => name in record).map((name) =>
@@ -33,7 +33,7 @@ const tiles = (record) => h("dl", { class: "tiles" }, TILES.filter((name) => nam
 const TERMS = { // how report/payload.py names the parts of a loss
   up: ["made more likely", () => "advantage above 0"],
   down: ["made less likely", () => "advantage below 0"],
-  not: ["not pushed", (step) => `advantage 0: ${step.groups.filter((group) => group.equal).reduce((sum, group) => sum + group.members.length, 0)} in groups without signal, the others at their group's mean`],
+  not: ["not pushed", (step) => `advantage 0: ${step.groups.filter((group) => group.equal).reduce((sum, group) => sum + group.members.length, 0)} are in groups without signal, and the others are at their group's mean`],
 };
 
 /** Why the loss is nearly 0: the parts of the completions cancel; their gradients do not. */
@@ -49,8 +49,8 @@ function balance(step, record) {
     h("h2", {}, `Why is the loss ${show(step.loss, digits)}?`),
     partsOf(step),
     h("div", { class: "ends", "aria-hidden": "true" }, h("span", {}, "← made more likely"), h("span", {}, "made less likely →")),
-    h("table", {}, h("tbody", {}, rows, line("loss", signed(step.loss, digits), "their sum", "total"), line("gradient norm", show(record?.grad_norm), "it moves the weights"))),
-    h("p", { class: "note" }, "The advantages of a group sum to 0, so the parts nearly cancel. Their gradients are of different completions and do not cancel."));
+    h("table", {}, h("tbody", {}, rows, line("loss", signed(step.loss, digits), "their sum", "total"), line("gradient norm", show(record?.grad_norm), "the gradient moves the weights"))),
+    h("p", { class: "note" }, "The advantages of a group sum to 0, so the parts nearly cancel. Their gradients come from different completions and do not cancel."));
 }
 
 /** One bar of all completions' parts of the loss: to the left those made more likely. */
@@ -83,14 +83,14 @@ function pushedOf(step) {
   })));
   return h("section", { class: "card", "aria-label": "tokens most pushed" },
     h("h2", {}, "Most pushed by this update"),
-    h("p", { class: "note" }, "How likely each token was where it stands, before and after the update; the largest changes."),
+    h("p", { class: "note" }, "These tokens have the largest changes. Each line shows how likely the token was at its place, before and after the update."),
     h("div", { class: "columns" }, list("made more likely", step.pushed[0], "up-3"), list("made less likely", step.pushed[1], "down-3")));
 }
 
 /** Where tokens are recorded, if they are not here. */
 function tokensNote({ tokenSteps }) {
   const near = tokenSteps.toSorted((a, b) => Math.abs(a - state.step) - Math.abs(b - state.step)).slice(0, 3).sort((a, b) => a - b);
-  return h("p", { class: "note" }, "Single tokens were not recorded at this step (--record_tokens_every).", near.length ? " The nearest steps that have them:" : null,
+  return h("p", { class: "note" }, "The tokens of this step were not recorded (--record_tokens_every).", near.length ? " The nearest steps with recorded tokens:" : null,
     near.map((step) => h("a", { href: hashOf({ step }) }, ` ${step}`)));
 }
 
@@ -101,7 +101,7 @@ function groupList(step) {
     h("div", { class: "chips", role: "group", "aria-label": "which groups" }, Object.entries(FILTERS).map(([key, [label, test]]) =>
       h("button", { type: "button", "aria-pressed": state.filter === key, "data-filter": key, onclick: () => go({ filter: key }) },
         label, h("small", {}, ` ${step.groups.filter(test).length}`)))),
-    h("p", { class: "legend note" }, "A darker cell is a higher reward; ✓ correct, … cut off."),
+    h("p", { class: "legend note" }, "A darker cell means a higher reward. ✓ means correct, and … means cut off."),
     h("ol", { class: "group-list" }, shown.map((group) => h("li", {}, groupRow(step, group)))));
 }
 

@@ -81,7 +81,7 @@ function tokenFacts(span) {
   return [
     [JSON.stringify(span.textContent || span.dataset.label).slice(0, 60), chances(step.log_probs[at], change)],
     moved ? `${movement(change)} by the update: ${signed(change, 4)} nats` : "It was not part of the update.",
-    moved && !hardly(change) && change * A < 0 ? `That is against its advantage: one update comes from all ${rows.length} completions of the step.` : null,
+    moved && !hardly(change) && change * A < 0 ? `The token moved against its advantage, because one update comes from all ${rows.length} completions of the step.` : null,
     ...(formula && moved ? [[`L = ${formula}\n  = ${show(step.token_loss[at], 4)}`], ["ρ, policy / policy that sampled", "1 (one update per batch)"]] : []),
     ["A, advantage", signed(A)],
     isNumber(d) ? ["d, log (reference / policy)", signed(d, 4)] : null,
