@@ -124,7 +124,7 @@ class Config:
     # Engines.
     device: Literal["auto", "cuda", "cpu"] = "auto"  # auto: a GPU if there is one
     dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products [bfloat16]
-    # vLLM, or the loop of this file; auto: vLLM on a GPU that it supports
+    # vLLM, or the loop of this file; auto: vLLM if it is installed and supports the GPU
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
     vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM
     # with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also weights
@@ -446,6 +446,7 @@ class VLLMSampler:
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
+        atexit.unregister(dist.destroy_process_group)  # vLLM does it
         # Rows that only pad the embedding are never sampled. (vLLM takes 1,024 at most.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
         self.bias = {row: -100.0 for row in rows} if len(rows) <= 1024 else None
@@ -495,8 +496,10 @@ def make_sampler(policy, task, config):
     # Below capability 8.0 (a T4) vLLM has only a float32 kernel: auto takes the loop above.
     use_vllm = config.sampler == "vllm" or (
         config.sampler == "auto"
+        and config.device != "cpu"
         and torch.cuda.is_available()
         and torch.cuda.get_device_capability() >= (8, 0)
+        and importlib.util.find_spec("vllm") is not None
     )
     return (VLLMSampler if use_vllm else TransformersSampler)(policy, task, config)
 
@@ -509,7 +512,8 @@ def full_weights(policy):
             import deepspeed
 
             with deepspeed.zero.GatheredParameters([weight]):
-                yield name, weight
+                # vLLM reads a weight when its layer is complete: by then this one is sharded again.
+                yield name, weight.clone()
         else:
             yield name, weight
 
@@ -979,8 +983,8 @@ def main(
             f"{len(train)} training problems; --group_size at least 2; --temperature above 0"
         )
     path = open_run(config)
-    print(f"{config.model}, {policy.num_parameters():,} parameters, on {device}; record: {path}")
     sampler = make_sampler(policy, task, config)
+    print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
     reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
     engine = make_engine(Scorer(policy, config), device, config)
     # Without the folder report/, nothing is recorded of what an update does to each token.

@@ -19,6 +19,7 @@ for group in engine.optimizer.param_groups:
     group["lr"] = 1e-3
 reference = r1.Scorer(r1.load_model(settings)[0], settings)
 r1.update(engine, reference, mine, settings, r1.grpo_loss)
-weights = torch.cat([w.detach().flatten().clone() for _, w in r1.full_weights(policy)])
+given = list(r1.full_weights(policy))  # vLLM keeps some while it gets the next
+weights = torch.cat([weight.detach().flatten() for _, weight in given])
 if r1.RANK == 0:
     torch.save(weights, out)
