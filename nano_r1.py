@@ -8,7 +8,7 @@
 #     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 11% to about 69%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
-#     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU, with vLLM
+#     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
 #     torchrun --nproc_per_node 8 --local-ranks-filter 0 nano_r1.py ...    # eight GPUs
 #
 # One step of GRPO, group relative policy optimization (Shao et al. 2024, arXiv:2402.03300;
@@ -17,27 +17,27 @@
 #  1. Draw m problems.
 #  2. Sample a group of n completions o_1 .. o_n of each from the policy, the model in training.
 #  3. Reward each completion with a small program, the verifier: r_i.
-#  4. Compare it with its group: the advantage. (PPO, the older method, trains a second model, the
-#     critic, to predict the reward that it is compared with.)
+#  4. Compare it with its group: the advantage. (PPO, the older method, compares it with the
+#     prediction of a second trained model, the critic.)
 #
 #         A_i = (r_i - mean(r)) / (std(r) + 1e-4)
 #
 #  5. Compute the log-probs of the same tokens under the reference, a frozen copy of the base.
-#  6. Compute the loss. Let rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it).
-#     The loss of token t of completion i is
+#  6. Compute the loss. o_it is token t of completion i, and pi(o_it) its probability under the
+#     policy, given the text before it; pi_old is the policy before this step, pi_ref the reference.
+#     With rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it), its loss is
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
 #     Its last term is the KL penalty, which keeps the policy near the reference.
 #     The step's loss is the mean over each completion's tokens, then over all completions.
-#     pi is the policy in training, pi_old the policy before this step, pi_ref the reference.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
 #
-# There is one optimizer step for each batch of completions. So pi_old equals pi, rho is 1, and the
-# clip does nothing. But pi_old is a constant and pi is not: the gradient of rho is grad log pi, and
-# that of the loss, without the KL penalty, is -A grad log pi.
+# There is one optimizer step for each batch of completions. So pi_old equals pi in value, rho is 1,
+# and the clip does nothing. But no gradient flows through pi_old. So the gradient of rho is
+# grad log pi, and that of the loss, without the KL penalty, is -A grad log pi.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
@@ -96,7 +96,7 @@ class Config:
     model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
     # one of the task's PROMPTS, or a toml file with the fields of its Prompt [chat]
     prompt: str = "short"
-    # problems: a jsonl, json, csv or parquet file; the word hub: the published data set;
+    # problems: a jsonl, json, csv or parquet file; "hub": the published data set;
     # None: the task's generator
     data: str | None = None
 
@@ -175,7 +175,7 @@ def group_advantages(rewards, config):
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
-    # A_i = (r_i - mean(r)) / (std(r) + eps)
+    # A_i = (r_i - mean(r)) / (std(r) + 1e-4)
     return (rewards - mean) / (std + config.advantage_eps)
 
 
@@ -183,9 +183,9 @@ def grpo_loss(log_probs, batch, config):
     """Step 6: each completion's part of the loss, (B,).
 
     `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
-    `ref_log_probs`, `response_mask` (B, T), `advantages` (B, 1) and `completions`: N, the number of
-    completions in the whole step (of this process). All are divided by N, so the losses of the
-    micro-batches add up to the step's loss.
+    `ref_log_probs`, `response_mask` (B, T), `advantages` (B, 1) and `completions`: N, how many
+    completions this process has in the step, over all its micro-batches. Each completion's loss is
+    divided by N, so the losses of the micro-batches add up to the step's loss.
     """
     mask = batch["response_mask"]
     # rho_it = pi(o_it) / pi_old(o_it)
@@ -275,10 +275,11 @@ def collate(episodes, device):
 
 # %%
 def sample_token(logits, temperature, uniform):
-    """One token from softmax(logits / T), and its log-prob: (R, V) -> (R,), (R,). T = 0 is greedy.
+    """A token from softmax(logits / temperature), and its log-prob: (R, V) -> (R,), (R,).
 
-    `uniform` (R, 1) has a random number from [0, 1) for each row. We take the first token whose
-    cumulative probability exceeds it. So each token is drawn with its own probability.
+    Temperature 0 is greedy. `uniform` (R, 1) has a random number from [0, 1) for each row. We take
+    the first token whose cumulative probability exceeds it. So each token is drawn with its own
+    probability.
     """
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
     cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
@@ -292,9 +293,10 @@ def next_logits(model, token, position, visible, cache):
 
     For models built like Llama. R rows are the completions that have not ended.
 
-    transformers' own forward pass gives the same numbers with five times as many operations.
-    `position` (R,); `visible` (R, S): the tokens that a row attends to, this one included;
-    `cache` (layers, 2, R, heads, S, D): keys and values, of which the last column is written here.
+    transformers' own forward pass gives the same numbers with five times as many calls of torch.
+    `position` (R,); `visible` (R, S): which of the S columns a row attends to, this token included;
+    `cache` (layers, 2, R, heads, S, D): keys and values of size D; their last column is written
+    here.
     """
     decoder = model.get_decoder()
     hidden = decoder.embed_tokens(token)  # (R, H)
@@ -302,8 +304,8 @@ def next_logits(model, token, position, visible, cache):
     for layer, kept in zip(decoder.layers, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
-        # There is only one new position, so the axis of positions can hold the query heads that
-        # share a key head.
+        # Grouped queries: several query heads share one key head. There is only one new position,
+        # so the axis of positions can hold them.
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, positions, D)
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -328,7 +330,7 @@ class TransformersSampler:
         if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
             raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
         # With several threads, each waits for the others after every operation. For a small model
-        # that is little gain, and a large loss if another program is busy.
+        # that is little gain, and a large loss if another program is busy. (Also in training.)
         if policy.num_parameters() < 20_000_000:
             torch.set_num_threads(1)
         self.model = policy
@@ -343,10 +345,11 @@ class TransformersSampler:
 
     @torch.inference_mode()
     def generate(self, prompts, n, temperature, seeds):
-        """n completions of each prompt, groups adjacent: [(token ids, log-probs)].
+        """n completions of each prompt, one prompt after the other: [(token ids, log-probs)].
 
         Each prompt has its own seed: its completions depend neither on the other prompts nor on the
-        number of processes (up to rounding, which can decide between two nearly equal tokens).
+        number of processes. (Rounding does, and can change a token if the random number lies on the
+        border between two.)
         """
         device = self.model.device
         limit = self.config.max_tokens
@@ -424,11 +427,10 @@ class VLLMSampler:
         self.task = task
         self.config = config
         os.environ |= {
-            # Otherwise vLLM takes a share of all memory on a machine without a GPU, leaves torch
-            # one CPU thread on a machine with one, and logs each sleep and each sync.
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-            "OMP_NUM_THREADS": str(torch.get_num_threads()),
-            "VLLM_LOGGING_LEVEL": "ERROR",
+            # A variable that is already set wins.
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB (no GPU), or vLLM takes a share of all memory
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),  # (GPU), or vLLM sets it to 1
+            "VLLM_LOGGING_LEVEL": "ERROR",  # or it logs each sleep and each sync
         } | os.environ
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
         import vllm
@@ -438,7 +440,7 @@ class VLLMSampler:
             model=config.model,
             dtype=config.dtype,
             max_model_len=task.max_length,
-            logprobs_mode="processed_logprobs",  # those of softmax(logits / T)
+            logprobs_mode="processed_logprobs",  # those of softmax(logits / temperature)
             seed=seed_of(config.seed, RANK, "vllm"),
             gpu_memory_utilization=config.vllm_gpu_memory_utilization,
             enable_sleep_mode=torch.cuda.is_available(),  # without a GPU, sleep does nothing
@@ -447,12 +449,13 @@ class VLLMSampler:
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
         atexit.unregister(dist.destroy_process_group)  # vLLM does it
-        # Rows that only pad the embedding are never sampled. (vLLM takes 1,024 at most.)
+        # Rows that only pad the embedding are never sampled. (vLLM takes at most 1,024 biases; with
+        # more such rows there is none.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
         self.bias = {row: -100.0 for row in rows} if len(rows) <= 1024 else None
 
     def generate(self, prompts, n, temperature, seeds):
-        """n completions of each prompt, groups adjacent: [(token ids, log-probs)]."""
+        """n completions of each prompt, one prompt after the other: [(token ids, log-probs)]."""
         completions = []
         for result in self.llm.generate(
             [{"prompt_token_ids": ids} for ids in prompts],
@@ -493,7 +496,7 @@ class VLLMSampler:
 
 
 def make_sampler(policy, task, config):
-    # Below capability 8.0 (a T4) vLLM has only a float32 kernel: auto takes the loop above.
+    # Below capability 8.0 (a T4) vLLM has no FlashAttention, and its other kernel can crash there.
     use_vllm = config.sampler == "vllm" or (
         config.sampler == "auto"
         and config.device != "cpu"
@@ -674,7 +677,7 @@ class Task:
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name != "answer":  # never insert the solution: a prompt may ask for \\boxed{answer}
+            if name != "answer":  # stays as it is in \\boxed{answer}; the solution is never shown
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
@@ -685,7 +688,7 @@ class Task:
         return self.tokenizer.encode(text + self.prompt.opening, add_special_tokens=not chat)
 
     def has_ended(self, token_ids):
-        """Whether a completion ends with an end token or a stop text."""
+        """Whether a completion ends with an end token, or has a stop text in its last 32 tokens."""
         tail = self.tokenizer.decode(token_ids[-32:]) if self.prompt.stop else ""
         return token_ids[-1] in self.stop_ids or any(stop in tail for stop in self.prompt.stop)
 
@@ -722,7 +725,7 @@ def rollout(sampler, problems, task, config, step, draw=0):
 
 
 def sample_and_reward(sampler, problems, task, config, label, n):
-    """Steps 2 and 3: n episodes of each problem of this process's share, groups adjacent."""
+    """Steps 2 and 3: n episodes of each problem of this process's share, problem by problem."""
     seeds = [seed_of(config.seed, label, place) for place in range(len(problems))][RANK::WORLD]
     problems = problems[RANK::WORLD]
     prompts = [task.prompt_ids(problem) for problem in problems]
@@ -814,7 +817,7 @@ def measure_step(rows, batches, config):
         "entropy": -log_probs.sum(),
         "kl": (torch.exp(d) - 1 - d).sum(),
         "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
-        "loss": sum(batch["loss"].sum() for batch in batches),
+        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean: below, it stays whole
     }
     everywhere = gather([{name: value.item() for name, value in sums.items()}])
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
@@ -998,7 +1001,7 @@ def main(
         # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
         engine.load_checkpoint(f"{path}/checkpoint", latest["tag"])
         start = latest["step"]
-        sampler.sleep()
+        sampler.sleep()  # sync wakes it
         sampler.sync(policy)
     # A new run has no metrics yet: it begins with an evaluation of the base, as step 0.
     history = [row for row in read(f"{path}/metrics.jsonl") if row["step"] <= start] or [

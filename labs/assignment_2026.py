@@ -28,7 +28,7 @@ for words in itertools.product(BASELINES, NORMALIZERS, AGGREGATES):
 LAB = Lab(
     title="Baselines, normalizers, importance: an assignment's page",
     claim="A course's assignment of 2026 asks which baseline, normalizer, aggregation and "
-    "importance weight learn GSM8K best (26 hours on a B200, according to students' notes).",
+    "importance weight learn GSM8K best.",
     prediction="A baseline matters more than a normalizer, because AdamW removes common factors.",
     runs=RUNS,
     predictions=[

@@ -199,12 +199,11 @@ class Lab:
 
     def section(self, name, result, verdict):
         """The lab's section of docs/labs.md."""
-        seeds = ", ".join(map(str, result["seeds"]))
         return (
             f"## {self.title}\n\n**{verdict.capitalize()}.** {self.found}\n\n"
             f"*Claim.* {self.claim} *Prediction.* {self.prediction}\n\n"
             f"![{verdict}](labs/{name}.png)\n\n*Limit.* {self.limits} "
-            f"(`python labs/{name}.py`, seeds {seeds}, commit {result['commit']})\n\n"
+            f"(`python labs/{name}.py`, {len(result['seeds'])} seeds, commit {result['commit']})\n\n"
         )
 
 

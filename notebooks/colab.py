@@ -1,11 +1,10 @@
 # %% [markdown]
 # # nano_r1, here and now
 #
-# This notebook teaches a model by reinforcement learning from verifiable rewards (RLVR), the recipe
-# of DeepSeek-R1-Zero. The model has a million parameters and learns within minutes on the two CPU
-# cores of a free runtime, without a GPU. The notebook calls `nano_r1.py`, one
-# commented file. Run the cells from the top. Write down your **prediction** before you run the cell
-# below it.
+# Reinforcement learning from verifiable rewards (RLVR), the recipe of DeepSeek-R1-Zero, teaches a
+# model of a million parameters within minutes, on the two CPU cores of a free runtime. The notebook
+# calls `nano_r1.py`, one commented file. Run the cells from the top. Write down your **prediction**
+# before you run the cell below it.
 
 # %% [markdown]
 # ## One problem, eight completions
@@ -145,8 +144,6 @@ for metric in ("reward", "completions/mean_length", "kl"):
 # Without a baseline every completion with a reward is pushed up, and a better one more. The policy
 # learns, but with a noisier gradient. With flipped advantages the policy learns what is *worse*
 # than its group. The heavy penalty holds the policy near the base. One seed and a dozen steps prove
-# little; `docs/results.md` has three seeds on Countdown.
+# little; `docs/results.md` has three seeds.
 #
-# `notebooks/chapters/` has six chapters. Each takes a few minutes and has an exercise. To read the
-# algorithm, start at the top of `nano_r1.py`. `docs/own_task.md` explains how to add a task, and
-# `runs/` has commands for GPUs.
+# Next: six chapters in `notebooks/chapters/`, or the top of `nano_r1.py`.

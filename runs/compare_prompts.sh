@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does the prompt decide? Qwen2.5-1.5B (base) on Countdown with four prompts; the other settings are
-# those of countdown_qwen2.5_1.5b.sh. One GPU with 48 GB or more. Not run yet: we had no GPU.
+# those of countdown_qwen2.5_1.5b.sh. One GPU with 48 GB or more. Not run yet.
 #
 # "Deep Dive into RLVR with nano-aha-moment" names the prompt as a possible reason for its low
 # pass@1, and a report that Qwen does better without a prompt: `short` is the question alone.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The GRPO exercises of the course "Building LLM Reasoners" (after Stanford CS336):
-# Qwen2.5-Math-1.5B-Instruct on Countdown. One GPU with 48 GB or more. Not run yet: we had no GPU.
+# Qwen2.5-Math-1.5B-Instruct on Countdown. One GPU with 48 GB or more. Not run yet.
 #
 #   DATA=train.jsonl bash runs/countdown_assignment.sh train   # or one of the exercises below
 #   MODEL=out/NAME/model FILES="dev.jsonl test.jsonl" bash runs/countdown_assignment.sh test

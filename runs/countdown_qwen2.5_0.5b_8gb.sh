@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Qwen2.5-0.5B (base) on Countdown-Tasks-3to4 with low-rank adapters. One GPU with 8 GB or more and
-# bfloat16 (Ampere or newer). Not run yet: we had no GPU.
+# bfloat16 (Ampere or newer). Not run yet.
 #
 # Settings: those of countdown_qwen2.5_0.5b.sh with fewer completions per step and a learning rate ten
 # times as high, for adapters. No result was reported for it.

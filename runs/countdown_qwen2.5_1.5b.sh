@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Qwen2.5-1.5B (base) on Countdown-Tasks-3to4. One GPU with 48 GB or more. Not run yet: we had no
-# GPU.
+# Qwen2.5-1.5B (base) on Countdown-Tasks-3to4. One GPU with 48 GB or more. Not run yet.
 #
 # Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang), as for the 0.5B
 # model. Reported there, on a 4090 with 48 GB: pass@1 35% after 200 steps, near 40% at step 700, 35%

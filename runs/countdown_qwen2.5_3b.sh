@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Qwen2.5-3B (base) on Countdown-Tasks-3to4. One GPU with 80 GB. Not run yet: we had no GPU.
+# Qwen2.5-3B (base) on Countdown-Tasks-3to4. One GPU with 80 GB. Not run yet.
 #
 # Settings: the defaults of nano-aha-moment: 64 completions per step, groups of 4, KL coefficient
 # 0.001, learning rate 1e-6, at most 1,024 tokens and 1,000 steps. Its authors report pass@1 of

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # OLMo-2-1B (base) on GSM8K: a model whose training data are public, while Qwen2.5 may have met the
-# problems (arXiv:2507.10532). One GPU with 48 GB or more. Not run yet: we had no GPU.
+# problems (arXiv:2507.10532). One GPU with 48 GB or more. Not run yet.
 #
 #   bash runs/gsm8k_olmo2_1b.sh                 # one run for each of three prompts, one figure
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Qwen2.5-0.5B (base) on GSM8K. One GPU with 24 GB or more. Not run yet: we had no GPU.
+# Qwen2.5-0.5B (base) on GSM8K. One GPU with 24 GB or more. Not run yet.
 #
 # Settings: those of gsm8k_qwen2.5_1.5b.sh. Reported there: pass@1 about 50% after 1,000 steps.
 source "$(dirname "$0")/common.sh"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Qwen2.5-0.5B (base) on GSM8K with low-rank adapters, on a T4 as Colab has it (16 GB). Not run yet:
-# we had no GPU.
+# Qwen2.5-0.5B (base) on GSM8K with low-rank adapters, on a T4 as Colab has it (16 GB). Not run yet.
 #
 # A T4 has no bfloat16, and vLLM has hardly a kernel for it: float32 and nano_r1's own loop. Slow: a
 # first look, not a result. Reported elsewhere for this model with adapters on a T4, after

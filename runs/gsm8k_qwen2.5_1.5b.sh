@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Qwen2.5-1.5B (base) on GSM8K. One GPU with 48 GB or more. Not run yet: we had no GPU.
+# Qwen2.5-1.5B (base) on GSM8K. One GPU with 48 GB or more. Not run yet.
 #
 # Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang): 16 completions a
 # step, groups of 8, learning rate 1e-6 from the first step, at most 512 tokens, no KL penalty,

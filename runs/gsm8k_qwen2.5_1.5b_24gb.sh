@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Qwen2.5-1.5B (base) on GSM8K with low-rank adapters. One GPU with 24 GB or more and bfloat16 (L4,
-# A10G, RTX 3090 or 4090). Not run yet: we had no GPU.
+# A10G, RTX 3090 or 4090). Not run yet.
 #
 # Settings: those of gsm8k_qwen2.5_1.5b.sh with more completions per step and a learning rate ten
 # times as high, for adapters. Reported elsewhere for the Instruct model of this size with adapters

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The MATH exercises of the same course with Qwen2.5-Math-1.5B: greedy, at most 2,048 tokens, the
-# course's prompt. One GPU with 48 GB or more. Not run yet: we had no GPU.
+# course's prompt. One GPU with 48 GB or more. Not run yet.
 #
 #   bash runs/math_assignment.sh baseline                  # the base, before any fine-tuning
 #   SFT=sft.jsonl bash runs/math_assignment.sh tune        # learning rate and batch size

@@ -16,6 +16,7 @@ import forms
 import learning
 import speed
 import sweep
+import update
 
 import countdown_rewards
 import nano_r1
@@ -109,8 +110,13 @@ def test_two_programs_are_timed_in_pairs(run, monkeypatch):
     assert "[[" in run(speed.main, "trl", *sizes, "--trl_rows", 8, "--child", 0)
 
 
+def test_an_update_is_timed_without_a_model_of_the_hub(capsys):
+    update.main(runs.parse("nano_r1", "--prompts_per_step 2 --max_tokens 8"))
+    assert capsys.readouterr().out.count("16 completions: ") == 3
+
+
 def test_the_rows_for_a_new_card_have_flags_that_exist(tmp_path):
     command = ["bash", f"{runs.ROOT}/benchmarks/gpu_day.sh"]
     subprocess.run(["env", "PYTHON=echo", f"OUT={tmp_path}", *command], check=True)
-    for name in ("loop", "vllm", "deepspeed", "learns", "large", "offload", "lora"):
+    for name in ("loop", "vllm", "deepspeed", "learns", "large", "offload", "lora", "update"):
         runs.parse("variants", (tmp_path / f"{name}.log").read_text().rpartition(".py ")[2])

@@ -3,10 +3,10 @@
 CLIP = r"\min\bigl(\rho_{it} A_i,\ \mathrm{clip}(\rho_{it}, 1-\varepsilon, 1+\varepsilon) A_i\bigr)"
 K3 = r"\beta \left(e^{d} - 1 - d\right)"
 RATIO = r"\rho_{it} = \frac{\pi(o_{it})}{\pi_{\mathrm{old}}(o_{it})}"
-ADVANTAGE = r"A_i = \frac{r_i - \mathrm{mean}(r)}{\mathrm{std}(r) + \varepsilon}"
+ADVANTAGE = r"A_i = \frac{r_i - \mathrm{mean}(r)}{\mathrm{std}(r) + 10^{-4}}"
 EQUATIONS = {
     # In prose.
-    "A_i = (r_i - mean(r)) / (std(r) + 1e-4)": ADVANTAGE.replace(r"\varepsilon", "10^{-4}"),
+    "A_i = (r_i - mean(r)) / (std(r) + 1e-4)": ADVANTAGE,
     "L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)": (
         rf"L_{{it}} = -{CLIP} + {K3}"
     ),
@@ -15,7 +15,6 @@ EQUATIONS = {
         r"d = \log \pi_{\mathrm{ref}}(o_{it}) - \log \pi(o_{it})"
     ),
     # In comments.
-    "A_i = (r_i - mean(r)) / (std(r) + eps)": ADVANTAGE,
     "rho_it = pi(o_it) / pi_old(o_it)": RATIO,
     "L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)": rf"L_{{it}} = -{CLIP}",
     "L_it = L_it + beta (exp(d) - 1 - d)": rf"L_{{it}} \leftarrow L_{{it}} + {K3}",

@@ -73,7 +73,7 @@ print("sum of the advantages", round(advantages.sum().item(), 6))
 # ## A worked example
 #
 # Two questions with four completions each have the rewards `2 1 0 1` and `2 2 2 0`. Papers and
-# programs differ in what they divide by.
+# programs divide the difference from the mean by different things; the cell shows four.
 #
 # **Predict,** on paper: the advantages, with a standard deviation that divides by n. (The means are
 # 1 and 1.5; the sums of squared deviations are 2 and 3.)

@@ -5,7 +5,7 @@
 # how much each token weighs. It uses real completions of the embedded model, and takes about a
 # minute on two CPU cores.
 #
-# Write down each **prediction** before you run the cell below it.
+# Write each **prediction** down before you run its cell.
 #
 # ## A batch
 #

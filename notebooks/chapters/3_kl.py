@@ -5,7 +5,7 @@
 # estimate the KL from the tokens that it sampled. This chapter compares the means and spreads of
 # three estimates, and what each does as a loss. It takes less than a minute on two CPU cores.
 #
-# Write down each **prediction** before you run the cell below it.
+# Write each **prediction** down before you run its cell.
 #
 # ## Two policies whose KL is known
 #

@@ -5,7 +5,7 @@
 # then you diagnose three that did not. Nothing is trained here; the records of real runs are kept
 # beside this notebook. The last cell shows the runs' commands.
 #
-# Write down each **prediction** before you run the cell below it.
+# Write each **prediction** down before you run its cell.
 #
 # ## A run that went well
 #
@@ -86,8 +86,8 @@ completions("c")
 # %% [markdown]
 # ## Exercise
 #
-# For each run, write the number of the diagnosis that fits best. Say to yourself which curve or
-# which completion proves it, and what you would change.
+# For each run, write the number of the diagnosis that fits best. Which curve or completion proves
+# it, and what would you change?
 #
 # 1. The learning rate is too high, so the policy falls apart.
 # 2. The learning rate is too low, so hardly anything changes.

@@ -1,13 +1,12 @@
 # %% [markdown]
 # # 5. Imitate, select, reinforce
 #
-# To teach a base model, you can imitate a teacher's solutions, select the model's own correct
-# completions and imitate those, reinforce, or distil a teacher on the student's own samples. All
-# four add up $w \, \nabla \log \pi$ over tokens. They differ in who wrote the tokens and in the
-# weight w. The chapter takes under three minutes on two CPU cores and shows a record of longer
-# runs.
+# You can imitate a teacher's solutions, select the model's own correct completions and imitate
+# those, reinforce, or distil a teacher on the student's own samples. All four add up
+# $w \, \nabla \log \pi$ over tokens. They differ in who wrote the tokens and in the weight w. The
+# chapter takes under three minutes on two CPU cores and shows a record of longer runs.
 #
-# Write down each **prediction** before you run the cell below it.
+# Write each **prediction** down before you run its cell.
 
 # %% tags=["parameters"]
 questions, teacher_steps, student_steps = 64, 16, 8  # fewer are faster, and noisier
@@ -85,8 +84,7 @@ summary("base", episodes)
 summary("imitator", teacher_episodes)
 
 # %% [markdown]
-# There was no reward. A trace says what to write after each of its prefixes, but no trace shows how
-# to continue after a mistake of the model's own.
+# There was no reward. No trace shows how to continue after a mistake of the model's own.
 #
 # ## Select
 #
@@ -214,9 +212,8 @@ summary("teacher", teacher_episodes)
 # Each method trains the same base on Countdown, with about as many tokens as 20 steps of GRPO (16
 # groups of 8) sample. The teacher in distillation is the GRPO model of the same seed. The
 # evaluation samples 64 completions of each of 64 held-out problems at temperature 1, and tests
-# forgetting on
-# 256 word problems. `kl` is the exact KL to the base, in nats per token. (Commit b154da9; `five.py`
-# of commit beb1656.)
+# forgetting on 256 word problems. `kl` is the exact KL to the base, in nats per token. (Commit
+# b154da9; `five.py` of commit beb1656.)
 #
 # **Predict:** what is the order by pass@1, and by pass@64? Which method forgets most?
 
@@ -233,15 +230,14 @@ record.set_index(["method", "seed"])[["tokens", "pass@1", "pass@64", "gsm8k", "k
 # %% [markdown]
 # The record has only two seeds.
 #
-# - **Imitation** is first and **selection** second in both seeds, by pass@1 and by pass@64. The
-#   tokens are equal, but the updates are not: SFT takes 100 optimizer steps and GRPO takes 20.
-# - **GRPO** has more than four times the base's pass@1 in both seeds. GRPO's pass@64 is near the
-#   base's in seed 0 (0.750, base 0.734) and far below it in seed 1 (0.516, base 0.797).
+# - **Imitation** is first and **selection** second in both seeds, by pass@1 and by pass@64. Their
+#   updates differ: SFT takes 100 optimizer steps, GRPO 20.
+# - **GRPO** has more than four times the base's pass@1. Its pass@64 is near the base's in seed 0
+#   (0.750, base 0.734) and far below it in seed 1 (0.516, base 0.797).
 # - **Distillation** comes near its teacher's pass@1 without a reward (0.444 of 0.492 in seed 0,
-#   0.438 of 0.444 in seed 1). Its pass@64 is the lowest in both seeds (0.562 and 0.500).
-# - **Forgetting**: GRPO moves further from the base than imitation in both seeds, because the base
-#   has already learned from such traces. No method loses more than 0.03 of accuracy on the word
-#   problems.
+#   0.438 of 0.444 in seed 1). Its pass@64 is the lowest (0.562 and 0.500).
+# - **Forgetting**: GRPO moves further from the base than imitation, because the base has already
+#   learned from such traces. No method loses more than 0.03 on the word problems.
 #
 # ## Exercise
 #

@@ -2,11 +2,10 @@
 # # 6. Rewards that go wrong
 #
 # A policy learns what is rewarded, not what was meant. Here one algorithm trains one base with six
-# rewards, of which five are wrong. You see each run's curves and completions, and find out which
-# reward it had. The chapter takes one to two minutes on two CPU cores and shows a record of the
-# long runs.
+# rewards, of which five are wrong. From curves and completions you find out which run had which.
+# The chapter takes one to two minutes on two CPU cores and shows a record of the long runs.
 #
-# Write down each **prediction** before you run the cell below it.
+# Write each **prediction** down before you run its cell.
 #
 # ## Six rewards for one group
 #
@@ -82,9 +81,9 @@ table.round(2)
 # ## Six runs
 #
 # Each run has one reward, and 20 steps of 16 problems with 8 completions each. The letters are in
-# no order. Each line is one of two seeds. *reward* is what you would watch if you had no verifier.
-# *correct* is what was meant: the share of correct answers in the batches (lines), and pass@1 on
-# 192 held-out problems (dots).
+# no order; each line is one of two seeds. *reward* is what you would watch without a verifier.
+# *correct* is the share of correct answers in the batches (lines), and pass@1 on 192 held-out
+# problems (dots).
 #
 # **Predict:** in how many of the six runs does the reward rise? In how many does the share of
 # correct answers rise? Does that share fall in any run?
@@ -125,8 +124,8 @@ for letter, rows in kept.groupby("run"):
 # %% [markdown]
 # ## Exercise: which run had which reward?
 #
-# Write the numbers 1 to 6 of the list at the top. For each run, say to yourself which curve or
-# which completion proves it. Hint: look at reward minus format.
+# Write the numbers 1 to 6 of the list at the top. Which curve or completion proves it? Hint: look
+# at reward minus format.
 
 # %% tags=["exercise"]
 reward_of = {"A": None, "B": None, "C": None, "D": None, "E": None, "F": None}  # your numbers
@@ -151,19 +150,17 @@ else:
 # base's pass@1 is 0.11. Its 95% intervals are about +-0.07 at 0.5 and +-0.04 at 0.1.
 #
 # - **E had the correct reward (1).** pass@1 ends at 0.54.
-# - **F had format only (2).** The reward *is* the format. It rises from 0.51 to 0.95, but pass@1
-#   ends at 0.10.
+# - **F had format only (2).** The reward rises from 0.51 to 0.95, but pass@1 ends at 0.10.
 # - **B had lines (3).** The reward rises from 2.6 to 9.5. At first pass@1 also rises, to 0.40 at
 #   step 10, because this base is correct more often if it tries longer. Then it falls to 0.18.
-# - **A had the noisy verifier (4).** The policy learns all the same: pass@1 ends at 0.54.
-# - **D had the random reward (5).** The updates have no common direction. pass@1 ends at 0.07; the
-#   difference from the base is inconclusive.
-# - **C had the majority (6).** The reward rises from 0.73 to 1.77 of 2, higher than under the
-#   correct reward, but pass@1 falls to 0.01. Of the 16 completions that were kept, 14 add all
-#   numbers, because a group agrees on the sum most easily.
+# - **A had the noisy verifier (4).** pass@1 ends at 0.54 all the same.
+# - **D had the random reward (5).** pass@1 ends at 0.07; the difference from the base is
+#   inconclusive.
+# - **C had the majority (6).** The reward rises from 0.73 to 1.77 of 2, but pass@1 falls to 0.01.
+#   Of the 16 completions that were kept, 14 add all numbers: a group agrees on the sum most easily.
 #
-# Seed 1 ends similarly. The reward rises in all runs except D, but pass@1 ends far above the base
-# only in A and E. To tell E from C, use another verifier, or read the completions.
+# Seed 1 ends similarly. The reward rises in all runs except D, pass@1 far only in A and E. To tell
+# E from C, use another verifier, or read the completions.
 #
 # ## A repair
 #
@@ -244,8 +241,8 @@ else:
 #
 # ## A reward of your own
 #
-# A few steps show where a reward pushes, but not where the run ends. This reward is format plus
-# answer, minus the number of tokens divided by 64: "be correct, and be brief".
+# This reward is format plus answer, minus the number of tokens divided by 64: "be correct, and be
+# brief". A few steps show where it pushes, but not where the run ends.
 #
 # **Predict:** which of reward, accuracy and length rise, and which fall? Then write a reward of
 # your own and try to say beforehand how it will be cheated.
