@@ -202,8 +202,8 @@ class Lab:
         return (
             f"## {self.title}\n\n**{verdict.capitalize()}.** {self.found}\n\n"
             f"*Claim.* {self.claim} *Prediction.* {self.prediction}\n\n"
-            f"![{verdict}](labs/{name}.png)\n\n*Limit.* {self.limits} "
-            f"(`python labs/{name}.py`, {len(result['seeds'])} seeds, commit {result['commit']})\n\n"
+            f"![{verdict}](labs/{name}.png)\n\n*Limit.* {self.limits} (`python labs/{name}.py`, "
+            f"{len(result['seeds'])} seeds, commit {result['commit']})\n\n"
         )
 
 
