@@ -2,8 +2,8 @@
 # # 4. Reading a run
 #
 # A run's record shows whether the run learns and, if not, why. First you read a run that went well,
-# then you diagnose three that did not. Nothing is trained here; the records of real runs are kept
-# beside this notebook. The last cell shows the runs' commands.
+# then you diagnose three that did not. Nothing is trained here; the last cell shows the runs'
+# commands.
 #
 # Write each **prediction** down before you run its cell.
 #
