@@ -114,7 +114,7 @@ class Config:
 
     # Step 7.
     steps: int = 60  # optimizer steps [200 to 1000]
-    learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters 1e-5]
+    learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters (variants.py) 1e-5]
     warmup_steps: int = 10  # linear warm-up: Adam's averages are noisy in its first steps
     # linear: the rate falls to learning_rate / steps, so that the last weights are less noisy
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
@@ -216,7 +216,7 @@ class Scorer(torch.nn.Module):
             hidden = self.model.get_decoder()(batch["input_ids"], use_cache=False).last_hidden_state
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
         # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
-        # them again in the backward pass instead of storing them.
+        # them again in the backward pass instead of storing them. A chunk: 2**25 logits, 128 MiB.
         size = 2**25 // self.model.config.get_text_config().vocab_size
         scores = [
             torch.utils.checkpoint.checkpoint(self.score, *chunk, use_reentrant=False)
@@ -304,8 +304,8 @@ def next_logits(model, token, position, visible, cache):
     for layer, kept in zip(decoder.layers, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
-        # Grouped queries: several query heads share one key head. There is only one new position,
-        # so the axis of positions can hold them.
+        # Grouped queries: several query heads share one key head; `heads` counts the key heads.
+        # There is one new position, so the axis of positions (1 in key) can hold a group's queries.
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, positions, D)
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -388,6 +388,7 @@ class TransformersSampler:
         for t in tqdm(range(limit), "sampling", leave=False, disable=None):  # shown on a screen
             token, log_prob = sample_token(
                 # The embedding may have been padded to a round size: those rows are not tokens.
+                # (The trainer's softmax keeps them; their probability is too small to matter.)
                 logits[:, : len(self.task.tokenizer)],
                 temperature,
                 uniforms[t, row, None],
@@ -449,8 +450,8 @@ class VLLMSampler:
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
         atexit.unregister(dist.destroy_process_group)  # vLLM does it
-        # Rows that only pad the embedding are never sampled. (vLLM takes at most 1,024 biases; with
-        # more such rows there is none.)
+        # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024;
+        # with more such rows we set none, and rely on their low probability.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
         self.bias = {row: -100.0 for row in rows} if len(rows) <= 1024 else None
 
@@ -509,13 +510,14 @@ def make_sampler(policy, task, config):
 
 @torch.no_grad()
 def full_weights(policy):
-    """(name, weight), one at a time: ZeRO 3 shards them over the processes."""
+    """(name, weight), one at a time, because ZeRO 3 shards them; tied ones under both names."""
     for name, weight in policy.named_parameters(remove_duplicate=False):
         if hasattr(weight, "ds_id"):
             import deepspeed
 
             with deepspeed.zero.GatheredParameters([weight]):
-                # vLLM reads a weight when its layer is complete: by then this one is sharded again.
+                # vLLM uses the weights of a layer once it has them all. By then this one is
+                # sharded again and its memory free. So it gets a copy.
                 yield name, weight.clone()
         else:
             yield name, weight
@@ -641,7 +643,12 @@ def load_model(config):
 
 
 class Task:
-    """The module TASK_rewards.py, with one of its prompts and the model's tokenizer."""
+    """The module TASK_rewards.py, with one of its prompts and the model's tokenizer.
+
+    The module has PROMPTS, {name: Prompt(text, opening, chat, stop)}; load_problems(split, source,
+    seed) -> list of dicts; reward(text, problem, prompt) -> total, format, answer (floats), why
+    (str).
+    """
 
     def __init__(self, tokenizer, policy, config):
         try:
@@ -677,7 +684,7 @@ class Task:
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name != "answer":  # stays as it is in \\boxed{answer}; the solution is never shown
+            if name != "answer":  # in a prompt, {answer} is plain text: the solution is not shown
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
@@ -817,7 +824,7 @@ def measure_step(rows, batches, config):
         "entropy": -log_probs.sum(),
         "kl": (torch.exp(d) - 1 - d).sum(),
         "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
-        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean: below, it stays whole
+        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean already: replaced below
     }
     everywhere = gather([{name: value.item() for name, value in sums.items()}])
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
@@ -888,7 +895,7 @@ def read(path):
 
 
 def open_run(config):
-    """The run's directory, new or to be continued."""
+    """The run's directory, new or to be continued. All processes take the first one's values."""
     name = config.name or f"{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = gather([config.resume or os.path.join("out", name)])[0]
     saved = gather(read(f"{path}/config.json"))[:1]
