@@ -27,7 +27,7 @@ print(tokenizer.decode(task.prompt_ids(problems[0])))
 # %% [markdown]
 # ## Eight completions of each question
 #
-# Steps 2 and 3 of the algorithm: sample eight completions of each of 16 questions, and reward them.
+# Steps 2 and 3 of `nano_r1.py`: sample eight completions of each of 16 questions, and reward them.
 # The reward is 0 to 2: format (0, 0.5 or 1) plus answer (0 or 1).
 #
 # **Predict:** for how many of the 16 questions do all eight completions get the same reward?
