@@ -14,6 +14,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+import transformers
 import tyro
 
 import nano_r1
@@ -231,7 +232,7 @@ def test_out_of_memory_and_a_missing_package_are_a_sentence(error, said, monkeyp
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(torch.nn.Module, "eval", fail)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
     monkeypatch.setattr(sys, "argv", ["nano_r1.py", "--model", f"{ROOT}/models/nano-base"])
     with pytest.raises(SystemExit, match=re.escape(said)):
         runpy.run_path(f"{ROOT}/nano_r1.py", run_name="__main__")
