@@ -496,12 +496,11 @@ class VLLMSampler:
             raise RuntimeError("vLLM kept keys and values of old weights")
 
 
-def make_sampler(policy, task, config):
+def make_sampler(policy, task, device, config):
     # Below capability 8.0 (a T4) vLLM has no FlashAttention, and its other kernel can crash there.
     use_vllm = config.sampler == "vllm" or (
         config.sampler == "auto"
-        and config.device != "cpu"
-        and torch.cuda.is_available()
+        and device.type == "cuda"
         and torch.cuda.get_device_capability() >= (8, 0)
         and importlib.util.find_spec("vllm") is not None
     )
@@ -993,7 +992,7 @@ def main(
             f"{len(train)} training problems; --group_size at least 2; --temperature above 0"
         )
     path = open_run(config)
-    sampler = make_sampler(policy, task, config)
+    sampler = make_sampler(policy, task, device, config)
     print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
     reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
     engine = make_engine(Scorer(policy, config), device, config)

@@ -1,7 +1,7 @@
 """What does an update cost on this machine? Its seconds and the GPU's memory at the peak.
 
     python benchmarks/update.py --model Qwen/Qwen2.5-0.5B --dtype bfloat16 --kl_coef 0 \\
-        --prompts_per_step 16 --max_tokens 512 --micro_batch_size 32
+        --max_tokens 512 --micro_batch_size 32
 
 The flags are those of nano_r1.py. The completions are random tokens, each --max_tokens long.
 """
@@ -32,16 +32,15 @@ def main(config):
     sampler, task = load(config)
     policy = sampler.model
     reference = nano_r1.Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
-    device = next(policy.parameters()).device
-    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), device, config)
+    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), policy.device, config)
     episodes = list(completions(task, config))
     for _ in range(3):  # AdamW makes its moments in the first one
         began = time.monotonic()
         nano_r1.update(engine, reference, episodes, config, nano_r1.grpo_loss)
-        if device.type == "cuda":
+        if policy.device.type == "cuda":
             torch.cuda.synchronize()
         print(f"{len(episodes)} completions: {time.monotonic() - began:.2f} s")
-    if device.type == "cuda":
+    if policy.device.type == "cuda":
         print(f"peak: {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
 
 

@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT]
 os.environ["HF_HUB_OFFLINE"] = "1"  # or what is not there is asked for at the hub, for a minute
 
-# On the CPU. On a card: CUDA_VISIBLE_DEVICES=0 pytest tests/test_run.py
+# On the CPU. On a card: CUDA_VISIBLE_DEVICES=0 pytest tests/test_run.py -k "killed or ctrl_c"
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 # The models are so small that a second thread only waits for the first; also for what the tests

@@ -31,20 +31,16 @@ def copied(tmp_path, *files):
     return tmp_path
 
 
-def start(directory, flags, code=None):
-    command = (
-        [sys.executable, "nano_r1.py", *flags.split()]
-        if code is None
-        else [sys.executable, "-c", code]
-    )
+def start(directory, flags):
+    command = [sys.executable, "nano_r1.py", *flags.split()]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=directory, env=environment, **pipes)
 
 
-def run(directory, flags, code=None):
+def run(directory, flags):
     """(exit code, what it printed)"""
-    process = start(directory, flags, code)
+    process = start(directory, flags)
     text, _ = process.communicate()
     return process.returncode, text
 
