@@ -46,7 +46,6 @@
 
 # %%
 import atexit
-import copy
 import importlib.util
 import json
 import os
@@ -55,6 +54,8 @@ import signal
 import time
 import tomllib
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Literal
@@ -219,7 +220,9 @@ class Scorer(torch.nn.Module):
         # them again in the backward pass instead of storing them. A chunk: 2**25 logits, 128 MiB.
         size = 2**25 // self.model.config.get_text_config().vocab_size
         scores = [
-            torch.utils.checkpoint.checkpoint(self.score, *chunk, use_reentrant=False)
+            torch.utils.checkpoint.checkpoint(
+                self.score, *chunk, use_reentrant=False, preserve_rng_state=False
+            )
             for chunk in zip(hidden[mask].split(size), batch["labels"][mask].split(size))
         ]
         return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
@@ -283,8 +286,9 @@ def sample_token(logits, temperature, uniform):
     """
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
     cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
-    token = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)  # (R, 1)
-    token = token.clamp(max=logits.shape[-1] - 1)  # rounding can give an index one past the last
+    token = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp(
+        max=logits.shape[-1] - 1  # rounding can give an index one past the last
+    )  # (R, 1)
     return token[:, 0], probs.gather(-1, token)[:, 0].log()
 
 
@@ -352,13 +356,12 @@ class TransformersSampler:
         border between two.)
         """
         device = self.model.device
-        limit = self.config.max_tokens
         # One forward pass over all prompts, padded on the left. The keys and values of each prompt
         # are then copied to n rows, one for each completion.
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
         padding = torch.tensor([width - len(p) for p in prompts], device=device)
-        column = torch.arange(width + limit, device=device)
+        column = torch.arange(width + self.config.max_tokens, device=device)
         visible = column[:width] >= padding[:, None]  # (P, W)
         with precision(device, self.config):
             out = self.model(
@@ -369,15 +372,19 @@ class TransformersSampler:
                 logits_to_keep=1,
             )
         logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V): a row is a completion
-        cache = [torch.stack([layer.keys, layer.values]) for layer in out.past_key_values.layers]
-        cache = torch.stack(cache).repeat_interleave(n, dim=2)  # (layers, 2, R, heads, W, D)
-        cache = F.pad(cache, (0, 0, 0, limit))  # with room for the completions
+        cache = torch.stack(
+            [torch.stack([layer.keys, layer.values]) for layer in out.past_key_values.layers]
+        ).repeat_interleave(n, dim=2)  # (layers, 2, R, heads, W, D)
+        cache = F.pad(cache, (0, 0, 0, self.config.max_tokens))  # with room for the completions
         padding = padding.repeat_interleave(n)
         # Drawn on the CPU: the same on every device.
         uniforms = torch.cat(  # (max_tokens, R)
             [
                 torch.rand(
-                    limit, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+                    self.config.max_tokens,
+                    n,
+                    dtype=torch.float64,
+                    generator=torch.Generator().manual_seed(seed),
                 )
                 for seed in seeds
             ],
@@ -385,7 +392,8 @@ class TransformersSampler:
         ).to(device)
         completions = [([], []) for _ in padding]
         row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
-        for t in tqdm(range(limit), "sampling", leave=False, disable=None):  # shown on a screen
+        # On a screen, a bar.
+        for t in tqdm(range(self.config.max_tokens), "sampling", leave=False, disable=None):
             token, log_prob = sample_token(
                 # The embedding may have been padded to a round size: those rows are not tokens.
                 # (The trainer's softmax keeps them; their probability is too small to matter.)
@@ -534,7 +542,11 @@ def full_weights(policy):
 
 # %%
 class TorchEngine:
-    """torch's AdamW behind DeepSpeed's calls."""
+    """torch's AdamW behind DeepSpeed's calls.
+
+    On a CPU, a small model runs on one thread (TransformersSampler sets it). Then a second thread
+    computes each backward pass during the next forward pass. docs/performance.md has the gain.
+    """
 
     def __init__(self, scorer, device, config):
         self.module = scorer.to(device)
@@ -545,14 +557,24 @@ class TorchEngine:
             betas=(0.9, 0.95),
             weight_decay=0.0,
         )
+        self.second_thread = ThreadPoolExecutor(1)
+        self.last_backward = self.second_thread.submit(int)  # nothing yet
 
     def __call__(self, batch):
         return self.module(batch)
 
     def backward(self, loss):
-        loss.backward()
+        self.last_backward.result()  # waits until it is done
+        self.last_backward = self.second_thread.submit(loss.backward)
+        if (
+            torch.get_num_threads() > 1
+            or self.device.type == "cuda"  # two passes at once would need memory for both
+            or self.config.gradient_checkpointing
+        ):
+            self.last_backward.result()
 
     def step(self):
+        self.last_backward.result()
         self.norm = torch.nn.utils.clip_grad_norm_(
             self.module.parameters(), self.config.max_grad_norm
         )
@@ -695,8 +717,9 @@ class Task:
 
     def has_ended(self, token_ids):
         """Whether a completion ends with an end token, or has a stop text in its last 32 tokens."""
-        tail = self.tokenizer.decode(token_ids[-32:]) if self.prompt.stop else ""
-        return token_ids[-1] in self.stop_ids or any(stop in tail for stop in self.prompt.stop)
+        return token_ids[-1] in self.stop_ids or any(
+            stop in self.tokenizer.decode(token_ids[-32:]) for stop in self.prompt.stop
+        )
 
 
 # %% [markdown]
@@ -762,12 +785,12 @@ def update(engine, reference, episodes, config, loss_function):
     batches = []
     for start in range(0, len(episodes), config.micro_batch_size):
         # Of similar length: little padding.
-        batch = collate(by_length[start : start + config.micro_batch_size], engine.device)
-        batch["completions"] = len(episodes)  # of this process; the engine averages over processes
-        # 5. Log-probs under the reference.
+        batch = collate(by_length[start : start + config.micro_batch_size], engine.device) | {
+            "completions": len(episodes)  # of this process; the engine averages over processes
+        }
+        # 5. Log-probs under the reference, which has no gradient.
         if reference is not None:
-            with torch.no_grad():
-                batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
+            batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
         # 6. The loss and its gradient. pi_old is the policy as it is now, without a gradient. (The
         # sampler's own log-probs only serve as a check.)
         log_probs = engine(batch)  # (B, T)
@@ -899,8 +922,11 @@ def open_run(config):
     path = gather([config.resume or os.path.join("out", name)])[0]
     saved = gather(read(f"{path}/config.json"))[:1]
     if bool(saved) != bool(config.resume):
-        fault = f"there is a run: --resume {path} continues it" if saved else "there is no run"
-        raise SystemExit(f"{path}: {fault}; --name starts a new one")
+        raise SystemExit(
+            f"{path}: there is a run; --resume {path} continues it, another --name starts a new one"
+            if saved
+            else f"--resume {path}: there is no run"
+        )
     for setting, value in saved[0].items() if saved else ():
         if value != getattr(config, setting) and (
             setting not in ("steps", "resume", "name", "save_every", "eval_every", "wandb")
@@ -994,7 +1020,7 @@ def main(
     path = open_run(config)
     sampler = make_sampler(policy, task, device, config)
     print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
-    reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
+    reference = Scorer(deepcopy(policy), config).requires_grad_(False) if config.kl_coef else None
     engine = make_engine(Scorer(policy, config), device, config)
     # Without the folder report/, nothing is recorded of what an update does to each token.
     recorder = importlib.util.find_spec("report") and importlib.import_module("report.record")

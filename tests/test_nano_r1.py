@@ -208,6 +208,23 @@ def updated(policy, episodes, **changes):
     return torch.cat([p.detach().flatten() for p in policy.parameters()]), batches
 
 
+def test_a_second_thread_computes_the_same_gradient_and_reports_its_errors(
+    policy, loaded, monkeypatch
+):
+    episodes = make_episodes(policy, loaded[1])
+    found = []
+    for threads in 1, 2:  # with 2, the engine waits for each backward pass
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found.append(updated(policy, episodes, micro_batch_size=5)[0])
+    assert torch.equal(*found)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    engine = r1.TorchEngine(r1.Scorer(policy, config()), CPU, config())
+    engine.backward(torch.zeros(()))  # it has no gradient
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        engine.step()
+
+
 def test_the_size_of_micro_batches_does_not_matter(policy, loaded):
     episodes = make_episodes(policy, loaded[1])
     whole, batches = updated(policy, episodes, micro_batch_size=24)
