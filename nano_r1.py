@@ -29,15 +29,17 @@
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
-#     Its last term is the KL penalty, which keeps the policy near the reference.
+#     The min takes away the gradient once pi has moved by the ratio eps in the direction of A. The
+#     last term is the KL penalty: exp(d) - 1 - d is 0 if pi is pi_ref and positive elsewhere, and
+#     its mean over tokens drawn from pi estimates the KL divergence of pi from pi_ref.
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
 #
-# There is one optimizer step for each batch of completions. So pi_old equals pi in value, rho is 1,
-# and the clip does nothing. But no gradient flows through pi_old. So the gradient of rho is
-# grad log pi, and that of the loss, without the KL penalty, is -A grad log pi.
+# There is one optimizer step for each batch of completions. So pi_old equals pi in value: rho is 1,
+# and the clip does nothing. For the gradient, pi_old is a constant: grad rho = grad pi / pi_old =
+# grad log pi. So the gradient of the loss, without the KL penalty, is -A grad log pi.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
@@ -285,7 +287,7 @@ def sample_token(logits, temperature, uniform):
     probability.
     """
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
-    cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
+    cumulative = probs.cumsum(dim=-1, dtype=torch.float64)  # by rounding, the last is not quite 1
     token = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp(
         max=logits.shape[-1] - 1  # rounding can give an index one past the last
     )  # (R, 1)
@@ -309,8 +311,9 @@ def next_logits(model, token, position, visible, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
-        # There is one new position, so the axis of positions (1 in key) can hold a group's queries.
-        shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, positions, D)
+        # The third axis is 1 for the key, whose token is one position. For the query it has the
+        # heads that share a key head: attention treats them as so many positions.
+        shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, 1 or more, D)
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
         if hasattr(attention, "q_norm"):  # Qwen3
@@ -333,8 +336,8 @@ class TransformersSampler:
     def __init__(self, policy, task, config):
         if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
             raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
-        # With several threads, each waits for the others after every operation. For a small model
-        # that is little gain, and a large loss if another program is busy. (Also in training.)
+        # With several threads, each waits for the others after every operation. So a small model
+        # gains little from them, and loses much if another program is busy; in the update, too.
         if policy.num_parameters() < 20_000_000:
             torch.set_num_threads(1)
         self.model = policy
@@ -352,8 +355,8 @@ class TransformersSampler:
         """n completions of each prompt, one prompt after the other: [(token ids, log-probs)].
 
         Each prompt has its own seed: its completions depend neither on the other prompts nor on the
-        number of processes. (Rounding does, and can change a token if the random number lies on the
-        border between two.)
+        number of processes. (Except for rounding, which can change a token if the random number
+        lies on the border between two.)
         """
         device = self.model.device
         # One forward pass over all prompts, padded on the left. The keys and values of each prompt
@@ -437,7 +440,7 @@ class VLLMSampler:
         self.config = config
         os.environ |= {
             # A variable that is already set wins.
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB (no GPU), or vLLM takes a share of all memory
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; on a CPU, vLLM's default is too much
             "OMP_NUM_THREADS": str(torch.get_num_threads()),  # (GPU), or vLLM sets it to 1
             "VLLM_LOGGING_LEVEL": "ERROR",  # or it logs each sleep and each sync
         } | os.environ
@@ -457,7 +460,7 @@ class VLLMSampler:
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
-        atexit.unregister(dist.destroy_process_group)  # vLLM does it
+        atexit.unregister(dist.destroy_process_group)  # find_device registered it; vLLM calls it
         # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024;
         # with more such rows we set none, and rely on their low probability.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
@@ -523,8 +526,8 @@ def full_weights(policy):
             import deepspeed
 
             with deepspeed.zero.GatheredParameters([weight]):
-                # vLLM uses the weights of a layer once it has them all. By then this one is
-                # sharded again and its memory free. So it gets a copy.
+                # vLLM keeps this weight until it has all weights of the layer. By then DeepSpeed
+                # has sharded it again and freed its memory. So vLLM gets a copy.
                 yield name, weight.clone()
         else:
             yield name, weight
@@ -544,8 +547,9 @@ def full_weights(policy):
 class TorchEngine:
     """torch's AdamW behind DeepSpeed's calls.
 
-    On a CPU, a small model runs on one thread (TransformersSampler sets it). Then a second thread
-    computes each backward pass during the next forward pass. docs/performance.md has the gain.
+    On a CPU, each operation of a small model uses one thread, so one core (TransformersSampler sets
+    it). Another core computes each backward pass here, in a second thread, during the next forward
+    pass. docs/performance.md has the gain.
     """
 
     def __init__(self, scorer, device, config):
@@ -558,7 +562,7 @@ class TorchEngine:
             weight_decay=0.0,
         )
         self.second_thread = ThreadPoolExecutor(1)
-        self.last_backward = self.second_thread.submit(int)  # nothing yet
+        self.last_backward = self.second_thread.submit(int)  # done at once: none is running
 
     def __call__(self, batch):
         return self.module(batch)
@@ -666,9 +670,9 @@ def load_model(config):
 class Task:
     """The module TASK_rewards.py, with one of its prompts and the model's tokenizer.
 
-    The module has PROMPTS, {name: Prompt(text, opening, chat, stop)}; load_problems(split, source,
-    seed) -> list of dicts; reward(text, problem, prompt) -> total, format, answer (floats), why
-    (str).
+    The module has PROMPTS, {name: Prompt(text, opening, chat, stop, and what the reward needs)};
+    load_problems(split, source, seed) -> list of dicts; reward(text, problem, prompt) -> total,
+    format, answer (floats), why (str).
     """
 
     def __init__(self, tokenizer, policy, config):
@@ -705,7 +709,7 @@ class Task:
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name != "answer":  # in a prompt, {answer} is plain text: the solution is not shown
+            if name != "answer":  # the solution (of GSM8K) never gets into a prompt
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
@@ -791,8 +795,8 @@ def update(engine, reference, episodes, config, loss_function):
         # 5. Log-probs under the reference, which has no gradient.
         if reference is not None:
             batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
-        # 6. The loss and its gradient. pi_old is the policy as it is now, without a gradient. (The
-        # sampler's own log-probs only serve as a check.)
+        # 6. The loss and its gradient. pi_old, the policy before this step, is the policy as it is
+        # now, as a constant. (The sampler's log-probs are its own up to rounding: only a check.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
         parts = loss_function(log_probs, batch, config)  # (B,)
@@ -846,7 +850,7 @@ def measure_step(rows, batches, config):
         "entropy": -log_probs.sum(),
         "kl": (torch.exp(d) - 1 - d).sum(),
         "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
-        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean already: replaced below
+        "loss": sum(batch["loss"].sum() for batch in batches),  # not per token
     }
     everywhere = gather([{name: value.item() for name, value in sums.items()}])
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
@@ -985,6 +989,7 @@ def find_device(config):
 
 
 # %%
+# The names in braces are those of the metrics; a slash belongs to the name.
 COLUMNS = (
     "(correct: share of the completions; no signal: share of groups with equal rewards)\n"
     "   step   reward correct format tokens no signal entropy gradient seconds   left"
@@ -1033,7 +1038,7 @@ def main(
         # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
         engine.load_checkpoint(f"{path}/checkpoint", latest["tag"])
         start = latest["step"]
-        sampler.sleep()  # sync wakes it
+        sampler.sleep()  # sync expects a sleeping sampler
         sampler.sync(policy)
     # A new run has no metrics yet: it begins with an evaluation of the base, as step 0.
     history = [row for row in read(f"{path}/metrics.jsonl") if row["step"] <= start] or [

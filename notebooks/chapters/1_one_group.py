@@ -123,7 +123,7 @@ for advantage in (1.41, -1.41):
 # ## One step on the whole group
 #
 # Now the same with the real model: steps 6 and 7 on the eight completions, with plain gradient
-# descent.
+# descent and no KL penalty. pi_old is the model before the step, so the ratio rho is 1. N is 8.
 #
 # **Predict:** after the step, has each completion's log-prob moved in the direction of its
 # advantage?
