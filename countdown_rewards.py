@@ -283,8 +283,8 @@ def parse(text):
     illegal = r"[^0-9+\-*/()\s]|\*\s*\*|/\s*/|\(\s*\)|[0-9)]\s*\(|(?:^|[-+*/(])\s*(?:\+|-\s*-)"
     if illegal := re.search(illegal, text):
         raise SyntaxError(f"it has {illegal[0]!r:.20}")
-    text = " ".join(re.sub(r"\b0+\B", "", text).split())  # Python does not accept 07
-    return ast.parse(text, mode="eval").body
+    # Python does not accept 07.
+    return ast.parse(" ".join(re.sub(r"\b0+\B", "", text).split()), mode="eval").body
 
 
 def value_of(node):

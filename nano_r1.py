@@ -29,9 +29,9 @@
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
-#     The min takes away the gradient once pi has moved by the ratio eps in the direction of A. The
-#     last term is the KL penalty: exp(d) - 1 - d is 0 if pi is pi_ref and positive elsewhere, and
-#     its mean over tokens drawn from pi estimates the KL divergence of pi from pi_ref.
+#     Once rho has moved from 1 by more than eps in the direction of A, the min is constant and has
+#     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
+#     and positive elsewhere. Its mean over tokens drawn from pi estimates the KL divergence.
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
@@ -48,6 +48,7 @@
 
 # %%
 import atexit
+import copy
 import importlib.util
 import json
 import os
@@ -57,7 +58,6 @@ import time
 import tomllib
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Literal
@@ -222,7 +222,7 @@ class Scorer(torch.nn.Module):
         # them again in the backward pass instead of storing them. A chunk: 2**25 logits, 128 MiB.
         size = 2**25 // self.model.config.get_text_config().vocab_size
         scores = [
-            torch.utils.checkpoint.checkpoint(
+            torch.utils.checkpoint.checkpoint(  # (`score` draws no random numbers)
                 self.score, *chunk, use_reentrant=False, preserve_rng_state=False
             )
             for chunk in zip(hidden[mask].split(size), batch["labels"][mask].split(size))
@@ -395,7 +395,7 @@ class TransformersSampler:
         ).to(device)
         completions = [([], []) for _ in padding]
         row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
-        # On a screen, a bar.
+        # The bar is shown only on a screen.
         for t in tqdm(range(self.config.max_tokens), "sampling", leave=False, disable=None):
             token, log_prob = sample_token(
                 # The embedding may have been padded to a round size: those rows are not tokens.
@@ -440,7 +440,7 @@ class VLLMSampler:
         self.config = config
         os.environ |= {
             # A variable that is already set wins.
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; on a CPU, vLLM's default is too much
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB (CPU); vLLM's default is a share of all
             "OMP_NUM_THREADS": str(torch.get_num_threads()),  # (GPU), or vLLM sets it to 1
             "VLLM_LOGGING_LEVEL": "ERROR",  # or it logs each sleep and each sync
         } | os.environ
@@ -547,9 +547,9 @@ def full_weights(policy):
 class TorchEngine:
     """torch's AdamW behind DeepSpeed's calls.
 
-    On a CPU, each operation of a small model uses one thread, so one core (TransformersSampler sets
-    it). Another core computes each backward pass here, in a second thread, during the next forward
-    pass. docs/performance.md has the gain.
+    On a CPU, an operation of a small model uses one core (TransformersSampler sets that). So a
+    second thread computes each backward pass on another core, during the next forward pass.
+    docs/performance.md has the gain.
     """
 
     def __init__(self, scorer, device, config):
@@ -570,10 +570,11 @@ class TorchEngine:
     def backward(self, loss):
         self.last_backward.result()  # waits until it is done
         self.last_backward = self.second_thread.submit(loss.backward)
+        # Two passes at once need memory for both, and are faster only if each uses one core.
         if (
-            torch.get_num_threads() > 1
-            or self.device.type == "cuda"  # two passes at once would need memory for both
+            self.device.type == "cuda"
             or self.config.gradient_checkpointing
+            or torch.get_num_threads() > 1
         ):
             self.last_backward.result()
 
@@ -709,7 +710,7 @@ class Task:
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name != "answer":  # the solution (of GSM8K) never gets into a prompt
+            if name != "answer":  # the column `answer` is a solution: not shown
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
@@ -792,9 +793,10 @@ def update(engine, reference, episodes, config, loss_function):
         batch = collate(by_length[start : start + config.micro_batch_size], engine.device) | {
             "completions": len(episodes)  # of this process; the engine averages over processes
         }
-        # 5. Log-probs under the reference, which has no gradient.
+        # 5. Log-probs under the reference.
         if reference is not None:
-            batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
+            with torch.no_grad():
+                batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
         # 6. The loss and its gradient. pi_old, the policy before this step, is the policy as it is
         # now, as a constant. (The sampler's log-probs are its own up to rounding: only a check.)
         log_probs = engine(batch)  # (B, T)
@@ -850,7 +852,7 @@ def measure_step(rows, batches, config):
         "entropy": -log_probs.sum(),
         "kl": (torch.exp(d) - 1 - d).sum(),
         "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
-        "loss": sum(batch["loss"].sum() for batch in batches),  # not per token
+        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean already: overwritten below
     }
     everywhere = gather([{name: value.item() for name, value in sums.items()}])
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
@@ -1025,7 +1027,7 @@ def main(
     path = open_run(config)
     sampler = make_sampler(policy, task, device, config)
     print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
-    reference = Scorer(deepcopy(policy), config).requires_grad_(False) if config.kl_coef else None
+    reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
     engine = make_engine(Scorer(policy, config), device, config)
     # Without the folder report/, nothing is recorded of what an update does to each token.
     recorder = importlib.util.find_spec("report") and importlib.import_module("report.record")
