@@ -5,7 +5,8 @@
 
 Before training, SmolLM2-135M-Instruct never answers in the format that the reward reads. 64 written
 answers teach the format and some subtracting. In their questions Ava has more, so nothing shows
-what to do if Ben has more. A run takes a quarter of an hour on two cores.
+what to do if Ben has more. A run takes a quarter of an hour on two cores, a minute on an H200, and 2 GB
+of disk.
 """
 
 import statistics
@@ -80,10 +81,10 @@ LAB = Lab(
         Prediction("correctness reward", "its correct samples", 0.15, measure="Ben has more"),
     ],
     measures=(by_order,),
-    found="If Ben has more, the reward reaches 46% correct (39% to 55%), the cold start 10%, "
-    "imitation of its correct samples 23%, the format reward 3%. If Ava has more, imitation is "
-    "better. Over both orders the reward has 34%, imitation 31%.",
-    limits="64 questions. Each control has one seed, so there is no interval.",
+    found="If Ben has more, the reward reaches 30% correct (23% to 39%), imitation of correct "
+    "samples 21% (12% to 33%), more written answers 7%, the format reward 5%, the cold start 3%. "
+    "The lead over imitation is not certain.",
+    limits="64 questions. The runs had a GPU, an H200.",
 )
 
 if __name__ == "__main__":
