@@ -97,7 +97,7 @@ class Config:
     # What to learn.
     task: str = "countdown"  # the module TASK_rewards.py
     model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
-    # one of the task's PROMPTS, or a toml file with the fields of its Prompt [chat]
+    # one of the task's PROMPTS [chat], or a toml file with the fields of its Prompt
     prompt: str = "short"
     # problems: a jsonl, json, csv or parquet file; "hub": the published data set;
     # None: the task's generator
@@ -311,9 +311,9 @@ def next_logits(model, token, position, visible, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
-        # The third axis is 1 for the key, whose token is one position. For the query it has the
-        # heads that share a key head: attention treats them as so many positions.
-        shape = (len(token), kept.shape[2], -1, kept.shape[-1])  # (R, heads, 1 or more, D)
+        # query: (R, heads, sharing, D); key and value: (R, heads, 1, D). The query heads that share
+        # a key head stand where attention expects positions. So no key is copied for them.
+        shape = (len(token), kept.shape[2], -1, kept.shape[-1])
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
         if hasattr(attention, "q_norm"):  # Qwen3
@@ -337,7 +337,8 @@ class TransformersSampler:
         if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
             raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
         # With several threads, each waits for the others after every operation. So a small model
-        # gains little from them, and loses much if another program is busy; in the update, too.
+        # gains little from them, and loses much if another program is busy. (The update uses this
+        # setting, too.)
         if policy.num_parameters() < 20_000_000:
             torch.set_num_threads(1)
         self.model = policy
@@ -398,8 +399,8 @@ class TransformersSampler:
         # The bar is shown only on a screen.
         for t in tqdm(range(self.config.max_tokens), "sampling", leave=False, disable=None):
             token, log_prob = sample_token(
-                # The embedding may have been padded to a round size: those rows are not tokens.
-                # (The trainer's softmax keeps them; their probability is too small to matter.)
+                # The embedding can have more rows than there are tokens. We drop their logits. (The
+                # trainer's softmax keeps them; their probability is too small to matter.)
                 logits[:, : len(self.task.tokenizer)],
                 temperature,
                 uniforms[t, row, None],
@@ -410,8 +411,8 @@ class TransformersSampler:
             running = [not self.task.has_ended(completions[i][0]) for i in row.tolist()]
             if not any(running):
                 break
-            # Completions that have ended leave the batch. Running rows from its end are moved into
-            # their places, so that the first `count` rows are those that go on.
+            # Completions that have ended leave the batch. For example, a and c of the rows a b c d
+            # have ended. Two go on, in the first two rows: d moves to a's place, and we keep d b.
             count = sum(running)
             holes = [i for i in range(count) if not running[i]]
             movers = [i for i in range(count, len(running)) if running[i]]
@@ -440,8 +441,8 @@ class VLLMSampler:
         self.config = config
         os.environ |= {
             # A variable that is already set wins.
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB (CPU); vLLM's default is a share of all
-            "OMP_NUM_THREADS": str(torch.get_num_threads()),  # (GPU), or vLLM sets it to 1
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, on a CPU; vLLM's default is a share of all
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),  # on a GPU vLLM would set it to 1
             "VLLM_LOGGING_LEVEL": "ERROR",  # or it logs each sleep and each sync
         } | os.environ
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
@@ -562,7 +563,7 @@ class TorchEngine:
             weight_decay=0.0,
         )
         self.second_thread = ThreadPoolExecutor(1)
-        self.last_backward = self.second_thread.submit(int)  # done at once: none is running
+        self.last_backward = self.second_thread.submit(int)  # nothing, for the first result()
 
     def __call__(self, batch):
         return self.module(batch)
@@ -798,7 +799,7 @@ def update(engine, reference, episodes, config, loss_function):
             with torch.no_grad():
                 batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
         # 6. The loss and its gradient. pi_old, the policy before this step, is the policy as it is
-        # now, as a constant. (The sampler's log-probs are its own up to rounding: only a check.)
+        # now, as a constant. (The sampler's log-probs equal these up to rounding: only a check.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
         parts = loss_function(log_probs, batch, config)  # (B,)
@@ -838,7 +839,7 @@ def as_row(e):
     }
 
 
-def measure_step(rows, batches, config):
+def measure_step(rows, batches, engine, step, config):
     """The metrics of a step over all processes; docs/metrics.md explains each."""
     found = {
         name: torch.cat([batch[name].flatten() for batch in batches])
@@ -858,6 +859,9 @@ def measure_step(rows, batches, config):
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
     tokens = mean(rows, "length") * len(rows) / WORLD  # tokens per process, on average
     return {name: mean(everywhere, name) / tokens for name in sums} | {
+        "step": step,
+        "lr": learning_rate(step, config),
+        "grad_norm": float(engine.get_global_grad_norm()),
         "loss": mean(everywhere, "loss"),
         "reward": mean(rows, "reward"),
         "reward_std": rewards.std(dim=1).mean().item(),
@@ -933,7 +937,7 @@ def open_run(config):
             if saved
             else f"--resume {path}: there is no run"
         )
-    for setting, value in saved[0].items() if saved else ():
+    for setting, value in (saved or [asdict(config)])[0].items():
         if value != getattr(config, setting) and (
             setting not in ("steps", "resume", "name", "save_every", "eval_every", "wandb")
         ):
@@ -991,11 +995,11 @@ def find_device(config):
 
 
 # %%
-# The names in braces are those of the metrics; a slash belongs to the name.
 COLUMNS = (
     "(correct: share of the completions; no signal: share of groups with equal rewards)\n"
     "   step   reward correct format tokens no signal entropy gradient seconds   left"
 )
+# The names in braces are those of the metrics. The slash in reward/answer belongs to the name.
 STEP_LINE = (
     "{step:>4}/{steps:<4} {reward:6.2f} {reward/answer:7.0%} {reward/format:6.0%} "
     "{completions/mean_length:6.0f} {frac_reward_zero_std:9.0%} {entropy:7.2f} {grad_norm:8.2f} "
@@ -1017,8 +1021,11 @@ def main(
     task = Task(tokenizer, policy, config)
     train = task.load_problems("train", config)
     test = task.load_problems("test", config)[: config.eval_problems]
-    if config.prompts_per_step not in range(WORLD, len(train) + 1, WORLD) or (
-        config.temperature <= 0 or (config.group_size < 2 and advantages is group_advantages)
+    if (
+        config.prompts_per_step % WORLD
+        or not 0 < config.prompts_per_step <= len(train)
+        or config.temperature <= 0
+        or (config.group_size < 2 and advantages is group_advantages)
     ):
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes and at most the "
@@ -1068,11 +1075,8 @@ def main(
         # 9. Log, evaluate, save.
         rows = gather([as_row(e) for e in episodes])
         write(f"{path}/episodes/step_{step:06d}.jsonl", rows)
-        metrics = measure_step(rows, batches, config) | {
-            "step": step,
-            "lr": learning_rate(step, config),
-            "grad_norm": float(engine.get_global_grad_norm()),
-            "time/step": time.monotonic() - began,
+        metrics = measure_step(rows, batches, engine, step, config) | {
+            "time/step": time.monotonic() - began
         }
         minutes = (config.steps - step) * (time.monotonic() - started) / (step - start) / 60
         print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)

@@ -5,8 +5,8 @@
 
 Before training, SmolLM2-135M-Instruct never answers in the format that the reward reads. 64 written
 answers teach the format and some subtracting. In their questions Ava has more, so nothing shows
-what to do if Ben has more. A run takes a quarter of an hour on two cores, a minute on an H200, and 2 GB
-of disk.
+what to do if Ben has more. A run takes a quarter of an hour on two cores, a minute on an H200, and
+2 GB of disk.
 """
 
 import statistics
@@ -83,7 +83,7 @@ LAB = Lab(
     measures=(by_order,),
     found="If Ben has more, the reward reaches 30% correct (23% to 39%), imitation of correct "
     "samples 21% (12% to 33%), more written answers 7%, the format reward 5%, the cold start 3%. "
-    "The lead over imitation is not certain.",
+    "The lead over imitation is uncertain.",
     limits="64 questions. The runs had a GPU, an H200.",
 )
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Qwen2.5-0.5B (base) on Countdown-Tasks-3to4. One GPU with 24 GB or more. Not run yet. (With random
-# weights a step takes 43 s on an H200: docs/gpu.md.)
+# weights and micro-batches of 8, a step takes 43 s on an H200. 32 halve its update: docs/gpu.md.)
 #
 # Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang): 1,024
 # completions per step, groups of 8, learning rate 1e-6 from the first step, at most 512 tokens, no KL
@@ -16,6 +16,6 @@ options=(
   --kl_coef 0 --loss_agg_mode token-mean --scale_rewards group_biased
   --learning_rate 1e-6 --lr_scheduler_type constant --warmup_steps 0
   --steps 1000 --eval_every 50 --save_every 100
-  --gradient_checkpointing --vllm_gpu_memory_utilization 0.4
+  --gradient_checkpointing --micro_batch_size 32 --vllm_gpu_memory_utilization 0.4
 )
 run variants.py --task countdown "${options[@]}"

@@ -197,7 +197,7 @@ def test_collate_puts_each_number_at_its_token():
 
 
 def updated(policy, episodes, **changes):
-    """The weights after one update with `changes`, and its micro-batches."""
+    """The weights after one update with `changes`, its micro-batches, and the engine."""
     settings = config(**changes)
     policy = copy.deepcopy(policy)
     engine = r1.make_engine(r1.Scorer(policy, settings), CPU, settings)
@@ -205,7 +205,7 @@ def updated(policy, episodes, **changes):
         group["lr"] = 1e-3
     reference = copy.deepcopy(r1.Scorer(policy, settings))
     batches = r1.update(engine, reference, episodes, settings, r1.grpo_loss)
-    return torch.cat([p.detach().flatten() for p in policy.parameters()]), batches
+    return torch.cat([p.detach().flatten() for p in policy.parameters()]), batches, engine
 
 
 def test_a_second_thread_computes_the_same_gradient_and_reports_its_errors(
@@ -227,8 +227,8 @@ def test_a_second_thread_computes_the_same_gradient_and_reports_its_errors(
 
 def test_the_size_of_micro_batches_does_not_matter(policy, loaded):
     episodes = make_episodes(policy, loaded[1])
-    whole, batches = updated(policy, episodes, micro_batch_size=24)
-    parts, more = updated(policy, episodes, micro_batch_size=5, gradient_checkpointing=True)
+    whole, batches, _ = updated(policy, episodes, micro_batch_size=24)
+    parts, more, _ = updated(policy, episodes, micro_batch_size=5, gradient_checkpointing=True)
     assert len(batches) == 1 and len(more) == 5
     before = torch.cat([p.detach().flatten() for p in policy.parameters()])
     assert (whole - before).abs().mean() > 5e-4 and (whole - parts).abs().mean() < 1e-7
@@ -243,9 +243,9 @@ def test_a_gradient_that_is_not_finite_changes_nothing(policy, loaded):
 
 def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded):
     episodes = make_episodes(policy, loaded[1], dtype="bfloat16")
-    _, batches = updated(policy, episodes, dtype="bfloat16")
+    _, batches, engine = updated(policy, episodes, dtype="bfloat16")
     rows = [r1.as_row(e) for e in episodes]
-    metrics = r1.measure_step(rows, batches, config(group_size=4, dtype="bfloat16"))
+    metrics = r1.measure_step(rows, batches, engine, 1, config(group_size=4, dtype="bfloat16"))
     assert {p.dtype for p in policy.parameters()} == {torch.float32}
     assert 1e-6 < metrics["sampling/logp_difference_mean"] < 0.02
 
@@ -271,7 +271,7 @@ def test_an_update_by_deepspeed_and_several_processes_is_torchs_by_one(
     env = {**os.environ, "PYTHONPATH": root}
     done = subprocess.run(launcher + args, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
-    whole, _ = updated(policy, episodes)
+    whole, *_ = updated(policy, episodes)
     # With the tied output layer, which the file lists a second time.
     weights = torch.load(tmp_path / "weights.pt", weights_only=True)[: len(whole)]
     assert (weights - whole).abs().mean() < 1e-7

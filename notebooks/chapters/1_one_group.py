@@ -34,6 +34,7 @@ print(tokenizer.decode(task.prompt_ids(problems[0])))
 
 # %%
 n = config.group_size
+# "chapter 1" is a part of the seed, so these samples differ from those of other cells.
 episodes = r1.sample_and_reward(sampler, problems, task, config, "chapter 1", n)
 groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]  # adjacent ones
 for problem, group in zip(problems, groups):
@@ -123,7 +124,8 @@ for advantage in (1.41, -1.41):
 # ## One step on the whole group
 #
 # Now the same with the real model: steps 6 and 7 on the eight completions, with plain gradient
-# descent and no KL penalty. pi_old is the model before the step, so the ratio rho is 1. N is 8.
+# descent and no KL penalty. pi_old is the model before the step, so the ratio rho is 1. N, the
+# number of completions, is 8.
 #
 # **Predict:** after the step, has each completion's log-prob moved in the direction of its
 # advantage?
@@ -131,7 +133,8 @@ for advantage in (1.41, -1.41):
 # %%
 for e, advantage in zip(group, by_hand.tolist()):
     e.advantage = advantage
-batch = r1.collate(group, "cpu") | {"completions": len(group)}  # tensors (B, T)
+batch = r1.collate(group, "cpu")  # tensors (B, T)
+batch["completions"] = len(group)  # N
 scorer = r1.Scorer(model, config)
 log_probs = scorer(batch)  # (B, T), 0 outside the completions
 batch["old_log_probs"] = log_probs.detach()
