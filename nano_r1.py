@@ -97,7 +97,7 @@ class Config:
     # What to learn.
     task: str = "countdown"  # the module TASK_rewards.py
     model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
-    # one of the task's PROMPTS [chat], or a toml file with the fields of its Prompt
+    # one of the task's prompts [chat], or a toml file with the fields of the class Prompt
     prompt: str = "short"
     # problems: a jsonl, json, csv or parquet file; "hub": the published data set;
     # None: the task's generator
@@ -311,8 +311,8 @@ def next_logits(model, token, position, visible, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
-        # query: (R, heads, sharing, D); key and value: (R, heads, 1, D). The query heads that share
-        # a key head stand where attention expects positions. So no key is copied for them.
+        # Attention expects (R, heads, positions, D). There is one position. So for the query that
+        # axis takes the heads that share a key head, (R, heads, sharing, D), and no key is copied.
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -353,7 +353,7 @@ class TransformersSampler:
 
     @torch.inference_mode()
     def generate(self, prompts, n, temperature, seeds):
-        """n completions of each prompt, one prompt after the other: [(token ids, log-probs)].
+        """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on.
 
         Each prompt has its own seed: its completions depend neither on the other prompts nor on the
         number of processes. (Except for rounding, which can change a token if the random number
@@ -468,7 +468,7 @@ class VLLMSampler:
         self.bias = {row: -100.0 for row in rows} if len(rows) <= 1024 else None
 
     def generate(self, prompts, n, temperature, seeds):
-        """n completions of each prompt, one prompt after the other: [(token ids, log-probs)]."""
+        """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on."""
         completions = []
         for result in self.llm.generate(
             [{"prompt_token_ids": ids} for ids in prompts],
@@ -853,7 +853,7 @@ def measure_step(rows, batches, engine, step, config):
         "entropy": -log_probs.sum(),
         "kl": (torch.exp(d) - 1 - d).sum(),
         "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
-        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean already: overwritten below
+        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean; set again below
     }
     everywhere = gather([{name: value.item() for name, value in sums.items()}])
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
