@@ -937,6 +937,7 @@ def open_run(config):
             if saved
             else f"--resume {path}: there is no run"
         )
+    # A new run is compared with itself.
     for setting, value in (saved or [asdict(config)])[0].items():
         if value != getattr(config, setting) and (
             setting not in ("steps", "resume", "name", "save_every", "eval_every", "wandb")

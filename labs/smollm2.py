@@ -82,9 +82,8 @@ LAB = Lab(
     ],
     measures=(by_order,),
     found="If Ben has more, the reward reaches 30% correct (23% to 39%), imitation of correct "
-    "samples 21% (12% to 33%), more written answers 7%, the format reward 5%, the cold start 3%. "
-    "The lead over imitation is uncertain.",
-    limits="64 questions. The runs had a GPU, an H200.",
+    "samples 21% (12% to 33%), more written answers 7%, the format reward 5%, the cold start 3%.",
+    limits="64 questions. On an H200.",
 )
 
 if __name__ == "__main__":
