@@ -81,8 +81,9 @@ LAB = Lab(
         Prediction("correctness reward", "its correct samples", 0.15, measure="Ben has more"),
     ],
     measures=(by_order,),
-    found="If Ben has more, the reward reaches 30% correct (23% to 39%), imitation of correct "
-    "samples 21% (12% to 33%), more written answers 7%, the format reward 5%, the cold start 3%.",
+    found="If Ben has more, the reward reaches 31% correct (23% to 39%), imitation of correct "
+    "samples 21% (12% to 33%), the format reward 8%, more written answers 7%, the cold start 4%. "
+    "The reward leads imitation by less than predicted.",
     limits="64 questions. On an H200.",
 )
 
