@@ -22,14 +22,15 @@
 #
 #         A_i = (r_i - mean(r)) / (std(r) + 1e-4)
 #
-#  5. Compute the log-probs of the same tokens under the reference, a frozen copy of the base.
+#  5. Compute the log-probs of all these completions' tokens under the reference, a frozen copy of
+#     the model before training.
 #  6. Compute the loss. o_it is token t of completion i, and pi(o_it) its probability under the
 #     policy, given the text before it; pi_old is the policy before this step, pi_ref the reference.
 #     With rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it), its loss is
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
-#     Once rho has moved from 1 by more than eps in the direction of A, the min is constant and has
+#     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
 #     and positive elsewhere. Its mean over tokens drawn from pi estimates the KL divergence.
 #     The step's loss is the mean over each completion's tokens, then over all completions.
@@ -311,8 +312,9 @@ def next_logits(model, token, position, visible, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
-        # Attention expects (R, heads, positions, D). There is one position. So for the query that
-        # axis takes the heads that share a key head, (R, heads, sharing, D), and no key is copied.
+        # Attention expects (R, heads, positions, D). There is only one position, so the query uses
+        # the positions axis for the heads that share a key head, and no key has to be copied.
+        # (The -1 is their number for the query, and 1 for key and value.)
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -439,8 +441,8 @@ class VLLMSampler:
     def __init__(self, policy, task, config):
         self.task = task
         self.config = config
+        # A variable that is already set wins: os.environ comes last.
         os.environ |= {
-            # A variable that is already set wins.
             "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, on a CPU; vLLM's default is a share of all
             "OMP_NUM_THREADS": str(torch.get_num_threads()),  # on a GPU vLLM would set it to 1
             "VLLM_LOGGING_LEVEL": "ERROR",  # or it logs each sleep and each sync
@@ -461,7 +463,7 @@ class VLLMSampler:
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
-        atexit.unregister(dist.destroy_process_group)  # find_device registered it; vLLM calls it
+        atexit.unregister(dist.destroy_process_group)  # vLLM does that at exit; twice would fail
         # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024;
         # with more such rows we set none, and rely on their low probability.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
@@ -487,7 +489,7 @@ class VLLMSampler:
                 )
                 for seed in seeds
             ],
-            # On a screen, a bar. (A bar that is disabled makes vLLM divide by 0.)
+            # False, or what makes a bar. (tqdm's disable=None makes vLLM divide by 0.)
             use_tqdm=os.isatty(2) and (lambda *a, **k: tqdm(*a, leave=False, **k)),
         ):
             for out in result.outputs:
@@ -563,7 +565,7 @@ class TorchEngine:
             weight_decay=0.0,
         )
         self.second_thread = ThreadPoolExecutor(1)
-        self.last_backward = self.second_thread.submit(int)  # nothing, for the first result()
+        self.last_backward = self.second_thread.submit(int)  # nothing to wait for yet
 
     def __call__(self, batch):
         return self.module(batch)
@@ -799,7 +801,8 @@ def update(engine, reference, episodes, config, loss_function):
             with torch.no_grad():
                 batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
         # 6. The loss and its gradient. pi_old, the policy before this step, is the policy as it is
-        # now, as a constant. (The sampler's log-probs equal these up to rounding: only a check.)
+        # now, as a constant. (The loss does not use the sampler's log-probs. They equal these up to
+        # rounding; measure_step compares them.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
         parts = loss_function(log_probs, batch, config)  # (B,)
@@ -853,11 +856,16 @@ def measure_step(rows, batches, engine, step, config):
         "entropy": -log_probs.sum(),
         "kl": (torch.exp(d) - 1 - d).sum(),
         "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
-        "loss": sum(batch["loss"].sum() for batch in batches),  # a mean; set again below
     }
-    everywhere = gather([{name: value.item() for name, value in sums.items()}])
+    everywhere = gather(
+        [
+            {name: value.item() for name, value in sums.items()}
+            # A mean already: grpo_loss divides by N.
+            | {"loss": sum(batch["loss"].sum().item() for batch in batches)}
+        ]
+    )
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
-    tokens = mean(rows, "length") * len(rows) / WORLD  # tokens per process, on average
+    tokens = sum(row["length"] for row in rows) / WORLD  # per process, like mean(everywhere, name)
     return {name: mean(everywhere, name) / tokens for name in sums} | {
         "step": step,
         "lr": learning_rate(step, config),
@@ -874,7 +882,7 @@ def measure_step(rows, batches, engine, step, config):
 
 
 def evaluate(sampler, problems, task, config, path, step):
-    """Sample one completion of each held-out problem, with the same seeds every time: metrics."""
+    """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
     episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
     rows = gather([as_row(e) for e in episodes])
     write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
@@ -937,8 +945,7 @@ def open_run(config):
             if saved
             else f"--resume {path}: there is no run"
         )
-    # A new run is compared with itself.
-    for setting, value in (saved or [asdict(config)])[0].items():
+    for setting, value in (saved[0] if saved else {}).items():  # the settings of its start
         if value != getattr(config, setting) and (
             setting not in ("steps", "resume", "name", "save_every", "eval_every", "wandb")
         ):
@@ -948,7 +955,10 @@ def open_run(config):
 
 
 def save_checkpoint(engine, path, step):
-    """Saves to folders a and b in turn; the last row of latest.json names the complete one."""
+    """Saves to folders a and b in turn. Then latest.json gets a row with the folder's name.
+
+    So its last row names a whole checkpoint, even if the run is killed while it saves.
+    """
     saved = read(f"{path}/latest.json")
     tag = "ab"[len(saved) % 2]
     engine.save_checkpoint(path, tag, save_latest=False)
@@ -966,7 +976,7 @@ def save_model(policy, tokenizer, path):
 def on_signal(received):
     """Ctrl-C lets the step end and be saved; a second one quits."""
     received.append(time.monotonic())
-    if received[-1] - received[0] > 1:  # torchrun sends the first one twice
+    if received[-1] - received[0] > 1:  # seconds; torchrun sends one Ctrl-C twice
         raise KeyboardInterrupt
     print("\nFinishing this step, then saving. Ctrl-C again quits at once.", flush=True)
 

@@ -124,17 +124,16 @@ for advantage in (1.41, -1.41):
 # ## One step on the whole group
 #
 # Now the same with the real model: steps 6 and 7 on the eight completions, with plain gradient
-# descent and no KL penalty. pi_old is the model before the step, so the ratio rho is 1. N, the
-# number of completions, is 8.
+# descent and no KL penalty. pi_old is the model before the step, so the ratio rho is 1.
 #
 # **Predict:** after the step, has each completion's log-prob moved in the direction of its
 # advantage?
 
 # %%
-for e, advantage in zip(group, by_hand.tolist()):
+for e, advantage in zip(group, by_hand.tolist()):  # of this group, from above
     e.advantage = advantage
 batch = r1.collate(group, "cpu")  # tensors (B, T)
-batch["completions"] = len(group)  # N
+batch["completions"] = len(group)  # grpo_loss divides by it
 scorer = r1.Scorer(model, config)
 log_probs = scorer(batch)  # (B, T), 0 outside the completions
 batch["old_log_probs"] = log_probs.detach()
