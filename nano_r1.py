@@ -314,7 +314,7 @@ def next_logits(model, token, position, visible, cache):
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
         # Attention expects (R, heads, positions, D). There is only one position, so the query uses
         # the positions axis for the heads that share a key head, and no key has to be copied.
-        # (The -1 is their number for the query, and 1 for key and value.)
+        # (`view` finds the -1: how many share one for the query, 1 for key and value.)
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
