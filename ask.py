@@ -67,13 +67,13 @@ def ask(models, problem, config, seed):
 def main(config):
     """Ask problem after problem, until q."""
     device = nano_r1.find_device(config)
-    kind = nano_r1.VLLMSampler if config.sampler == "vllm" else nano_r1.TransformersSampler
     models = []
     for name in config.model:
         own = replace(config, model=name)
         policy, tokenizer = nano_r1.load_model(own)
         task = nano_r1.Task(tokenizer, policy, own)
-        models.append((name, kind(policy.to(device), task, own), task))
+        sampler = nano_r1.make_sampler(policy.to(device), task, device, own)
+        models.append((name, sampler, task))
     problems = task.load_problems("test", config)
     random.seed(config.seed)
     while True:

@@ -43,6 +43,8 @@ Prompt = namedtuple(  # a way to ask, and the format of the answer that goes wit
     defaults=(True, "<think>", (), "think", (1.0, 1.0), False, 0.5),
 )
 
+HIDDEN = ()  # a problem's columns that a prompt never shows; none here, for the target is asked for
+
 # ---- The problems
 
 HUB_DATASET = "Jiayi-Pan/Countdown-Tasks-3to4"  # 490,364 problems; TinyZero trains on them

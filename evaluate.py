@@ -141,9 +141,7 @@ def main(config):
     task = nano_r1.Task(tokenizer, policy, config)
     config.data = config.eval_data or config.data
     problems = task.load_problems("all" if config.eval_data else "test", config)
-    sampler = (nano_r1.VLLMSampler if config.sampler == "vllm" else nano_r1.TransformersSampler)(
-        policy.to(device), task, config
-    )
+    sampler = nano_r1.make_sampler(policy.to(device), task, device, config)
     path = os.path.join("out", config.name or time.strftime("evaluation-%Y%m%d-%H%M%S"))
     results = {}
     for temperature in config.temperature:
@@ -151,6 +149,7 @@ def main(config):
         groups = sample(sampler, problems[: config.eval_problems], task, now)
         write_completions(f"{path}/temperature_{temperature:g}", groups)
         results[f"temperature {temperature:g}"] = measure(groups, task)
+    sampler.close()
     print_table(results)
     nano_r1.write(f"{path}/evaluation.json", [asdict(config) | {"results": results}])
     return path

@@ -48,6 +48,8 @@ Prompt = namedtuple(  # a way to ask
     defaults=(True, "<think>", ()),
 )
 
+HIDDEN = ("answer",)  # the columns of a problem that a prompt never shows
+
 # ---- The problems
 
 HUB_DATASET = "openai/gsm8k"  # 7,473 problems to train on, 1,319 to test

@@ -55,11 +55,16 @@ import json
 import os
 import random
 import signal
+import sys
+import threading
 import time
 import tomllib
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Literal
 
@@ -67,6 +72,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import tyro
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -154,12 +161,19 @@ class Episode(SimpleNamespace):
     problem     dict, a row of the data set
     prompt_ids  list of token ids
     token_ids   list of the completion's token ids, with the end token if the model wrote it
-    log_probs   list, one for each token of the completion, as the sampler computed it
+    mask        list of bool, one for each token of the completion: True if the model wrote it, the
+                default; False if a tool did. Only the model's tokens are trained and measured
+    log_probs   list of float, one for each token of the completion, as the sampler computed it
     ended       True: it ended with an end token or a stop text; False: it was cut off
     text        str, the completion
     reward      step 3: total, format, answer, why
     advantage   step 4: float
     """
+
+    def __init__(self, *, token_ids=(), mask=None, **others):  # (pickle needs the default)
+        if mask is None:
+            mask = [True] * len(token_ids)
+        super().__init__(token_ids=token_ids, mask=mask, **others)
 
 
 # %% [markdown]
@@ -205,6 +219,44 @@ def grpo_loss(log_probs, batch, config):
     return (loss * mask).sum(dim=1) / mask.sum(dim=1) / batch["completions"]
 
 
+# %% [markdown]
+# ## 3. A batch, and the log-probs of its tokens
+#
+# `labels[b, t]` is the token that follows `input_ids[b, t]`. `response_mask[b, t]` is True if the
+# model wrote that token. The end token counts, too: without it, the model never learns to stop.
+
+
+# %%
+def collate(episodes, device):
+    """Episodes -> a batch: a dict of tensors (B, T), and `episodes`.
+
+    For the prompt 7 8 9 and the completion 5 2:
+
+    input_ids      7 8 9 5
+    labels         8 9 5 2     the next token
+    response_mask  0 0 1 1     whether the model wrote it
+    """
+    # Padding may be any token: it is on the right, where causal attention never looks.
+    ids = padded([e.prompt_ids + e.token_ids for e in episodes])  # (B, T + 1)
+    mask = padded([[False] * len(e.prompt_ids) + e.mask for e in episodes])
+    log_probs = padded([[0.0] * len(e.prompt_ids) + e.log_probs for e in episodes]) * mask
+    batch = {
+        "input_ids": ids[:, :-1],
+        "labels": ids[:, 1:],
+        "response_mask": mask[:, 1:],
+        "sampler_log_probs": log_probs[:, 1:],
+        "advantages": torch.tensor([[e.advantage] for e in episodes]),  # (B, 1)
+    }
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
+    batch["episodes"] = episodes
+    return batch
+
+
+def padded(rows):
+    """Lists of numbers -> one tensor, with zeros on the right."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
 class Scorer(torch.nn.Module):
     """A language model that returns the log-probs of completions instead of logits."""
 
@@ -214,20 +266,22 @@ class Scorer(torch.nn.Module):
         self.config = config
 
     def forward(self, batch):
-        """log pi of each label where response_mask is 1, 0 elsewhere: (B, T)."""
+        """log pi of each label where response_mask is True, 0 elsewhere: (B, T)."""
         mask = batch["response_mask"]
         with precision(mask.device, self.config):
-            hidden = self.model.get_decoder()(batch["input_ids"], use_cache=False).last_hidden_state
+            decoder = self.model.get_decoder()
+            hidden = decoder(batch["input_ids"], use_cache=False).last_hidden_state  # (B, T, H)
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
         # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
         # them again in the backward pass instead of storing them. A chunk: 2**25 logits, 128 MiB.
         size = 2**25 // self.model.config.get_text_config().vocab_size
-        scores = [
-            torch.utils.checkpoint.checkpoint(  # (`score` draws no random numbers)
-                self.score, *chunk, use_reentrant=False, preserve_rng_state=False
+        scores = []
+        for chunk in zip(hidden[mask].split(size), batch["labels"][mask].split(size)):
+            scores.append(
+                checkpoint(  # (`score` draws no random numbers)
+                    self.score, *chunk, use_reentrant=False, preserve_rng_state=False
+                )
             )
-            for chunk in zip(hidden[mask].split(size), batch["labels"][mask].split(size))
-        ]
         return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
 
     def score(self, hidden, labels):
@@ -242,41 +296,333 @@ def precision(device, config):
     return torch.autocast(device.type, torch.bfloat16, enabled=config.dtype == "bfloat16")
 
 
-def collate(episodes, device):
-    """Episodes -> a dict of tensors (B, T). For the prompt 7 8 9 and the completion 5 2:
+# %% [markdown]
+# ## 4. The rollout: steps 1 to 3
+#
+# The sampler writes a completion token by token. Each token is drawn from
+# softmax(logits / temperature). `sampler.generate` returns the tokens and their log-probs; section
+# 8 has two samplers. The processes of torchrun divide the problems: each samples, rewards and
+# scores its own.
 
-    input_ids      7 8 9 5
-    labels         - - 5 2     the next token; - (stored as -1) where the model did not write it
-    response_mask  0 0 1 1
-    """
-    labels = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor([-1] * len(e.prompt_ids) + e.token_ids) for e in episodes],
-        batch_first=True,
-        padding_value=-1,
-    )[:, 1:]
-    batch = {
-        # Padding may be any token: it is on the right, where causal attention never looks.
-        "input_ids": torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor(e.prompt_ids + e.token_ids) for e in episodes], batch_first=True
-        )[:, :-1],
-        "labels": labels,
-        "response_mask": labels >= 0,
-        "advantages": torch.tensor([[e.advantage] for e in episodes]),  # (B, 1)
-        "sampler_log_probs": torch.zeros(labels.shape).masked_scatter(
-            labels >= 0, torch.cat([torch.tensor(e.log_probs) for e in episodes])
-        ),
-    }
-    return {name: tensor.to(device) for name, tensor in batch.items()} | {"episodes": episodes}
+
+# %%
+def seed_of(*parts):
+    """A seed for each purpose and step: so a resumed run makes the same random choices."""
+    return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
+
+
+def rollout(sampler, problems, task, config, step, draw=0):
+    """Steps 1 to 3: a batch of rewarded episodes. (`draw` counts the batches that DAPO draws.)"""
+    label = f"step {step}, {draw}"
+    # 1. Draw m problems.
+    rng = random.Random(seed_of(config.seed, label, "questions"))
+    drawn = rng.sample(problems, config.prompts_per_step)
+    # 2. Sample a group of n completions of each. 3. Reward them.
+    return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
+
+
+def sample_and_reward(sampler, problems, task, config, label, n):
+    """Steps 2 and 3: n episodes of each problem of this process's share, problem by problem."""
+    places = range(RANK, len(problems), WORLD)  # this process's share
+    if not places:
+        return []
+    own = [problems[place] for place in places]
+    prompts = [task.prompt_ids(problem) for problem in own]
+    seeds = [seed_of(config.seed, label, place) for place in places]
+    # 2. Sample.
+    completions = sampler.generate(prompts, n, config.temperature, seeds)
+    episodes = []
+    for place, (token_ids, log_probs) in enumerate(completions):
+        problem = own[place // n]
+        text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
+        # 3. Reward.
+        reward = task.module.reward(text, problem, task.prompt)
+        episode = Episode(
+            problem=problem,
+            prompt_ids=prompts[place // n],
+            token_ids=token_ids,
+            log_probs=log_probs,
+            ended=task.has_ended(token_ids),
+            text=text,
+            reward=reward,
+            advantage=0.0,  # main sets it: step 4
+        )
+        episodes.append(episode)
+    return episodes
 
 
 # %% [markdown]
-# ## 3. The sampler
+# ## 5. The update: steps 5 to 7
 #
-# A completion is sampled token by token: draw one, append it, ask the model for the next, until it
-# writes an end token or has `max_tokens`. vLLM does that on a GPU, the loop below elsewhere. Each
-# returns the tokens and their log-probs under the distribution that they were drawn from. The
-# trainer computes these log-probs again. If the two differ by more than rounding, sampler and
-# trainer do not use the same weights, temperature or precision.
+# The engine holds the policy, its gradients and AdamW's states. `engine(batch)` returns the
+# log-probs. `engine.backward(loss)` adds to the gradient: it is torch's `loss.backward()` or, with
+# several processes, DeepSpeed's. `engine.step()` clips the gradient, takes one AdamW step if the
+# gradient is finite, and sets it to zero.
+
+
+# %%
+def update(engine, reference, episodes, config, loss_function):
+    """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
+    engine.module.train()
+    # Micro-batches of similar length have little padding.
+    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    batches = []
+    for start in range(0, len(episodes), config.micro_batch_size):
+        part = by_length[start : start + config.micro_batch_size]
+        batch = collate(part, engine.device)
+        # N, of this process; the engine averages over the processes.
+        batch["completions"] = len(episodes)
+        # 5. Log-probs under the reference.
+        if reference is not None:
+            with torch.no_grad():
+                batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
+        # 6. The loss and its gradient. pi_old, the policy before this step, is the policy as it is
+        # now, as a constant. (The loss does not use the sampler's log-probs. They equal these up to
+        # rounding; measure_step compares them.)
+        log_probs = engine(batch)  # (B, T)
+        batch["old_log_probs"] = log_probs.detach()
+        losses = loss_function(log_probs, batch, config)  # (B,)
+        engine.backward(losses.sum())
+        batch["loss"] = losses.detach()
+        batches.append(batch)
+    if reference is not None and config.offload:
+        reference.to("cpu")  # until the next step
+    # 7. One AdamW step.
+    engine.step()
+    engine.module.eval()
+    return batches
+
+
+def learning_rate(step, config):
+    """Linear warm-up; the "linear" schedule also multiplies by 1 - (step - 1) / steps."""
+    rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
+    if config.lr_scheduler_type == "linear":
+        rate = rate * (1 - (step - 1) / config.steps)
+    return rate
+
+
+# %% [markdown]
+# ## 6. What is measured: step 9
+
+
+# %%
+def mean(rows, name):
+    """The mean of one column of rows."""
+    return sum(row[name] for row in rows) / len(rows)
+
+
+def as_row(e):
+    """An episode as a row of a file."""
+    return {
+        "problem": e.problem,
+        "completion": e.text,
+        "reward": e.reward.total,
+        "format_reward": e.reward.format,
+        "answer_reward": e.reward.answer,
+        "why": e.reward.why,
+        "advantage": e.advantage,
+        "length": len(e.token_ids),
+        "written": sum(e.mask),  # tokens that the model wrote
+        "prompt_length": len(e.prompt_ids),
+        "cut_off": not e.ended,
+    }
+
+
+def measure_step(rows, batches, engine, step, config):
+    """The metrics of a step over all processes; docs/metrics.md explains each.
+
+    `rows` are the episodes of all processes, `batches` this process's micro-batches.
+    """
+    log_probs = flat(batches, "old_log_probs")  # 0 outside of the mask, as the others
+    difference = (log_probs - flat(batches, "sampler_log_probs")).abs()
+    kl = torch.zeros(())
+    if config.kl_coef:
+        d = flat(batches, "ref_log_probs") - log_probs
+        kl = torch.exp(d) - 1 - d
+    sums = {  # of this process
+        "loss": sum(batch["loss"].sum().item() for batch in batches),
+        # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
+        "entropy": -log_probs.sum().item(),
+        "kl": kl.sum().item(),
+        "difference": difference.sum().item(),
+    }
+    everywhere = gather([sums])
+    tokens = sum(row["written"] for row in rows) / WORLD  # a process's share, as mean() gives it
+    rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
+    no_signal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
+    return {
+        "step": step,
+        "lr": learning_rate(step, config),
+        "grad_norm": float(engine.get_global_grad_norm()),
+        "loss": mean(everywhere, "loss"),  # a mean already: grpo_loss divides by N
+        "entropy": mean(everywhere, "entropy") / tokens,
+        "kl": mean(everywhere, "kl") / tokens,
+        "sampling/logp_difference_mean": mean(everywhere, "difference") / tokens,
+        "reward": mean(rows, "reward"),
+        "reward_std": rewards.std(dim=1).mean().item(),
+        "reward/format": mean(rows, "format_reward"),
+        "reward/answer": mean(rows, "answer_reward"),
+        "frac_reward_zero_std": no_signal.float().mean().item(),
+        "completions/mean_length": mean(rows, "length"),
+        "completions/clipped_ratio": mean(rows, "cut_off"),  # TRL's name; not PPO's clip
+    }
+
+
+def flat(batches, name):
+    """The values (B, T) of all micro-batches, one after the other."""
+    return torch.cat([batch[name].flatten() for batch in batches])
+
+
+def evaluate(sampler, problems, task, config, path, step):
+    """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
+    episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
+    rows = gather([as_row(e) for e in episodes])
+    write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
+    share = mean(rows, "answer_reward")
+    low, high = interval(share, len(rows))
+    print(f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {len(rows)} held-out problems correct")
+    print("The first: {problem}\n{completion}\n=> {why}\n".format(**rows[0]), flush=True)
+    return {
+        "eval/pass@1": share,
+        "eval/pass@1_low": low,
+        "eval/pass@1_high": high,
+        "eval/format": mean(rows, "format_reward"),
+        "eval/mean_length": mean(rows, "length"),
+        "eval/clipped_ratio": mean(rows, "cut_off"),
+        "eval/problems": len(rows),
+    }
+
+
+def interval(share, n, z=1.96):
+    """95% interval (low, high) of a share of n problems; it stays within [0, 1] (Wilson 1927)."""
+    width = z * z / n
+    centre = share + width / 2
+    half = (width * (share * (1 - share) + width / 4)) ** 0.5
+    return max(0.0, centre - half) / (1 + width), (centre + half) / (1 + width)
+
+
+# %% [markdown]
+# ## 7. The loop
+#
+# `main` is one run. It takes the nine steps in their order. Each of them calls a function of this
+# file, and a caller can give another function in its place: `variants.py` does.
+
+
+# %%
+COLUMNS = (
+    "(correct: share of the completions; no signal: share of groups with equal rewards)\n"
+    "   step   reward correct format tokens no signal entropy gradient seconds   left"
+)
+# The names in braces are those of the metrics. The slash in reward/answer belongs to the name.
+STEP_LINE = (
+    "{step:>4}/{steps:<4} {reward:6.2f} {reward/answer:7.0%} {reward/format:6.0%} "
+    "{completions/mean_length:6.0f} {frac_reward_zero_std:9.0%} {entropy:7.2f} {grad_norm:8.2f} "
+    "{time/step:7.1f} {left:2.0f} min"
+)
+
+
+def main(config, **own):
+    """Evaluate, train, evaluate again, save. Returns the run's directory.
+
+    `own` replaces functions of this file by others with the same signature, by the names in the
+    class Parts (at the end of the file): main(config, loss=my_loss, advantages=my_advantages).
+    If Ctrl-C stops the run, it is saved, and then KeyboardInterrupt is raised.
+    """
+    parts = Parts(**own)
+    # At its end, `at_end` gives back what the run has changed in this process.
+    with ExitStack() as at_end:
+        device = find_device(config)
+        policy, tokenizer = parts.load_model(config)
+        task = Task(tokenizer, policy, config)
+        train = task.load_problems("train", config)
+        test = task.load_problems("test", config)[: config.eval_problems]
+        check_settings(config, train, parts)
+        path = open_run(config)
+        sampler = parts.make_sampler(policy, task, device, config)
+        at_end.callback(sampler.close)
+        at_end.enter_context(threads_for(policy))
+        print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
+        reference = None
+        if config.kl_coef:
+            reference = Scorer(copy.deepcopy(policy), config)
+        engine = parts.make_engine(Scorer(policy, config), device, config)
+        recorder = find_recorder()
+        wandb_run = open_wandb(path, config, at_end)
+        start = load_checkpoint(engine, path)  # 0 if the run is new
+        if start:
+            sampler.sleep()  # sync expects a sleeping sampler
+            sampler.sync(policy)
+        history = [row for row in read(f"{path}/metrics.jsonl") if row["step"] <= start]
+        if not history:  # a new run begins with an evaluation of the base, as step 0
+            metrics = {"step": 0} | parts.evaluate(sampler, test, task, config, path, 0)
+            log(metrics, history, path, wandb_run)
+        interrupts = catch_ctrl_c(at_end)
+        print(COLUMNS)
+        started = time.monotonic()
+        for step in range(start + 1, config.steps + 1):
+            began = time.monotonic()
+            # 1. Draw m problems. 2. Sample a group of completions of each. 3. Reward them.
+            episodes = parts.rollout(sampler, train, task, config, step)
+            sampler.sleep()  # vLLM frees its share of the GPU
+            # 4. Advantages: how much better is each completion than its group?
+            rewards = torch.tensor([e.reward.total for e in episodes])
+            rewards = rewards.view(-1, config.group_size)  # (m, n)
+            advantages = parts.advantages(rewards, config)  # (m, n)
+            for e, advantage in zip(episodes, advantages.flatten().tolist()):
+                e.advantage = advantage
+            # 5. Log-probs under the reference. 6. The loss and its gradient. 7. One AdamW step.
+            for group in engine.optimizer.param_groups:
+                group["lr"] = learning_rate(step, config) * group.get("lr_scale", 1.0)
+            batches = parts.update(engine, reference, episodes, config, parts.loss)
+            # 8. The sampler gets the new weights.
+            sampler.sync(policy)
+            # 9. Log, evaluate, save.
+            rows = gather([as_row(e) for e in episodes])
+            write(f"{path}/episodes/step_{step:06d}.jsonl", rows)
+            metrics = parts.measure(rows, batches, engine, step, config)
+            metrics["time/step"] = time.monotonic() - began
+            minutes = (config.steps - step) * (time.monotonic() - started) / (step - start) / 60
+            print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)
+            if metrics["sampling/logp_difference_mean"] > 0.1:
+                print("WARNING: sampler and trainer differ in log-probs: other weights, precision?")
+            if recorder:
+                recorder.after_step(path, step, episodes, batches, engine, tokenizer, config)
+            if is_due(step, config.eval_every, config):
+                metrics |= parts.evaluate(sampler, test, task, config, path, step)
+            log(metrics, history, path, wandb_run)
+            stopping = any(gather([bool(interrupts)]))
+            if stopping or is_due(step, config.save_every, config):
+                save_checkpoint(engine, path, step)
+            if stopping:
+                print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
+                raise KeyboardInterrupt
+        save_model(policy, tokenizer, f"{path}/model")
+    shares = [row["eval/pass@1"] for row in history if "eval/pass@1" in row]
+    print(f"From {shares[0]:.1%} to {shares[-1]:.1%} of held-out problems. Model: {path}/model")
+    if recorder and RANK == 0:
+        from report import viewer
+
+        viewer.write([path])
+    return path
+
+
+def is_due(step, every, config):
+    """Every so many steps (0: never), and after the last one."""
+    return step == config.steps or (every > 0 and step % every == 0)
+
+
+# %% [markdown]
+# # The machinery
+#
+# Here the algorithm ends. A first reading can stop. What follows makes it fast, or keeps it safe.
+#
+# ## 8. Samplers
+#
+# A sampler has four methods: `generate`; `sleep`, before the update; `sync`, after it; `close`.
+# vLLM is the sampler for a GPU, the loop below for everything else. Each returns the tokens and
+# their log-probs under the distribution that they were drawn from. The trainer computes these
+# log-probs again. If the two differ by more than rounding, sampler and trainer do not use the same
+# weights, temperature or precision.
 
 
 # %%
@@ -288,11 +634,168 @@ def sample_token(logits, temperature, uniform):
     probability.
     """
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
-    cumulative = probs.cumsum(dim=-1, dtype=torch.float64)  # by rounding, the last is not quite 1
-    token = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp(
-        max=logits.shape[-1] - 1  # rounding can give an index one past the last
-    )  # (R, 1)
+    cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
+    goal = uniform * cumulative[:, -1:]  # by rounding, the last sum is not quite 1
+    token = torch.searchsorted(cumulative, goal, right=True)  # (R, 1)
+    token = token.clamp(max=logits.shape[-1] - 1)  # rounding can give an index one past the last
     return token[:, 0], probs.gather(-1, token)[:, 0].log()
+
+
+class TransformersSampler:
+    """Samples from the very weights that are trained, in the same memory."""
+
+    def __init__(self, policy, task, config):
+        if config.zero_stage == 3:
+            raise SystemExit("--zero_stage 3 needs --sampler vllm")
+        self.model = policy
+        self.task = task
+        self.config = config
+        self.continuation = LibraryContinuation
+        if is_like_llama(policy.config):
+            self.continuation = FastContinuation
+        else:
+            print(f"{policy.config.model_type}: sampled by transformers' own forward pass, slower")
+
+    def sleep(self):
+        """Nothing to do: it uses the policy's memory."""
+
+    def sync(self, policy):
+        """Nothing to do: it uses the policy's weights."""
+
+    def close(self):
+        """Nothing to do: it started nothing."""
+
+    @torch.inference_mode()
+    def generate(self, prompts, n, temperature, seeds):
+        """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on.
+
+        Each prompt has its own seed: its completions depend neither on the other prompts nor on the
+        number of processes. (Except for rounding, which can change a token if the random number
+        lies on the border between two.)
+        """
+        with threads_for(self.model), precision(self.model.device, self.config):
+            return self.sample_rows(prompts, n, temperature, seeds)
+
+    def sample_rows(self, prompts, n, temperature, seeds):
+        """`generate`, token by token for all rows at once. A row is a completion; there are R."""
+        device = self.model.device
+        max_tokens = self.config.max_tokens
+        # One forward pass over all prompts, padded on the left.
+        rows = [torch.tensor(ids, device=device) for ids in prompts]
+        ids = pad_sequence(rows, batch_first=True, padding_value=-1, padding_side="left")  # (P, W)
+        visible = ids >= 0
+        position = (visible.cumsum(dim=1) - 1).clamp(min=0)
+        out = forward(self.model, ids.clamp(min=0), position, visible)
+        # Each prompt's logits, keys and values are copied to n rows.
+        logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V)
+        continuation = self.continuation(self.model, out.past_key_values, n, max_tokens)
+        width = ids.shape[1]
+        padding = (width - visible.sum(dim=1)).repeat_interleave(n)  # (R,)
+        column = torch.arange(width + max_tokens, device=device)
+        uniforms = random_numbers(seeds, max_tokens, n).to(device)  # (max_tokens, R)
+        completions = [([], []) for _ in padding]
+        row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
+        # The bar is shown only on a screen.
+        for t in tqdm(range(max_tokens), "sampling", leave=False, disable=None):
+            # The embedding can have more rows than there are tokens. We drop their logits. (The
+            # trainer's softmax keeps them; their probability is too small to matter.)
+            logits = logits[:, : len(self.task.tokenizer)]
+            token, log_prob = sample_token(logits, temperature, uniforms[t, row, None])
+            running = []
+            for i, number, score in zip(row.tolist(), token.tolist(), log_prob.tolist()):
+                token_ids, log_probs = completions[i]
+                token_ids.append(number)
+                log_probs.append(score)
+                running.append(not self.task.has_ended(token_ids))
+            if not any(running):
+                break
+            # Completions that have ended leave the batch.
+            kept = rows_to_keep(running)
+            row = row[kept]
+            continuation.keep(kept)
+            end = width + t + 1
+            visible = column[:end] >= padding[row, None]  # (R, S): all columns but the padding
+            position = end - 1 - padding[row]  # (R,)
+            logits = continuation.append(token[kept], position, visible)
+        return completions
+
+
+def random_numbers(seeds, max_tokens, n):
+    """From [0, 1), for n rows of each seed: (max_tokens, R). On the CPU: the same for all devices.
+
+    A prompt's numbers depend on its own seed alone.
+    """
+    columns = []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        columns.append(torch.rand(max_tokens, n, dtype=torch.float64, generator=generator))
+    return torch.cat(columns, dim=1)
+
+
+def rows_to_keep(running):
+    """The rows that go on, in an order in which few of them move.
+
+    For example, a and c of the rows a b c d have ended. Two go on, in the first two rows: d moves
+    to a's place, and b stays: [3, 1].
+    """
+    count = sum(running)
+    movers = [i for i in range(count, len(running)) if running[i]]
+    return [i if running[i] else movers.pop(0) for i in range(count)]
+
+
+def forward(model, ids, position, visible, past=None):
+    """transformers' forward pass for the next tokens of each row, with its cache."""
+    return model(
+        input_ids=ids,
+        position_ids=position,
+        attention_mask=visible,
+        past_key_values=past,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+
+
+def is_like_llama(config):
+    """Whether `next_logits` computes this model: Llama, Qwen2 or Qwen3 with full attention."""
+    layers = getattr(config, "layer_types", None) or []
+    return config.model_type in ("llama", "qwen2", "qwen3") and "sliding_attention" not in layers
+
+
+class FastContinuation:
+    """Keys and values of all rows in one tensor, with room for the completions."""
+
+    def __init__(self, model, past, n, room):
+        self.model = model
+        layers = [torch.stack([layer.keys, layer.values]) for layer in past.layers]
+        cache = torch.stack(layers).repeat_interleave(n, dim=2)  # (layers, 2, R, heads, W, D)
+        self.cache = F.pad(cache, (0, 0, 0, room))
+
+    def keep(self, rows):
+        """Only these rows, in this order. Those that stay in their place are not copied."""
+        holes = [i for i, row in enumerate(rows) if row != i]
+        self.cache[:, :, holes] = self.cache[:, :, [rows[i] for i in holes]]
+        self.cache = self.cache[:, :, : len(rows)]
+
+    def append(self, token, position, visible):
+        """One token more in each row; the logits of the next one: (R,) -> (R, V)."""
+        cache = self.cache[..., : visible.shape[1], :]
+        return next_logits(self.model, token, position, visible, cache)
+
+
+class LibraryContinuation:
+    """The same by transformers' cache and forward pass, for any decoder."""
+
+    def __init__(self, model, past, n, room):
+        self.model = model
+        self.past = past
+        self.past.batch_repeat_interleave(n)
+
+    def keep(self, rows):
+        self.past.batch_select_indices(torch.tensor(rows, device=self.model.device))
+
+    def append(self, token, position, visible):
+        out = forward(self.model, token[:, None], position[:, None], visible, self.past)
+        return out.logits[:, -1]
 
 
 def next_logits(model, token, position, visible, cache):
@@ -332,121 +835,17 @@ def next_logits(model, token, position, visible, cache):
     return model.get_output_embeddings()(decoder.norm(hidden))
 
 
-class TransformersSampler:
-    """Samples from the very weights that are trained, in the same memory."""
-
-    def __init__(self, policy, task, config):
-        if policy.config.model_type not in ("llama", "qwen2", "qwen3") or config.zero_stage == 3:
-            raise SystemExit("This model, or ZeRO 3, needs --sampler vllm")
-        # With several threads, each waits for the others after every operation. So a small model
-        # gains little from them, and loses much if another program is busy. (The update uses this
-        # setting, too.)
-        if policy.num_parameters() < 20_000_000:
-            torch.set_num_threads(1)
-        self.model = policy
-        self.task = task
-        self.config = config
-
-    def sleep(self):
-        """Nothing to do: it uses the policy's memory."""
-
-    def sync(self, policy):
-        """Nothing to do: it uses the policy's weights."""
-
-    @torch.inference_mode()
-    def generate(self, prompts, n, temperature, seeds):
-        """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on.
-
-        Each prompt has its own seed: its completions depend neither on the other prompts nor on the
-        number of processes. (Except for rounding, which can change a token if the random number
-        lies on the border between two.)
-        """
-        device = self.model.device
-        # One forward pass over all prompts, padded on the left. The keys and values of each prompt
-        # are then copied to n rows, one for each completion.
-        width = max(map(len, prompts))
-        ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=device)  # (P, W)
-        padding = torch.tensor([width - len(p) for p in prompts], device=device)
-        column = torch.arange(width + self.config.max_tokens, device=device)
-        visible = column[:width] >= padding[:, None]  # (P, W)
-        with precision(device, self.config):
-            out = self.model(
-                input_ids=ids,
-                attention_mask=visible,
-                position_ids=visible.cumsum(dim=1) - 1,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-        logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V): a row is a completion
-        cache = torch.stack(
-            [torch.stack([layer.keys, layer.values]) for layer in out.past_key_values.layers]
-        ).repeat_interleave(n, dim=2)  # (layers, 2, R, heads, W, D)
-        cache = F.pad(cache, (0, 0, 0, self.config.max_tokens))  # with room for the completions
-        padding = padding.repeat_interleave(n)
-        # Drawn on the CPU: the same on every device.
-        uniforms = torch.cat(  # (max_tokens, R)
-            [
-                torch.rand(
-                    self.config.max_tokens,
-                    n,
-                    dtype=torch.float64,
-                    generator=torch.Generator().manual_seed(seed),
-                )
-                for seed in seeds
-            ],
-            dim=1,
-        ).to(device)
-        completions = [([], []) for _ in padding]
-        row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
-        # The bar is shown only on a screen.
-        for t in tqdm(range(self.config.max_tokens), "sampling", leave=False, disable=None):
-            token, log_prob = sample_token(
-                # The embedding can have more rows than there are tokens. We drop their logits. (The
-                # trainer's softmax keeps them; their probability is too small to matter.)
-                logits[:, : len(self.task.tokenizer)],
-                temperature,
-                uniforms[t, row, None],
-            )
-            for i, number, score in zip(row.tolist(), token.tolist(), log_prob.tolist()):
-                completions[i][0].append(number)
-                completions[i][1].append(score)
-            running = [not self.task.has_ended(completions[i][0]) for i in row.tolist()]
-            if not any(running):
-                break
-            # Completions that have ended leave the batch. For example, a and c of the rows a b c d
-            # have ended. Two go on, in the first two rows: d moves to a's place, and we keep d b.
-            count = sum(running)
-            holes = [i for i in range(count) if not running[i]]
-            movers = [i for i in range(count, len(running)) if running[i]]
-            for values in (row, token):
-                values[holes] = values[movers]
-            row = row[:count]
-            cache[:, :, holes] = cache[:, :, movers]
-            cache = cache[:, :, :count]
-            end = width + t + 1
-            with precision(device, self.config):
-                logits = next_logits(
-                    self.model,
-                    token[:count],
-                    position=end - 1 - padding[row],
-                    visible=column[:end] >= padding[row, None],  # (R, S)
-                    cache=cache[..., :end, :],
-                )
-        return completions
-
-
 class VLLMSampler:
     """vLLM in this process: paged KV cache, continuous batching. It sleeps during the update."""
 
     def __init__(self, policy, task, config):
         self.task = task
         self.config = config
-        # A variable that is already set wins: os.environ comes last.
-        os.environ |= {
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, on a CPU; vLLM's default is a share of all
-            "OMP_NUM_THREADS": str(torch.get_num_threads()),  # on a GPU vLLM would set it to 1
-            "VLLM_LOGGING_LEVEL": "ERROR",  # or it logs each sleep and each sync
-        } | os.environ
+        self.environment = dict(os.environ)
+        # A variable that is already set stays.
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB, on a CPU; else a share of all
+        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # vLLM would take 1
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # or it logs each sleep and each sync
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
         import vllm
 
@@ -463,18 +862,20 @@ class VLLMSampler:
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
-        atexit.unregister(dist.destroy_process_group)  # vLLM does that at exit; twice would fail
         # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024;
         # with more such rows we set none, and rely on their low probability.)
+        self.bias = None
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
-        self.bias = {row: -100.0 for row in rows} if len(rows) <= 1024 else None
+        if len(rows) <= 1024:
+            self.bias = {row: -100.0 for row in rows}
 
     def generate(self, prompts, n, temperature, seeds):
         """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on."""
-        completions = []
-        for result in self.llm.generate(
-            [{"prompt_token_ids": ids} for ids in prompts],
-            [
+        inputs = []
+        params = []
+        for ids, seed in zip(prompts, seeds):
+            inputs.append({"prompt_token_ids": ids})
+            params.append(
                 self.sampling_params(
                     n=n,
                     temperature=temperature,
@@ -487,11 +888,11 @@ class VLLMSampler:
                     detokenize=bool(self.task.prompt.stop),
                     logit_bias=self.bias,
                 )
-                for seed in seeds
-            ],
-            # False, or what makes a bar. (tqdm's disable=None makes vLLM divide by 0.)
-            use_tqdm=os.isatty(2) and (lambda *a, **k: tqdm(*a, leave=False, **k)),
-        ):
+            )
+        # A bar on a screen only. (tqdm's own disable=None makes vLLM divide by 0.)
+        bar = partial(tqdm, leave=False) if os.isatty(2) else False
+        completions = []
+        for result in self.llm.generate(inputs, params, use_tqdm=bar):
             for out in result.outputs:
                 log_probs = [at[i].logprob for i, at in zip(out.token_ids, out.logprobs)]
                 completions.append((list(out.token_ids), log_probs))
@@ -509,16 +910,27 @@ class VLLMSampler:
         if not self.llm.reset_prefix_cache():
             raise RuntimeError("vLLM kept keys and values of old weights")
 
+    def close(self):
+        """Give back memory, process group and environment; a later run starts its own vLLM."""
+        self.llm.llm_engine.engine_core.shutdown()
+        if WORLD == 1 and "RANK" not in os.environ:  # else the group is torchrun's
+            from vllm.distributed import cleanup_dist_env_and_memory
+
+            cleanup_dist_env_and_memory()
+        os.environ.clear()
+        os.environ.update(self.environment)
+
 
 def make_sampler(policy, task, device, config):
-    # Below capability 8.0 (a T4) vLLM has no FlashAttention, and its other kernel can crash there.
-    use_vllm = config.sampler == "vllm" or (
-        config.sampler == "auto"
-        and device.type == "cuda"
-        and torch.cuda.get_device_capability() >= (8, 0)
-        and importlib.util.find_spec("vllm") is not None
-    )
-    return (VLLMSampler if use_vllm else TransformersSampler)(policy, task, config)
+    """vLLM if the settings ask for it; with "auto", if it is installed and supports the GPU."""
+    use_vllm = config.sampler == "vllm"
+    if config.sampler == "auto" and device.type == "cuda":
+        # Below capability 8.0 (a T4) it has no FlashAttention, and its other kernel can crash.
+        new_enough = torch.cuda.get_device_capability() >= (8, 0)
+        use_vllm = new_enough and importlib.util.find_spec("vllm") is not None
+    if use_vllm:
+        return VLLMSampler(policy, task, config)
+    return TransformersSampler(policy, task, config)
 
 
 @torch.no_grad()
@@ -537,55 +949,31 @@ def full_weights(policy):
 
 
 # %% [markdown]
-# ## 4. The optimizer
+# ## 9. Engines
 #
-# An engine holds the policy, its gradients and AdamW's states. `engine(batch)` is the forward pass;
-# `engine.backward(loss)` adds to the gradient, any number of times; `engine.step()` clips the
-# gradient, takes one AdamW step and sets the gradient to zero. These calls are DeepSpeed's. Under
-# torchrun (also with one process) the engine is DeepSpeed, else it is torch's AdamW. `main` sets
-# the learning rate before each step.
+# Under torchrun (also with one process) the engine is DeepSpeed, else it is torch's AdamW behind
+# DeepSpeed's calls. `main` sets the learning rate before each step.
 
 
 # %%
 class TorchEngine:
-    """torch's AdamW behind DeepSpeed's calls.
+    """torch's AdamW behind DeepSpeed's calls."""
 
-    On a CPU, an operation of a small model uses one core (TransformersSampler sets that). So a
-    second thread computes each backward pass on another core, during the next forward pass.
-    docs/performance.md has the gain.
-    """
-
-    def __init__(self, scorer, device, config):
+    def __init__(self, scorer, device, config, optimizer):
         self.module = scorer.to(device)
         self.device = device
         self.config = config
-        self.optimizer = torch.optim.AdamW(
-            [p for p in scorer.parameters() if p.requires_grad],
-            betas=(0.9, 0.95),
-            weight_decay=0.0,
-        )
-        self.second_thread = ThreadPoolExecutor(1)
-        self.last_backward = self.second_thread.submit(int)  # nothing to wait for yet
+        self.optimizer = optimizer
 
     def __call__(self, batch):
         return self.module(batch)
 
     def backward(self, loss):
-        self.last_backward.result()  # waits until it is done
-        self.last_backward = self.second_thread.submit(loss.backward)
-        # Two passes at once need memory for both, and are faster only if each uses one core.
-        if (
-            self.device.type == "cuda"
-            or self.config.gradient_checkpointing
-            or torch.get_num_threads() > 1
-        ):
-            self.last_backward.result()
+        loss.backward()
 
     def step(self):
-        self.last_backward.result()
-        self.norm = torch.nn.utils.clip_grad_norm_(
-            self.module.parameters(), self.config.max_grad_norm
-        )
+        parameters = self.module.parameters()
+        self.norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)
         if self.norm.isfinite():
             self.optimizer.step()
         self.optimizer.zero_grad()
@@ -595,9 +983,8 @@ class TorchEngine:
 
     def save_checkpoint(self, path, tag, save_latest):
         os.makedirs(f"{path}/{tag}", exist_ok=True)
-        torch.save(
-            [self.module.state_dict(), self.optimizer.state_dict()], f"{path}/{tag}/state.pt"
-        )
+        state = [self.module.state_dict(), self.optimizer.state_dict()]
+        torch.save(state, f"{path}/{tag}/state.pt")
 
     def load_checkpoint(self, path, tag):
         state = torch.load(f"{path}/{tag}/state.pt", map_location="cpu", weights_only=True)
@@ -605,47 +992,86 @@ class TorchEngine:
         self.optimizer.load_state_dict(state[1])
 
 
-def make_engine(scorer, device, config):
-    """DeepSpeed's engine for processes of torchrun, else torch's AdamW."""
+class TwoThreadsEngine(TorchEngine):
+    """Each backward pass runs in a second thread, during the next forward pass.
+
+    On a CPU, an operation of a small model uses one core (`threads_for`). The second thread has
+    another one: an update is 1.28 times as fast (docs/performance.md), with the same bits.
+    """
+
+    second_thread = ThreadPoolExecutor(1)
+    last_backward = None  # still running, or done
+
+    def wait(self):
+        if self.last_backward:
+            self.last_backward.result()  # an error in it is raised here
+
+    def backward(self, loss):
+        self.wait()
+        self.last_backward = self.second_thread.submit(loss.backward)
+
+    def step(self):
+        self.wait()
+        super().step()
+
+
+def make_engine(scorer, device, config, optimizer=None):
+    """DeepSpeed's engine for processes of torchrun, else torch's AdamW.
+
+    An optimizer of your own takes the place of AdamW. A parameter group of it may have `lr_scale`:
+    `main` multiplies the learning rate with it.
+    """
+    trained = [p for p in scorer.parameters() if p.requires_grad]
+    adam = {"betas": (0.9, 0.95), "weight_decay": 0.0}
     if "RANK" not in os.environ:
-        return TorchEngine(scorer, device, config)
+        if optimizer is None:
+            optimizer = torch.optim.AdamW(trained, **adam)
+        # Two passes at once need memory for both, and are faster only if each uses one core.
+        one_core = device.type == "cpu" and torch.get_num_threads() == 1
+        if one_core and not config.gradient_checkpointing:
+            return TwoThreadsEngine(scorer, device, config, optimizer)
+        return TorchEngine(scorer, device, config, optimizer)
     import deepspeed
 
     dist.barrier()  # wait until vLLM has started everywhere: DeepSpeed's start could hang it
     deepspeed.ops.__compatible_ops__ = {}  # otherwise it compiles an all-reduce on a CPU
-    return deepspeed.initialize(
-        model=scorer,
-        model_parameters=[p for p in scorer.parameters() if p.requires_grad],
-        config={
-            "train_micro_batch_size_per_gpu": config.micro_batch_size,
-            "managed_gradient_accumulation": False,  # any number of backward passes, then one step
-            "gradient_clipping": config.max_grad_norm,
-            "zero_optimization": {
-                "stage": config.zero_stage,
-                "reduce_bucket_size": 50_000_000,  # the default takes 0.9 GiB
-                "offload_optimizer": {"device": "cpu" if config.offload else "none"},
-            },
-            "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
-            "optimizer": {
-                "type": "AdamW",
-                "params": {
-                    "betas": [0.9, 0.95],
-                    "weight_decay": 0.0,
-                    "torch_adam": True,  # DeepSpeed's own would have to be compiled
-                },
-            },
+    settings = {
+        "train_micro_batch_size_per_gpu": config.micro_batch_size,
+        "managed_gradient_accumulation": False,  # any number of backward passes, then one step
+        "gradient_clipping": config.max_grad_norm,
+        "zero_optimization": {
+            "stage": config.zero_stage,
+            "reduce_bucket_size": 50_000_000,  # the default takes 0.9 GiB
+            "offload_optimizer": {"device": "cpu" if config.offload else "none"},
         },
-    )[0]
+        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
+    }
+    if optimizer is None:  # torch_adam: DeepSpeed's own would have to be compiled
+        settings["optimizer"] = {"type": "AdamW", "params": {**adam, "torch_adam": True}}
+    engine, *_ = deepspeed.initialize(
+        model=scorer, model_parameters=trained, optimizer=optimizer, config=settings
+    )
+    return engine
 
 
-def learning_rate(step, config):
-    """Linear warm-up; the "linear" schedule also multiplies by 1 - (step - 1) / steps."""
-    rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
-    return rate * (1 - (step - 1) / config.steps if config.lr_scheduler_type == "linear" else 1)
+@contextmanager
+def threads_for(policy):
+    """One thread for a small model, as before afterwards.
+
+    With several threads, each waits for the others after every operation. So a small model gains
+    little from them, and loses much if another program is busy.
+    """
+    before = torch.get_num_threads()
+    if policy.num_parameters() < 20_000_000:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 # %% [markdown]
-# ## 5. The task and the model
+# ## 10. The model and the task
 
 
 # %%
@@ -661,43 +1087,60 @@ def load_model(config):
             f"--model {config.model} must be a directory with safetensors, or on the hub, which "
             f"needs a network: {error}"
         ) from None
-    if any(
-        getattr(policy.config, name, None)
-        for name in ("final_logit_softcapping", "logits_scaling", "logit_scale")
-    ):
-        raise SystemExit(f"--model {config.model} rescales its logits: that is not supported")
+    for name in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
+        if getattr(policy.config, name, None):
+            raise SystemExit(f"--model {config.model} rescales its logits: that is not supported")
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable({"use_reentrant": False})
     return policy.eval(), tokenizer
 
 
+def import_task(name):
+    """The module of --task: NAME_rewards.py on Python's path, or the file of that path."""
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(f"{name}_rewards")
+        path = os.path.abspath(name)  # also the module's name, by which pickle finds its classes
+        if path not in sys.modules:
+            spec = importlib.util.spec_from_file_location(path, path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules[path] = module
+        return sys.modules[path]
+    except (ModuleNotFoundError, FileNotFoundError) as error:
+        raise SystemExit(f"--task {name}: {error}; try countdown, gsm8k or a file") from None
+
+
 class Task:
-    """The module TASK_rewards.py, with one of its prompts and the model's tokenizer.
+    """The module of a task, with one of its prompts and the model's tokenizer.
 
     The module has PROMPTS, {name: Prompt(text, opening, chat, stop, and what the reward needs)};
-    load_problems(split, source, seed) -> list of dicts; reward(text, problem, prompt) -> total,
-    format, answer (floats), why (str).
+    HIDDEN, the columns of a problem that are never filled into a prompt; load_problems(split,
+    source, seed) -> list of dicts; reward(text, problem, prompt) -> total, format, answer (floats),
+    why (str).
     """
 
     def __init__(self, tokenizer, policy, config):
-        try:
-            self.module = importlib.import_module(f"{config.task}_rewards")
-        except ModuleNotFoundError as error:
-            raise SystemExit(f"--task {config.task}: {error}; try countdown or gsm8k") from None
-        prompts = dict(self.module.PROMPTS)
+        self.module = import_task(config.task)
+        self.prompt = self.find_prompt(config)
+        self.tokenizer = tokenizer
+        self.stop_ids = {tokenizer.eos_token_id}
+        ends = policy.generation_config.eos_token_id  # a number, a list, or None
+        if isinstance(ends, int):
+            ends = [ends]
+        self.stop_ids.update(ends or [])
+        longest = getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf)
+        self.max_length = min(longest, 1024 + config.max_tokens)  # of a prompt and its completion
+
+    def find_prompt(self, config):
+        """One of the module's prompts, by name, or a toml file with its fields."""
         if os.path.isfile(config.prompt):
             with open(config.prompt, "rb") as file:
-                prompts[config.prompt] = self.module.Prompt(**tomllib.load(file))
+                return self.module.Prompt(**tomllib.load(file))
+        prompts = self.module.PROMPTS
         if config.prompt not in prompts:
             raise SystemExit(f"--prompt must be a toml file or one of {', '.join(prompts)}")
-        self.prompt = prompts[config.prompt]
-        self.tokenizer = tokenizer
-        ends = policy.generation_config.eos_token_id or []  # a number or a list
-        self.stop_ids = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
-        self.max_length = min(  # tokens of a prompt and its completion
-            getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf),
-            1024 + config.max_tokens,
-        )
+        return prompts[config.prompt]
 
     def load_problems(self, split, config):
         """The problems of "train" or "test" whose prompts leave room for a completion."""
@@ -705,15 +1148,17 @@ class Task:
             problems = self.module.load_problems(split, config.data, config.seed)
         except Exception as error:  # many kinds: no such file, column, network or package
             raise SystemExit(f"--task {config.task} --data {config.data}: {error!r}") from None
-        return [
-            p for p in problems if len(self.prompt_ids(p)) + config.max_tokens <= self.max_length
-        ]
+        room = self.max_length - config.max_tokens
+        kept = [problem for problem in problems if len(self.prompt_ids(problem)) <= room]
+        if len(kept) < len(problems):
+            print(f"{split}: {len(kept)} problems of {len(problems)} have at most {room} tokens")
+        return kept
 
     def prompt_ids(self, problem):
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name != "answer":  # the column `answer` is a solution: not shown
+            if name not in getattr(self.module, "HIDDEN", ()):
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
@@ -725,21 +1170,38 @@ class Task:
 
     def has_ended(self, token_ids):
         """Whether a completion ends with an end token, or has a stop text in its last 32 tokens."""
-        return token_ids[-1] in self.stop_ids or any(
-            stop in self.tokenizer.decode(token_ids[-32:]) for stop in self.prompt.stop
-        )
+        if token_ids[-1] in self.stop_ids:
+            return True
+        if not self.prompt.stop:
+            return False
+        end = self.tokenizer.decode(token_ids[-32:])
+        return any(stop in end for stop in self.prompt.stop)
 
 
 # %% [markdown]
-# ## 6. The steps of the algorithm
-#
-# The processes of torchrun divide the problems: each samples, rewards and scores its own.
+# ## 11. A run: its processes, its directory, its checkpoints, its end
 
 
 # %%
-def seed_of(*parts):
-    """A seed for each purpose and step: so a resumed run makes the same random choices."""
-    return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
+def find_device(config):
+    """This process's device. With torchrun, the processes connect to each other here."""
+    on_gpu = torch.cuda.is_available() and config.device != "cpu"
+    if config.device == "cuda" and not on_gpu:
+        raise SystemExit("--device cuda: torch sees no GPU. Is it a build for the CPU alone?")
+    device = torch.device("cpu")
+    if on_gpu:
+        device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}")
+        torch.cuda.set_device(device)
+    if "RANK" in os.environ and not dist.is_initialized():  # started by torchrun
+        dist.init_process_group("nccl" if on_gpu else "gloo")
+        atexit.register(leave_group)
+    return device
+
+
+def leave_group():
+    """Without it a thread can crash at exit. vLLM may have done it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def gather(items):
@@ -750,179 +1212,27 @@ def gather(items):
     return sum(everywhere, [])
 
 
-def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. (DAPO, in variants.py, may draw again.)"""
-    label = f"step {step}, {draw}"
-    # 1. Draw m problems.
-    drawn = random.Random(seed_of(config.seed, label, "questions")).sample(
-        problems, config.prompts_per_step
-    )
-    # 2. Sample a group of n completions of each. 3. Reward them.
-    return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
-
-
-def sample_and_reward(sampler, problems, task, config, label, n):
-    """Steps 2 and 3: n episodes of each problem of this process's share, problem by problem."""
-    seeds = [seed_of(config.seed, label, place) for place in range(len(problems))][RANK::WORLD]
-    problems = problems[RANK::WORLD]
-    prompts = [task.prompt_ids(problem) for problem in problems]
-    episodes = []
-    completions = sampler.generate(prompts, n, config.temperature, seeds) if prompts else []
-    for place, (token_ids, log_probs) in enumerate(completions):
-        problem = problems[place // n]
-        text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
-        episodes.append(
-            Episode(
-                problem=problem,
-                prompt_ids=prompts[place // n],
-                token_ids=token_ids,
-                log_probs=log_probs,
-                ended=task.has_ended(token_ids),
-                text=text,
-                reward=task.module.reward(text, problem, task.prompt),
-                advantage=0.0,
-            )
+def check_settings(config, train, parts):
+    """Stops with a sentence if a step cannot be drawn or has no group."""
+    m = config.prompts_per_step
+    if not 0 < m <= len(train) or m % WORLD:
+        raise SystemExit(
+            f"--prompts_per_step must be a multiple of the {WORLD} processes, and at most the "
+            f"{len(train)} training problems"
         )
-    return episodes
+    if config.temperature <= 0:
+        raise SystemExit("--temperature must be above 0 in training")
+    if config.group_size < 2 and parts.advantages is group_advantages:
+        raise SystemExit("--group_size must be at least 2: a completion is compared with its group")
 
 
-def update(engine, reference, episodes, config, loss_function):
-    """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
-    engine.module.train()
-    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
-    batches = []
-    for start in range(0, len(episodes), config.micro_batch_size):
-        # Of similar length: little padding.
-        batch = collate(by_length[start : start + config.micro_batch_size], engine.device) | {
-            "completions": len(episodes)  # of this process; the engine averages over processes
-        }
-        # 5. Log-probs under the reference.
-        if reference is not None:
-            with torch.no_grad():
-                batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
-        # 6. The loss and its gradient. pi_old, the policy before this step, is the policy as it is
-        # now, as a constant. (The loss does not use the sampler's log-probs. They equal these up to
-        # rounding; measure_step compares them.)
-        log_probs = engine(batch)  # (B, T)
-        batch["old_log_probs"] = log_probs.detach()
-        parts = loss_function(log_probs, batch, config)  # (B,)
-        engine.backward(parts.sum())
-        batches.append(batch | {"loss": parts.detach()})
-    if reference is not None and config.offload:
-        reference.to("cpu")  # until the next step
-    # 7. One AdamW step: the gradient is clipped, applied if it is finite, and set to zero.
-    engine.step()
-    engine.module.eval()
-    return batches
-
-
-# %% [markdown]
-# ## 7. What is measured
-
-
-# %%
-def mean(rows, name):
-    """The mean of one column of rows."""
-    return sum(row[name] for row in rows) / len(rows)
-
-
-def as_row(e):
-    """An episode as a row of a file."""
-    return {
-        "problem": e.problem,
-        "completion": e.text,
-        "reward": e.reward.total,
-        "format_reward": e.reward.format,
-        "answer_reward": e.reward.answer,
-        "why": e.reward.why,
-        "advantage": e.advantage,
-        "length": len(e.token_ids),
-        "prompt_length": len(e.prompt_ids),
-        "cut_off": not e.ended,
-    }
-
-
-def measure_step(rows, batches, engine, step, config):
-    """The metrics of a step over all processes; docs/metrics.md explains each."""
-    found = {
-        name: torch.cat([batch[name].flatten() for batch in batches])
-        for name in batches[0]
-        if name.endswith("log_probs")
-    }
-    log_probs = found["old_log_probs"]  # 0 outside of the mask, as the others
-    d = found.get("ref_log_probs", log_probs) - log_probs
-    sums = {
-        # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
-        "entropy": -log_probs.sum(),
-        "kl": (torch.exp(d) - 1 - d).sum(),
-        "sampling/logp_difference_mean": (log_probs - found["sampler_log_probs"]).abs().sum(),
-    }
-    everywhere = gather(
-        [
-            {name: value.item() for name, value in sums.items()}
-            # A mean already: grpo_loss divides by N.
-            | {"loss": sum(batch["loss"].sum().item() for batch in batches)}
-        ]
-    )
-    rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
-    tokens = sum(row["length"] for row in rows) / WORLD  # per process, like mean(everywhere, name)
-    return {name: mean(everywhere, name) / tokens for name in sums} | {
-        "step": step,
-        "lr": learning_rate(step, config),
-        "grad_norm": float(engine.get_global_grad_norm()),
-        "loss": mean(everywhere, "loss"),
-        "reward": mean(rows, "reward"),
-        "reward_std": rewards.std(dim=1).mean().item(),
-        "reward/format": mean(rows, "format_reward"),
-        "reward/answer": mean(rows, "answer_reward"),
-        "frac_reward_zero_std": (rewards == rewards[:, :1]).all(dim=1).float().mean().item(),
-        "completions/mean_length": mean(rows, "length"),
-        "completions/clipped_ratio": mean(rows, "cut_off"),  # TRL's name; not PPO's clip
-    }
-
-
-def evaluate(sampler, problems, task, config, path, step):
-    """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
-    episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
-    rows = gather([as_row(e) for e in episodes])
-    write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
-    share = mean(rows, "answer_reward")
-    low, high = interval(share, len(rows))
-    print(
-        f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {len(rows)} held-out problems correct",
-        "The first: {problem}\n{completion}\n=> {why}\n".format(**rows[0]),
-        sep="\n",
-        flush=True,
-    )
-    return {
-        "eval/pass@1": share,
-        "eval/pass@1_low": low,
-        "eval/pass@1_high": high,
-        "eval/format": mean(rows, "format_reward"),
-        "eval/mean_length": mean(rows, "length"),
-        "eval/clipped_ratio": mean(rows, "cut_off"),
-        "eval/problems": len(rows),
-    }
-
-
-def interval(share, n, z=1.96):
-    """95% interval (low, high) of a share of n problems; it stays within [0, 1] (Wilson 1927)."""
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * (share * (1 - share) / n + (z / (2 * n)) ** 2) ** 0.5
-    return max(0.0, centre - half), centre + half
-
-
-# %% [markdown]
-# ## 8. A run: its directory, its checkpoints, its end
-
-
-# %%
 def write(path, rows):
     """One JSON object per line. The file is never half written, even if the run is killed."""
     if RANK == 0:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(f"{path}.tmp", "w") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+            for row in rows:
+                file.write(json.dumps(row) + "\n")
         os.replace(f"{path}.tmp", path)
 
 
@@ -934,23 +1244,30 @@ def read(path):
         return [json.loads(line) for line in file]
 
 
+# Settings in which a resumed run may differ from its start.
+MAY_CHANGE = ("steps", "resume", "name", "save_every", "eval_every", "wandb")
+
+
 def open_run(config):
     """The run's directory, new or to be continued. All processes take the first one's values."""
-    name = config.name or f"{config.task}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = config.name
+    if name is None:
+        task = os.path.basename(config.task).removesuffix("_rewards.py")
+        name = task + time.strftime("-%Y%m%d-%H%M%S")
     path = gather([config.resume or os.path.join("out", name)])[0]
     saved = gather(read(f"{path}/config.json"))[:1]
-    if bool(saved) != bool(config.resume):
+    if config.resume and not saved:
+        raise SystemExit(f"--resume {path}: there is no run")
+    if saved and not config.resume:
         raise SystemExit(
             f"{path}: there is a run; --resume {path} continues it, another --name starts a new one"
-            if saved
-            else f"--resume {path}: there is no run"
         )
-    for setting, value in (saved[0] if saved else {}).items():  # the settings of its start
-        if value != getattr(config, setting) and (
-            setting not in ("steps", "resume", "name", "save_every", "eval_every", "wandb")
-        ):
+    if not saved:
+        write(f"{path}/config.json", [asdict(config)])
+        return path
+    for setting, value in saved[0].items():  # the settings of its start
+        if value != getattr(config, setting) and setting not in MAY_CHANGE:
             raise SystemExit(f"--resume {path} needs the flags of its start: --{setting} {value}")
-    write(f"{path}/config.json", saved or [asdict(config)])
     return path
 
 
@@ -959,10 +1276,21 @@ def save_checkpoint(engine, path, step):
 
     So its last row names a whole checkpoint, even if the run is killed while it saves.
     """
-    saved = read(f"{path}/latest.json")
+    folder = f"{path}/checkpoint"
+    saved = read(f"{folder}/latest.json")
     tag = "ab"[len(saved) % 2]
-    engine.save_checkpoint(path, tag, save_latest=False)
-    write(f"{path}/latest.json", [*saved, {"tag": tag, "step": step}])
+    engine.save_checkpoint(folder, tag, save_latest=False)
+    write(f"{folder}/latest.json", [*saved, {"tag": tag, "step": step}])
+
+
+def load_checkpoint(engine, path):
+    """Loads a run's last checkpoint. Returns its step, 0 if there is none."""
+    saved = read(f"{path}/checkpoint/latest.json")
+    if not saved:
+        return 0
+    # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
+    engine.load_checkpoint(f"{path}/checkpoint", saved[-1]["tag"])
+    return saved[-1]["step"]
 
 
 def save_model(policy, tokenizer, path):
@@ -973,6 +1301,55 @@ def save_model(policy, tokenizer, path):
         tokenizer.save_pretrained(path)
 
 
+def find_recorder():
+    """report/record.py, which records what an update does to each token; None if it is not here."""
+    try:
+        from report import record
+    except ImportError:
+        return None
+    return record
+
+
+def open_wandb(path, config, at_end):
+    """A run of Weights & Biases, or None. A resumed run continues its own."""
+    if config.wandb == "off" or RANK != 0:
+        return None
+    import wandb
+
+    saved = read(f"{path}/wandb.json")
+    if not saved:
+        saved = [{"id": wandb.util.generate_id()}]
+        write(f"{path}/wandb.json", saved)
+    run = wandb.init(
+        project="nano_r1",
+        name=os.path.basename(path),
+        id=saved[0]["id"],
+        resume="allow",
+        reinit="create_new",  # not the caller's own run
+        config=asdict(config),
+        mode=config.wandb,
+    )
+    at_end.callback(run.finish)
+    return run
+
+
+def log(metrics, history, path, wandb_run):
+    """One row more of metrics.jsonl and of Weights & Biases."""
+    history.append(metrics)
+    write(f"{path}/metrics.jsonl", history)
+    if wandb_run:
+        wandb_run.log(metrics, step=metrics["step"])
+
+
+def catch_ctrl_c(at_end):
+    """A list that is no longer empty after Ctrl-C. `at_end` gives Ctrl-C back."""
+    received = []
+    if threading.current_thread() is threading.main_thread():  # only there Python allows it
+        before = signal.signal(signal.SIGINT, lambda *_: on_signal(received))
+        at_end.callback(signal.signal, signal.SIGINT, before)
+    return received
+
+
 def on_signal(received):
     """Ctrl-C lets the step end and be saved; a second one quits."""
     received.append(time.monotonic())
@@ -981,143 +1358,31 @@ def on_signal(received):
     print("\nFinishing this step, then saving. Ctrl-C again quits at once.", flush=True)
 
 
-def find_device(config):
-    """This process's device. With torchrun, the processes connect to each other here."""
-    on_gpu = torch.cuda.is_available() and config.device != "cpu"
-    if config.device == "cuda" and not on_gpu:
-        raise SystemExit(
-            f"--device cuda: torch {torch.__version__} sees no GPU. It is built for CUDA "
-            f"{torch.version.cuda} (None: for the CPU alone)"
-        )
-    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if on_gpu else "cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    if "RANK" in os.environ:  # started by torchrun
-        dist.init_process_group("nccl" if on_gpu else "gloo")
-        atexit.register(dist.destroy_process_group)  # else a thread can crash at exit
-    return device
-
-
 # %% [markdown]
-# ## 9. The loop
-#
-# GRPO's relatives differ from it in the functions that `main` takes as arguments. `variants.py` and
-# your own experiments pass others.
+# ## 12. The parts of `main` that a caller can replace
 
 
 # %%
-COLUMNS = (
-    "(correct: share of the completions; no signal: share of groups with equal rewards)\n"
-    "   step   reward correct format tokens no signal entropy gradient seconds   left"
-)
-# The names in braces are those of the metrics. The slash in reward/answer belongs to the name.
-STEP_LINE = (
-    "{step:>4}/{steps:<4} {reward:6.2f} {reward/answer:7.0%} {reward/format:6.0%} "
-    "{completions/mean_length:6.0f} {frac_reward_zero_std:9.0%} {entropy:7.2f} {grad_norm:8.2f} "
-    "{time/step:7.1f} {left:2.0f} min"
-)
+@dataclass(kw_only=True)
+class Parts:
+    """The functions that `main` calls. An experiment gives others with the same signature."""
 
-
-def main(
-    config,
-    load_model=load_model,
-    rollout=rollout,
-    advantages=group_advantages,
-    loss=grpo_loss,
-    update=update,
-):
-    """Evaluate, train, evaluate again, save. Returns the run's directory."""
-    device = find_device(config)
-    policy, tokenizer = load_model(config)
-    task = Task(tokenizer, policy, config)
-    train = task.load_problems("train", config)
-    test = task.load_problems("test", config)[: config.eval_problems]
-    if (
-        config.prompts_per_step % WORLD
-        or not 0 < config.prompts_per_step <= len(train)
-        or config.temperature <= 0
-        or (config.group_size < 2 and advantages is group_advantages)
-    ):
-        raise SystemExit(
-            f"--prompts_per_step must be a multiple of the {WORLD} processes and at most the "
-            f"{len(train)} training problems; --group_size at least 2; --temperature above 0"
-        )
-    path = open_run(config)
-    sampler = make_sampler(policy, task, device, config)
-    print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
-    reference = Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
-    engine = make_engine(Scorer(policy, config), device, config)
-    # Without the folder report/, nothing is recorded of what an update does to each token.
-    recorder = importlib.util.find_spec("report") and importlib.import_module("report.record")
-    if config.wandb != "off" and RANK == 0:
-        import wandb
-
-        wandb.init(project="nano_r1", config=asdict(config), mode=config.wandb)
-    start = 0
-    for latest in read(f"{path}/checkpoint/latest.json")[-1:]:  # the last one, if there is one
-        # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
-        engine.load_checkpoint(f"{path}/checkpoint", latest["tag"])
-        start = latest["step"]
-        sampler.sleep()  # sync expects a sleeping sampler
-        sampler.sync(policy)
-    # A new run has no metrics yet: it begins with an evaluation of the base, as step 0.
-    history = [row for row in read(f"{path}/metrics.jsonl") if row["step"] <= start] or [
-        {"step": 0} | evaluate(sampler, test, task, config, path, 0)
-    ]
-    received = []
-    signal.signal(signal.SIGINT, lambda *_: on_signal(received))
-    print(COLUMNS)
-    started = time.monotonic()
-    for step in range(start + 1, config.steps + 1):
-        began = time.monotonic()
-        # 1. Draw m problems. 2. Sample a group of completions of each. 3. Reward them.
-        episodes = rollout(sampler, train, task, config, step)
-        sampler.sleep()  # vLLM frees its share of the GPU
-        # 4. Advantages: how much better is each completion than its group?
-        rewards = torch.tensor([e.reward.total for e in episodes]).view(-1, config.group_size)
-        for e, advantage in zip(episodes, advantages(rewards, config).flatten().tolist()):
-            e.advantage = advantage
-        # 5. Log-probs under the reference. 6. The loss and its gradient. 7. One AdamW step.
-        for group in engine.optimizer.param_groups:
-            group["lr"] = learning_rate(step, config)
-        batches = update(engine, reference, episodes, config, loss)
-        # 8. The sampler gets the new weights.
-        sampler.sync(policy)
-        # 9. Log, evaluate, save.
-        rows = gather([as_row(e) for e in episodes])
-        write(f"{path}/episodes/step_{step:06d}.jsonl", rows)
-        metrics = measure_step(rows, batches, engine, step, config) | {
-            "time/step": time.monotonic() - began
-        }
-        minutes = (config.steps - step) * (time.monotonic() - started) / (step - start) / 60
-        print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)
-        if metrics["sampling/logp_difference_mean"] > 0.1:
-            print("WARNING: sampler and trainer differ in log-probs: other weights or precision?")
-        if recorder:
-            recorder.after_step(path, step, episodes, batches, engine, tokenizer, config)
-        if step == config.steps or step % (config.eval_every or config.steps) == 0:
-            metrics |= evaluate(sampler, test, task, config, path, step)
-        history.append(metrics)
-        write(f"{path}/metrics.jsonl", history)
-        if config.wandb != "off" and RANK == 0:
-            wandb.log(metrics, step=step)
-        stopping = any(gather([bool(received)]))
-        if stopping or step == config.steps or step % (config.save_every or config.steps) == 0:
-            save_checkpoint(engine, f"{path}/checkpoint", step)
-        if stopping:
-            print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
-            return path
-    save_model(policy, tokenizer, f"{path}/model")
-    shares = [row["eval/pass@1"] for row in history if "eval/pass@1" in row]
-    print(f"From {shares[0]:.1%} to {shares[-1]:.1%} of held-out problems. Model: {path}/model")
-    if recorder and RANK == 0:
-        importlib.import_module("report.viewer").write([path])
-    return path
+    load_model: Callable = load_model  # (config) -> policy, tokenizer
+    make_sampler: Callable = make_sampler  # (policy, task, device, config)
+    make_engine: Callable = make_engine  # (scorer, device, config); it can pass an optimizer
+    rollout: Callable = rollout  # (sampler, problems, task, config, step) -> episodes, by group
+    advantages: Callable = group_advantages  # (rewards, config): (m, n) -> (m, n)
+    loss: Callable = grpo_loss  # (log_probs, batch, config): (B, T) -> (B,)
+    update: Callable = update  # (engine, reference, episodes, config, loss) -> micro-batches
+    measure: Callable = measure_step  # (rows, batches, engine, step, config) -> metrics
+    evaluate: Callable = evaluate  # (sampler, problems, task, config, path, step) -> metrics
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
     try:
         main(tyro.cli(Config, use_underscores=True))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error}: pip install {error.name}") from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's

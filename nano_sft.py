@@ -17,12 +17,12 @@ This is the policy gradient on given completions instead of sampled ones, each w
 the program uses the update, the evaluation and the checkpoints of nano_r1.py. A stopped run
 continues at its last checkpoint, with the same rows in the same order.
 
-Left out: several rows packed into one sequence, weights for rows or tokens, low-rank adapters. vLLM
-samples the validation completions only with --sampler vllm.
+Left out: several rows packed into one sequence, weights for rows or tokens, low-rank adapters.
 """
 
 import random
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import tyro
@@ -142,37 +142,37 @@ def main(config):
         f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end alike:"
     )
     print(tokenizer.decode(task.prompt_ids(problems[0])))
-    sampler = (nano_r1.VLLMSampler if config.sampler == "vllm" else nano_r1.TransformersSampler)(
-        policy, task, config
-    )
-    scorer = nano_r1.Scorer(policy, replace(config, temperature=1.0))  # for the loss
-    engine = nano_r1.make_engine(scorer, device, config)
-    start = 0
-    for latest in nano_r1.read(f"{path}/checkpoint/latest.json"):
-        engine.load_checkpoint(f"{path}/checkpoint", latest["tag"])
-        start = latest["step"]
-    history = [row for row in nano_r1.read(f"{path}/metrics.jsonl") if row["step"] <= start]
-    if not history:
-        history = [{"step": 0} | nano_r1.evaluate(sampler, problems, task, config, path, 0)]
-    sampler.sleep()  # vLLM frees its share of the GPU
-    for step in range(start + 1, config.steps + 1):
-        began = time.monotonic()
-        for group in engine.optimizer.param_groups:
-            group["lr"] = nano_r1.learning_rate(step, config)
-        # 1. Draw a batch of rows. 2. The loss and its gradient. 3. One AdamW step.
-        metrics = train_step(engine, draw_rows(examples, step, config), config)
-        # 4. Log, evaluate, save.
-        metrics |= {"step": step, "lr": group["lr"], "time/step": time.monotonic() - began}
-        print("step {step:4}  loss {loss:.3f}  {time/step:.1f} s".format(**metrics), flush=True)
-        if step == config.steps or (config.eval_every and step % config.eval_every == 0):
-            sampler.sync(policy)
-            metrics |= nano_r1.evaluate(sampler, problems, task, config, path, step)
-            sampler.sleep()
-        history.append(metrics)
-        nano_r1.write(f"{path}/metrics.jsonl", history)
-        if step == config.steps or (config.save_every and step % config.save_every == 0):
-            nano_r1.save_checkpoint(engine, f"{path}/checkpoint", step)
-    nano_r1.save_model(policy, tokenizer, f"{path}/model")
+    with ExitStack() as at_end:  # gives back what the run has changed in this process
+        sampler = nano_r1.make_sampler(policy, task, device, config)
+        at_end.callback(sampler.close)
+        at_end.enter_context(nano_r1.threads_for(policy))
+        scorer = nano_r1.Scorer(policy, replace(config, temperature=1.0))  # for the loss
+        engine = nano_r1.make_engine(scorer, device, config)
+        start = nano_r1.load_checkpoint(engine, path)
+        history = [row for row in nano_r1.read(f"{path}/metrics.jsonl") if row["step"] <= start]
+        if not history:
+            metrics = nano_r1.evaluate(sampler, problems, task, config, path, 0)
+            history.append({"step": 0} | metrics)
+        sampler.sleep()  # vLLM frees its share of the GPU
+        for step in range(start + 1, config.steps + 1):
+            began = time.monotonic()
+            rate = nano_r1.learning_rate(step, config)
+            for group in engine.optimizer.param_groups:
+                group["lr"] = rate
+            # 1. Draw a batch of rows. 2. The loss and its gradient. 3. One AdamW step.
+            metrics = train_step(engine, draw_rows(examples, step, config), config)
+            # 4. Log, evaluate, save.
+            metrics |= {"step": step, "lr": rate, "time/step": time.monotonic() - began}
+            print("step {step:4}  loss {loss:.3f}  {time/step:.1f} s".format(**metrics), flush=True)
+            if nano_r1.is_due(step, config.eval_every, config):
+                sampler.sync(policy)
+                metrics |= nano_r1.evaluate(sampler, problems, task, config, path, step)
+                sampler.sleep()
+            history.append(metrics)
+            nano_r1.write(f"{path}/metrics.jsonl", history)
+            if nano_r1.is_due(step, config.save_every, config):
+                nano_r1.save_checkpoint(engine, path, step)
+        nano_r1.save_model(policy, tokenizer, f"{path}/model")
     print(f"Model: {path}/model")
     return path
 

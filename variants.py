@@ -1,9 +1,9 @@
 # %% [markdown]
 # # GRPO's relatives
 #
-# Each relative differs from `nano_r1.py` in one place. `nano_r1.main` takes five functions. This
-# file has others with the same signatures, each with its equation and its paper. Flags choose
-# among them.
+# Each relative differs from `nano_r1.py` in one place. `nano_r1.main` takes functions in the place
+# of its own (class Parts). This file has some with the same signatures, each with its equation and
+# its paper. Flags choose among them.
 #
 #     python variants.py --task countdown                # the same as nano_r1.py
 #     python variants.py --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4 --minibatches 4
@@ -162,7 +162,8 @@ def add_vine_advantages(sampler, episodes, task, config, step):
             cuts = [value_of_cut(e, cut, next(tails), task, config) for cut in e.ends[1:-1]]
             values = torch.tensor([beginning, *cuts, e.reward.total])
             # A_t = V(end of the segment of t) - V(its beginning)
-            e.advantages = values.diff().repeat_interleave(torch.tensor(e.ends).diff()).tolist()
+            advantages = values.diff().repeat_interleave(torch.tensor(e.ends).diff())
+            e.advantages = advantages[torch.tensor(e.mask)].tolist()
 
 
 def value_of_cut(e, cut, tails, task, config):
@@ -184,27 +185,34 @@ def value_of_cut(e, cut, tails, task, config):
 def advantages(rewards, config):
     """Step 4, like `nano_r1.group_advantages`: (m, n) -> (m, n)."""
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
-    baselines = {
-        "group_mean": mean,  # GRPO
-        # RLOO, arXiv:2402.14740: the mean of the n - 1 other rewards, (m, n)
-        "leave_one_out": (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1),
-        "none": 0.0,  # REINFORCE (Williams 1992)
-    }
-    scales = {
-        # GRPO: the group's standard deviation, computed with n - 1, (m, 1)
-        "group": rewards.std(dim=1, keepdim=True) + config.advantage_eps,
-        # nano-aha-moment: the same, computed with n
-        "group_biased": rewards.std(dim=1, keepdim=True, correction=0) + config.advantage_eps,
-        # arXiv:2508.08221: the standard deviation of all rewards of the step, over all processes
-        "batch": torch.tensor(gather(rewards.flatten().tolist())).std() + config.advantage_eps,
-        "none": 1.0,  # Dr. GRPO, arXiv:2503.20783
-        # MaxRL, arXiv:2602.02710, for rewards of 0 and 1. If the loss sums every completion's
-        # tokens, its gradient is the gradient of sum_{k<n} pass@k / k, the first n - 1 terms of
-        # log(pass@1). REINFORCE has the gradient of the first term alone.
-        "mean": mean + config.advantage_eps,
-    }
+    match config.baseline:
+        case "group_mean":  # GRPO
+            baseline = mean
+        case "leave_one_out":
+            # RLOO, arXiv:2402.14740: the mean of the n - 1 other rewards, (m, n)
+            baseline = (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+        case "none":  # REINFORCE (Williams 1992)
+            baseline = 0.0
+    match config.scale_rewards:
+        case "group":
+            # GRPO: the group's standard deviation, computed with n - 1, (m, 1)
+            scale = rewards.std(dim=1, keepdim=True) + config.advantage_eps
+        case "group_biased":
+            # nano-aha-moment: the same, computed with n
+            scale = rewards.std(dim=1, keepdim=True, correction=0) + config.advantage_eps
+        case "batch":
+            # arXiv:2508.08221: the standard deviation of the step's rewards, over all processes
+            everywhere = torch.tensor(gather(rewards.flatten().tolist()))
+            scale = everywhere.std() + config.advantage_eps
+        case "none":  # Dr. GRPO, arXiv:2503.20783
+            scale = 1.0
+        case "mean":
+            # MaxRL, arXiv:2602.02710, for rewards of 0 and 1. If the loss sums every completion's
+            # tokens, its gradient is the gradient of sum_{k<n} pass@k / k, the first n - 1 terms of
+            # log(pass@1). REINFORCE has the gradient of the first term alone.
+            scale = mean + config.advantage_eps
     # A = (r - baseline) / scale
-    return (rewards - baselines[config.baseline]) / scales[config.scale_rewards]
+    return (rewards - baseline) / scale
 
 
 # %% [markdown]
@@ -297,15 +305,17 @@ def loss(log_probs, batch, config):
         estimates = estimate_kl(log_probs, batch["ref_log_probs"])
         token_loss = token_loss + config.kl_coef * estimates[config.kl_estimator]
     mask = batch["response_mask"]
-    divisors = {
-        # GRPO: 1/N sum_i 1/|o_i| sum_t L_it. Every completion has the same weight.
-        "seq-mean-token-mean": batch["completions"] * mask.sum(dim=1),  # (B,)
-        # DAPO: the mean over all tokens of the step. Every token has the same weight.
-        "token-mean": batch.get("tokens"),
-        # Dr. GRPO: the sum divided by a constant.
-        "seq-mean-token-sum-norm": batch["completions"] * config.max_tokens,
-    }
-    return (token_loss * mask).sum(dim=1) / divisors[config.loss_agg_mode]
+    match config.loss_agg_mode:
+        case "seq-mean-token-mean":
+            # GRPO: 1/N sum_i 1/|o_i| sum_t L_it. Every completion has the same weight.
+            divisor = batch["completions"] * mask.sum(dim=1)  # (B,)
+        case "token-mean":
+            # DAPO: the mean over all tokens of the step. Every token has the same weight.
+            divisor = batch["tokens"]
+        case "seq-mean-token-sum-norm":
+            # Dr. GRPO: the sum divided by a constant.
+            divisor = batch["completions"] * config.max_tokens
+    return (token_loss * mask).sum(dim=1) / divisor
 
 
 # %% [markdown]
@@ -326,7 +336,7 @@ def update(engine, reference, episodes, config, loss_function):
         for part in parts:
             # DeepSpeed averages gradients over the processes. So the divisor is one process's share
             # of the tokens of all processes.
-            lengths = gather([len(e.token_ids) for e in part if counts(e, config)])
+            lengths = gather([sum(e.mask) for e in part if counts(e, config)])
             prepared = functools.partial(prepared_loss, loss_function, max(1, sum(lengths)) / WORLD)
             batches += nano_r1.update(engine, reference, part, config, prepared)
     for batch in batches:
@@ -344,10 +354,16 @@ def add_old_log_probs(engine, episodes, config):
 
 
 def prepared_loss(loss_function, tokens, log_probs, batch, config):
-    """Add `tokens` and the episodes' values per token to the batch; then call `loss_function`."""
+    """Add `tokens` and the episodes' values per token to the batch; then call `loss_function`.
+
+    An episode may have `old_log_probs` and `advantages`: lists, one value for each token that the
+    model wrote.
+    """
     batch["tokens"] = tokens
     for name in ("old_log_probs", "advantages"):
-        values = sum([vars(e).get(name, []) for e in batch["episodes"]], [])
+        values = []
+        for e in batch["episodes"]:
+            values += getattr(e, name, [])
         if values:
             values = torch.tensor(values, device=log_probs.device)
             batch[name] = torch.zeros_like(log_probs).masked_scatter(batch["response_mask"], values)
@@ -392,7 +408,8 @@ def load_model(config):
 
         def __deepcopy__(self, memo):
             """The reference: the base without adapters. It shares the weights; no copy is made."""
-            memo.update({id(weight): weight for weight in self.base_model.parameters()})
+            for weight in self.base_model.parameters():
+                memo[id(weight)] = weight
             return copy.deepcopy(self.base_model, memo).unload()
 
         def save_pretrained(self, path, state_dict):

@@ -47,8 +47,23 @@ def pack(runs, steps=()):
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    head = {"runs": heads, "metrics": METRICS, "panels": PANELS, "alarms": ALARMS, "cuts": CUTS}
+    own = own_metrics(runs)
+    head = {"runs": heads, "alarms": ALARMS, "cuts": CUTS}
+    head["metrics"] = METRICS | {name: (name, "A metric of this run's own.") for name in own}
+    head["panels"] = PANELS + [(name, [name]) for name in own]
     return {"head": compress(head), **blocks}
+
+
+def own_metrics(runs):
+    """The names of numbers in metrics.jsonl that labels.py does not know; each gets a panel."""
+    names = []
+    for run in runs:
+        for record in run.records:
+            for name, value in record.items():
+                known = name in METRICS or name == "step" or name.endswith(("_low", "_high"))
+                if not known and name not in names and isinstance(value, (int, float)):
+                    names.append(name)
+    return names
 
 
 def compress(values):
@@ -121,10 +136,11 @@ def pack_tokens(run, rows, arrays):
     arrays["token_loss"] = run.beta * k3 - arrays["advantages"]
     ends = np.cumsum(arrays["lengths"])
     for row, end in zip(rows, ends):
-        own = slice(end - row["length"], end)
+        own = np.arange(end - row["length"], end)
+        written = own[arrays["mask"][own]]
         row["completion"] = None  # its tokens have the text
-        row["moved"] = float(arrays["change"][own].sum())
-        row["kl"] = float(k3[own].mean())
+        row["moved"] = float(arrays["change"][written].sum())
+        row["kl"] = float(k3[written].mean())
     return {
         "token_ids": arrays["token_ids"].tolist(),
         "units": UNITS,

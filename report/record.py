@@ -4,9 +4,11 @@
 These arrays have the N completions of this process, in the order of the step:
 
     token_ids, sampler_log_probs    (F,)   the tokens of all completions, one after the other
+    mask                            (F,)   False: the model did not write it
     prompt_ids                      (Q,)   the tokens of all their prompts
 
-These arrays have the completions in the order of the update's micro-batches:
+These arrays have the completions in the order of the update's micro-batches, and of these only the
+tokens that the model wrote:
 
     place                           (M,)   each completion's place among the N
     new_log_probs                   (F',)  each token's log-prob after the update
@@ -33,14 +35,23 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
         return
     place = {id(e): i for i, e in enumerate(episodes)}
     arrays = {
-        "token_ids": np.concatenate([e.token_ids for e in episodes]),
-        "prompt_ids": np.concatenate([e.prompt_ids for e in episodes]),
-        "sampler_log_probs": np.concatenate([e.log_probs for e in episodes]).astype(np.float32),
-        "place": [place[id(e)] for e in sum([batch["episodes"] for batch in batches], [])],
-        "new_log_probs": torch.cat([engine(b)[b["response_mask"]] for b in batches]).cpu(),
+        "token_ids": flat(episodes, "token_ids"),
+        "mask": flat(episodes, "mask"),
+        "prompt_ids": flat(episodes, "prompt_ids"),
+        "sampler_log_probs": flat(episodes, "log_probs").astype(np.float32),
+        "place": [place[id(e)] for batch in batches for e in batch["episodes"]],
     }
-    for name in {"old_log_probs", "ref_log_probs"} & batches[0].keys():
-        arrays[name] = torch.cat([batch[name][batch["response_mask"]] for batch in batches]).cpu()
+    for batch in batches:
+        batch["new_log_probs"] = engine(batch)
+    for name in ("new_log_probs", "old_log_probs", "ref_log_probs"):
+        if name in batches[0]:
+            arrays[name] = torch.cat(
+                [batch[name][batch["response_mask"]] for batch in batches]
+            ).cpu()
     os.makedirs(f"{path}/tokens", exist_ok=True)
     np.savez_compressed(f"{path}/tokens/step_{step:06d}.{os.environ.get('RANK', 0)}.npz", **arrays)
     tokenizer.save_pretrained(f"{path}/tokenizer")
+
+
+def flat(episodes, name):
+    return np.concatenate([getattr(e, name) for e in episodes])

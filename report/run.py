@@ -44,6 +44,7 @@ def join(rows, parts, group_size):
     change                  (F,)  the change of a token's log-prob by the update
     reference               (F,)  the reference's log-prob minus the policy's. Both arrays have NaN
                                   at tokens that were not in the update
+    mask                    (F,)  False: the model did not write the token
     lengths                 (N,)  tokens of each completion
     prompts                 a list of token ids for each group
     """
@@ -56,6 +57,7 @@ def join(rows, parts, group_size):
     places = np.concatenate([part["place"] + rank * share for rank, part in enumerate(parts)])
     # Each micro-batch token's place among all tokens.
     order = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in places])
+    order = order[flat["mask"][order]]
     change = np.full(ends[-1], np.nan)
     reference = np.full(ends[-1], np.nan)
     change[order] = flat["new_log_probs"] - flat["old_log_probs"]
@@ -68,6 +70,7 @@ def join(rows, parts, group_size):
         "change": change,
         "reference": reference,
         "lengths": lengths,
+        "mask": flat["mask"],
         "advantages": np.repeat([row["advantage"] for row in rows], lengths),
         "prompts": [ids.tolist() for ids in prompts[::group_size]],
     }

@@ -54,10 +54,10 @@ def make_episodes(policy, tokenizer, n=4, **changes):
     return episodes
 
 
-def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0):
-    """One row, no padding, no mask, no cache."""
+def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0, width=None):
+    """One row, no padding, no mask, no cache; of the first `width` logits."""
     ids = torch.tensor([prompt_ids + token_ids])
-    logits = model(ids).logits[0, len(prompt_ids) - 1 : -1].float() / temperature
+    logits = model(ids).logits[0, len(prompt_ids) - 1 : -1, :width].float() / temperature
     return torch.log_softmax(logits, dim=-1).gather(-1, torch.tensor(token_ids)[:, None])[:, 0]
 
 
@@ -69,7 +69,8 @@ def tiny(kind, **changes):
     torch.manual_seed(0)
     shape = {"vocab_size": 1710, "hidden_size": 32, "intermediate_size": 48}
     shape |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    shape |= {"head_dim": 8, "tie_word_embeddings": False, "initializer_range": 0.3} | changes
+    shape |= {"head_dim": 8, "tie_word_embeddings": False, "initializer_range": 0.3}
+    shape |= {"pad_token_id": 0, "bos_token_id": 0} | changes
     made = transformers.AutoConfig.for_model(kind, **shape)
     return transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32).eval()
 
@@ -85,10 +86,10 @@ def test_the_samplers_log_probs_are_those_of_a_plain_forward_pass(kind, temperat
     assert len(completions) == 18
     with torch.no_grad():
         for place, (token_ids, log_probs) in enumerate(completions):
-            expected = plain_log_probs(model, prompts[place // 3], token_ids, temperature)
             # The tokens that only pad the embedding are left out of the draw.
-            slack = 1e-4 if kind == "nano-base" else 1.0
-            assert (torch.tensor(log_probs) - expected).abs().max() < slack
+            prompt, width = prompts[place // 3], len(loaded[1])
+            expected = plain_log_probs(model, prompt, token_ids, temperature, width)
+            assert (torch.tensor(log_probs) - expected).abs().max() < 1e-4
             assert max(token_ids) < len(loaded[1])
 
 
@@ -139,13 +140,40 @@ def test_a_stop_text_ends_a_completion_and_stays(loaded):
     assert not any("</think>" in text[:-8] for text in texts)
 
 
-def test_a_model_that_the_loop_does_not_know_is_refused(loaded):
-    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8))
+OTHERS = {
+    "olmo2": {},
+    "gemma": {},
+    "gpt2": {"n_positions": 512, "n_embd": 32, "n_layer": 2, "n_head": 2},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
+    "mistral": {"sliding_window": 16},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_another_decoder_is_sampled_by_transformers_own_forward_pass(kind, loaded, capsys):
+    model = tiny(kind, **OTHERS[kind])
+    the_task = task(model, loaded[1])
+    sampler = r1.TransformersSampler(model, the_task, config())
+    assert f"{kind}: sampled by transformers" in capsys.readouterr().out
+    the_task.stop_ids = set(range(300))
+    prompts = prompts_of(the_task)
+    together = sampler.generate(prompts, 3, 1.0, range(6))
+    assert len({len(token_ids) for token_ids, _ in together}) > 1  # some leave the batch early
+    with torch.no_grad():
+        for place, (token_ids, log_probs) in enumerate(together):
+            expected = plain_log_probs(model, prompts[place // 3], token_ids, width=len(loaded[1]))
+            assert (torch.tensor(log_probs) - expected).abs().max() < 1e-4
+    alone = sampler.generate(prompts[2:3], 3, 1.0, [2])
+    assert [ids for ids, _ in together[6:9]] == [ids for ids, _ in alone]
+
+
+def test_zero_3_still_needs_vllm(loaded):
     with pytest.raises(SystemExit, match="--sampler vllm"):
-        r1.TransformersSampler(gpt2, None, config())
+        r1.TransformersSampler(loaded[0], None, config(zero_stage=3))
 
 
-def test_the_answer_is_never_filled_into_a_prompt(loaded):
+def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(loaded, monkeypatch):
+    monkeypatch.setattr(countdown_rewards, "HIDDEN", ("answer",))
     the_task = task(*loaded)
     the_task.prompt = the_task.prompt._replace(
         text="{nums} {target} \\boxed{answer}", chat=False, opening=""
@@ -184,13 +212,40 @@ def test_collate_puts_each_number_at_its_token():
     two = r1.Episode(prompt_ids=[7], token_ids=[4], log_probs=[-3.0], advantage=4.0)
     batch = r1.collate([one, two], CPU)
     assert batch["input_ids"].tolist() == [[7, 8, 9, 5], [7, 4, 0, 0]]
-    assert batch["labels"].tolist() == [[-1, -1, 5, 2], [4, -1, -1, -1]]
+    assert batch["labels"].tolist() == [[8, 9, 5, 2], [4, 0, 0, 0]]
     assert batch["response_mask"].tolist() == [
         [False, False, True, True],
         [True, False, False, False],
     ]
     assert batch["sampler_log_probs"].tolist() == [[0, 0, -1, -2], [-3, 0, 0, 0]]
     assert batch["advantages"].tolist() == [[3.0], [4.0]]
+
+
+def test_tokens_that_the_model_did_not_write_are_neither_trained_nor_measured(policy, loaded):
+    """`Episode.mask`: their log-probs and their number change nothing but the context."""
+    found = []
+    for numbers in [-1.0, -2.0], [5.0, 7.0]:
+        one = r1.Episode(
+            prompt_ids=[7, 8],
+            token_ids=[5, 20, 30, 6],
+            mask=[True, False, False, True],
+            log_probs=[-1.0, *numbers, -3.0],
+            advantage=2.0,
+        )
+        batch = r1.collate([one], CPU)
+        assert batch["response_mask"].tolist() == [[False, True, False, False, True]]
+        batch |= {"completions": 1, "ref_log_probs": batch["sampler_log_probs"] - 0.5}
+        log_probs = r1.Scorer(policy, config())(batch)
+        batch["old_log_probs"] = log_probs.detach()
+        found.append(r1.grpo_loss(log_probs, batch, config()))
+        exact = plain_log_probs(policy, [7, 8], one.token_ids)
+        assert torch.allclose(log_probs[0, [1, 4]], exact[[0, 3]], atol=1e-5)
+        assert not log_probs[0, [0, 2, 3]].any()
+        assert batch["sampler_log_probs"].tolist() == [[0, -1.0, 0, 0, -3.0]]
+    d = batch["sampler_log_probs"][0, [1, 4]] - 0.5 - exact[[0, 3]]
+    k3 = (torch.exp(d) - 1 - d).mean()
+    assert torch.allclose(found[0], -2.0 + config().kl_coef * k3)  # divided by the two tokens
+    assert torch.equal(*found)
 
 
 # ---- The update
@@ -213,13 +268,12 @@ def test_a_second_thread_computes_the_same_gradient_and_reports_its_errors(
 ):
     episodes = make_episodes(policy, loaded[1])
     found = []
-    for threads in 1, 2:  # with 2, the engine waits for each backward pass
+    for threads, kind in (2, r1.TorchEngine), (1, r1.TwoThreadsEngine):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        found.append(updated(policy, episodes, micro_batch_size=5)[0])
+        weights, _, engine = updated(policy, episodes, micro_batch_size=5)
+        assert type(engine) is kind
+        found.append(weights)
     assert torch.equal(*found)
-    monkeypatch.undo()
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    engine = r1.TorchEngine(r1.Scorer(policy, config()), CPU, config())
     engine.backward(torch.zeros(()))  # it has no gradient
     with pytest.raises(RuntimeError, match="does not require grad"):
         engine.step()
@@ -309,7 +363,7 @@ class Poison:
 
 def test_a_checkpoint_that_would_run_code_is_refused(policy, tmp_path, monkeypatch):
     monkeypatch.setenv("POISONED", str(tmp_path / "ran"))
-    engine = r1.TorchEngine(r1.Scorer(policy, config()), CPU, config())
+    engine = r1.make_engine(r1.Scorer(policy, config()), CPU, config())
     engine.save_checkpoint(str(tmp_path), "a", save_latest=False)
     engine.load_checkpoint(str(tmp_path), "a")
     torch.save([Poison(), {}], tmp_path / "a" / "state.pt")

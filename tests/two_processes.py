@@ -2,7 +2,6 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -40,7 +39,7 @@ def make_episodes(count=12):
     for i in range(count):
         ids = torch.randint(1, 50, (7 + 3 * i % 11,), generator=g).tolist()
         episodes.append(
-            SimpleNamespace(
+            nano_r1.Episode(
                 prompt_ids=ids[:3],
                 token_ids=ids[3:],
                 log_probs=[-3.9] * len(ids[3:]),
