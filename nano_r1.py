@@ -275,13 +275,10 @@ class Scorer(torch.nn.Module):
         # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
         # them again in the backward pass instead of storing them. A chunk: 2**25 logits, 128 MiB.
         size = 2**25 // self.model.config.get_text_config().vocab_size
-        scores = []
-        for chunk in zip(hidden[mask].split(size), batch["labels"][mask].split(size)):
-            scores.append(
-                checkpoint(  # (`score` draws no random numbers)
-                    self.score, *chunk, use_reentrant=False, preserve_rng_state=False
-                )
-            )
+        # (`score` draws no random numbers.)
+        score = partial(checkpoint, self.score, use_reentrant=False, preserve_rng_state=False)
+        chunks = zip(hidden[mask].split(size), batch["labels"][mask].split(size))
+        scores = [score(*chunk) for chunk in chunks]
         return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
 
     def score(self, hidden, labels):
@@ -434,17 +431,16 @@ def measure_step(rows, batches, engine, step, config):
     `rows` are the episodes of all processes, `batches` this process's micro-batches.
     """
     log_probs = flat(batches, "old_log_probs")  # 0 outside of the mask, as the others
-    difference = (log_probs - flat(batches, "sampler_log_probs")).abs()
-    kl = torch.zeros(())
+    difference = log_probs - flat(batches, "sampler_log_probs")
+    d = torch.zeros(())
     if config.kl_coef:
         d = flat(batches, "ref_log_probs") - log_probs
-        kl = torch.exp(d) - 1 - d
     sums = {  # of this process
         "loss": sum(batch["loss"].sum().item() for batch in batches),
         # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
         "entropy": -log_probs.sum().item(),
-        "kl": kl.sum().item(),
-        "difference": difference.sum().item(),
+        "kl": (torch.exp(d) - 1 - d).sum().item(),
+        "difference": difference.abs().sum().item(),
     }
     everywhere = gather([sums])
     tokens = sum(row["written"] for row in rows) / WORLD  # a process's share, as mean() gives it
@@ -871,24 +867,22 @@ class VLLMSampler:
 
     def generate(self, prompts, n, temperature, seeds):
         """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on."""
-        inputs = []
-        params = []
-        for ids, seed in zip(prompts, seeds):
-            inputs.append({"prompt_token_ids": ids})
-            params.append(
-                self.sampling_params(
-                    n=n,
-                    temperature=temperature,
-                    max_tokens=self.config.max_tokens,
-                    seed=seed,
-                    logprobs=0,  # of the sampled token alone
-                    stop_token_ids=sorted(self.task.stop_ids),
-                    stop=list(self.task.prompt.stop),
-                    include_stop_str_in_output=True,
-                    detokenize=bool(self.task.prompt.stop),
-                    logit_bias=self.bias,
-                )
+        inputs = [{"prompt_token_ids": ids} for ids in prompts]
+        params = [
+            self.sampling_params(
+                n=n,
+                temperature=temperature,
+                max_tokens=self.config.max_tokens,
+                seed=seed,
+                logprobs=0,  # of the sampled token alone
+                stop_token_ids=sorted(self.task.stop_ids),
+                stop=list(self.task.prompt.stop),
+                include_stop_str_in_output=True,
+                detokenize=bool(self.task.prompt.stop),
+                logit_bias=self.bias,
             )
+            for seed in seeds
+        ]
         # A bar on a screen only. (tqdm's own disable=None makes vLLM divide by 0.)
         bar = partial(tqdm, leave=False) if os.isatty(2) else False
         completions = []
@@ -1021,11 +1015,10 @@ def make_engine(scorer, device, config, optimizer=None):
     An optimizer of your own takes the place of AdamW. A parameter group of it may have `lr_scale`:
     `main` multiplies the learning rate with it.
     """
-    trained = [p for p in scorer.parameters() if p.requires_grad]
-    adam = {"betas": (0.9, 0.95), "weight_decay": 0.0}
+    if optimizer is None:
+        trained = [p for p in scorer.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.0)
     if "RANK" not in os.environ:
-        if optimizer is None:
-            optimizer = torch.optim.AdamW(trained, **adam)
         # Two passes at once need memory for both, and are faster only if each uses one core.
         one_core = device.type == "cpu" and torch.get_num_threads() == 1
         if one_core and not config.gradient_checkpointing:
@@ -1044,13 +1037,10 @@ def make_engine(scorer, device, config, optimizer=None):
             "reduce_bucket_size": 50_000_000,  # the default takes 0.9 GiB
             "offload_optimizer": {"device": "cpu" if config.offload else "none"},
         },
-        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW with --offload, too
+        # torch's AdamW with --offload, too: DeepSpeed's own would have to be compiled.
+        "zero_force_ds_cpu_optimizer": False,
     }
-    if optimizer is None:  # torch_adam: DeepSpeed's own would have to be compiled
-        settings["optimizer"] = {"type": "AdamW", "params": {**adam, "torch_adam": True}}
-    engine, *_ = deepspeed.initialize(
-        model=scorer, model_parameters=trained, optimizer=optimizer, config=settings
-    )
+    engine, *_ = deepspeed.initialize(model=scorer, optimizer=optimizer, config=settings)
     return engine
 
 
@@ -1151,7 +1141,7 @@ class Task:
         room = self.max_length - config.max_tokens
         kept = [problem for problem in problems if len(self.prompt_ids(problem)) <= room]
         if len(kept) < len(problems):
-            print(f"{split}: {len(kept)} problems of {len(problems)} have at most {room} tokens")
+            print(f"{len(problems) - len(kept)} problems left out: more than {room} tokens")
         return kept
 
     def prompt_ids(self, problem):
@@ -1317,18 +1307,16 @@ def open_wandb(path, config, at_end):
     import wandb
 
     saved = read(f"{path}/wandb.json")
-    if not saved:
-        saved = [{"id": wandb.util.generate_id()}]
-        write(f"{path}/wandb.json", saved)
     run = wandb.init(
         project="nano_r1",
         name=os.path.basename(path),
-        id=saved[0]["id"],
+        id=saved[0]["id"] if saved else None,
         resume="allow",
-        reinit="create_new",  # not the caller's own run
+        reinit="create_new",  # the caller's own run stays open
         config=asdict(config),
         mode=config.wandb,
     )
+    write(f"{path}/wandb.json", [{"id": run.id}])
     at_end.callback(run.finish)
     return run
 

@@ -1,0 +1,160 @@
+"""What users change from outside, without a patch; and what a run gives back to its process."""
+
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+import nano_r1
+from report import payload
+from report.run import Run
+
+ROOT = os.path.dirname(nano_r1.__file__)
+SMALL = nano_r1.Config(
+    model=f"{ROOT}/models/nano-base",
+    prompts_per_step=2,
+    group_size=4,
+    max_tokens=24,
+    eval_problems=4,
+    steps=2,
+    warmup_steps=0,
+)
+
+
+def run(tmp_path, name="run", settings=SMALL, **own):
+    """The run's directory, and its metrics without times."""
+    path = nano_r1.main(replace(settings, name=str(tmp_path / name)), **own)
+    rows = nano_r1.read(f"{path}/metrics.jsonl")
+    for row in rows:
+        row.pop("time/step", None)
+    return path, rows
+
+
+def test_a_part_that_main_does_not_have_is_an_error():
+    with pytest.raises(TypeError, match="advantage"):
+        nano_r1.main(SMALL, advantage=nano_r1.group_advantages)
+
+
+def test_an_optimizer_of_ones_own_has_a_rate_for_each_group(tmp_path):
+    rates = []
+
+    class Optimizer(torch.optim.SGD):
+        def step(self):
+            rates.append([group["lr"] for group in self.param_groups])
+            super().step()
+
+    def make_engine(scorer, device, config):
+        matrices = [p for p in scorer.parameters() if p.ndim == 2]
+        others = [p for p in scorer.parameters() if p.ndim != 2]
+        groups = [{"params": matrices, "lr_scale": 10.0}, {"params": others}]
+        return nano_r1.make_engine(scorer, device, config, Optimizer(groups))
+
+    run(tmp_path, make_engine=make_engine)
+    expected = [nano_r1.learning_rate(step, SMALL) for step in (1, 2)]
+    assert rates == [[10 * rate, rate] for rate in expected]
+
+
+def test_a_metric_of_ones_own_is_in_the_file_and_has_a_curve_in_the_report(tmp_path):
+    def measure(rows, batches, engine, step, config):
+        metrics = nano_r1.measure_step(rows, batches, engine, step, config)
+        return metrics | {"my/shortest": min(row["length"] for row in rows)}
+
+    path, rows = run(tmp_path, measure=measure)
+    assert all(1 <= row["my/shortest"] <= 24 for row in rows[1:])
+    assert payload.own_metrics([Run(path)]) == ["my/shortest"]
+    with open(f"{path}/report.html") as file:
+        assert "data" in file.read()
+
+
+def test_a_task_is_also_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = replace(SMALL, task=f"{ROOT}/labs/coins_rewards.py")
+    path = nano_r1.main(settings)
+    assert os.path.basename(path).startswith("coins-")
+    with pytest.raises(SystemExit, match="chess_rewards.py"):
+        nano_r1.main(replace(settings, task="chess_rewards.py"))
+
+
+def test_a_tool_may_write_tokens_which_are_not_trained_measured_or_coloured(tmp_path):
+    def rollout(sampler, problems, task, config, step):
+        """After the model's first five tokens a tool writes `=12`."""
+        episodes = nano_r1.rollout(sampler, problems, task, config, step)
+        tool = task.tokenizer.encode("=12")
+        for e in episodes:
+            first = len(e.token_ids[:5])
+            e.token_ids = e.token_ids[:first] + tool + e.token_ids[first:]
+            e.log_probs = e.log_probs[:first] + [0.0] * len(tool) + e.log_probs[first:]
+            e.mask = e.mask[:first] + [False] * len(tool) + e.mask[first:]
+        return episodes
+
+    path, rows = run(tmp_path, rollout=rollout)
+    lines = nano_r1.read(f"{path}/episodes/step_000001.jsonl")
+    assert [row["length"] - row["written"] for row in lines] == [2] * 8
+    _, arrays = Run(path).step(1)
+    assert (arrays["change"] != arrays["change"]).tolist() == (~arrays["mask"]).tolist()
+    tokens = arrays["mask"].sum()
+    written = arrays["log_probs"][arrays["mask"]]
+    # The entropy is a mean over the model's tokens alone; the sampler saw another context here.
+    assert 0 < rows[1]["entropy"] < 20 and tokens == sum(row["written"] for row in lines)
+    assert len(written) == tokens and os.path.getsize(f"{path}/report.html") > 10_000
+
+
+def state():
+    return signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)
+
+
+def test_a_run_gives_the_process_back_and_a_second_one_is_like_the_first(tmp_path):
+    before = state()
+    _, first = run(tmp_path)
+    assert state() == before
+    _, second = run(tmp_path, "second")
+    assert second == first
+
+
+def test_main_works_in_a_thread(tmp_path):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run(tmp_path)))
+    thread.start()
+    thread.join()
+    assert [row["step"] for row in found[0][1]] == [0, 1, 2]
+
+
+def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path):
+    def rollout(sampler, problems, task, config, step):
+        os.kill(os.getpid(), signal.SIGINT)
+        return nano_r1.rollout(sampler, problems, task, config, step)
+
+    before = state()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, rollout=rollout)
+    assert state() == before
+    assert nano_r1.read(f"{tmp_path}/run/checkpoint/latest.json") == [{"tag": "a", "step": 1}]
+    path = nano_r1.main(replace(SMALL, resume=str(tmp_path / "run")))
+    assert os.path.exists(f"{path}/model/model.safetensors")
+
+
+def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    started = []
+    logged = []
+    init = wandb.init
+
+    def follow(**settings):
+        one = init(**settings)
+        started.append((settings["name"], one.id))
+        log = one.log
+        monkeypatch.setattr(one, "log", lambda row, step: (logged.append(step), log(row, step)))
+        return one
+
+    monkeypatch.setattr(wandb, "init", follow)
+    settings = replace(SMALL, wandb="offline")
+    path, rows = run(tmp_path, settings=settings)
+    run(tmp_path, "other", settings=settings)
+    nano_r1.main(replace(settings, steps=3, resume=path))
+    assert [name for name, _ in started] == ["run", "other", "run"]
+    assert started[0] == started[2] != started[1] and wandb.run is None
+    assert logged == [0, 1, 2] + [0, 1, 2] + [3]
