@@ -1,7 +1,6 @@
 """vLLM's CPU build behind the same methods as the loop of nano_r1.py."""
 
 import copy
-import json
 import os
 
 import pytest
@@ -122,10 +121,15 @@ def test_rows_that_only_pad_the_embedding_are_never_sampled(loaded, prompts, tmp
     assert largest() >= size
 
 
-def test_a_run_with_vllm_trains_in_step_with_its_sampler(tmp_path):
+def test_a_run_with_vllm_trains_in_step_with_its_sampler_and_so_does_a_second_one(tmp_path):
     small = {"prompts_per_step": 4, "eval_problems": 8, "warmup_steps": 0, "steps": 3}
-    path = r1.main(config(name=str(tmp_path / "run"), **small))
-    with open(f"{path}/metrics.jsonl") as file:
-        rows = [json.loads(line) for line in file]
-    assert all(row["sampling/logp_difference_mean"] < 1e-5 for row in rows[1:])
-    assert rows[1]["grad_norm"] > 0 and os.path.exists(f"{path}/model/model.safetensors")
+    before = dict(os.environ)
+    runs = []
+    for name in ("first", "second"):
+        path = r1.main(config(name=str(tmp_path / name), **small))
+        rows = r1.read(f"{path}/metrics.jsonl")
+        assert all(row["sampling/logp_difference_mean"] < 1e-5 for row in rows[1:])
+        assert rows[1]["grad_norm"] > 0 and os.path.exists(f"{path}/model/model.safetensors")
+        runs.append([row["reward"] for row in rows[1:]])
+        assert dict(os.environ) == before and not torch.distributed.is_initialized()
+    assert runs[0] == runs[1]
