@@ -42,6 +42,12 @@
 # and the clip does nothing. For the gradient, pi_old is a constant: grad rho = grad pi / pi_old =
 # grad log pi. So the gradient of the loss, without the KL penalty, is -A grad log pi.
 #
+# How to read this file: sections 1 to 7 are the algorithm, from the settings to `main`. They take
+# half an hour. After `main` comes the machinery: samplers, engines, loading, saving. A first
+# reading can stop there. The algorithm uses four things of it: `sampler.generate` writes
+# completions, `sampler.sync` takes the new weights, `engine` is the policy with its optimizer, and
+# `gather` joins the lists of several processes.
+#
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
 # is a function that replaces a function of this file. A task is a module: `countdown_rewards.py`,
