@@ -26,7 +26,7 @@
 #     the model before training.
 #  6. Compute the loss. o_it is token t of completion i, and pi(o_it) its probability under the
 #     policy, given the text before it; pi_old is the policy before this step, pi_ref the reference.
-#     With rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it), its loss is
+#     With rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it), a token's loss is
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
@@ -44,9 +44,9 @@
 #
 # How to read this file: sections 1 to 7 are the algorithm, from the settings to `main`. They take
 # half an hour. After `main` comes the machinery: samplers, engines, loading, saving. A first
-# reading can stop there. The algorithm uses four things of it: `sampler.generate` writes
-# completions, `sampler.sync` takes the new weights, `engine` is the policy with its optimizer, and
-# `gather` joins the lists of several processes.
+# reading can stop there. The steps use four things of it: `sampler.generate` writes completions,
+# `sampler.sync` takes the new weights, `engine` is the policy with its optimizer, and `gather`
+# joins the lists of several processes. What else `main` calls is named for what it does.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
@@ -133,7 +133,7 @@ class Config:
     steps: int = 60  # optimizer steps [200 to 1000]
     learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters (variants.py) 1e-5]
     warmup_steps: int = 10  # linear warm-up: Adam's averages are noisy in its first steps
-    # linear: the rate falls to learning_rate / steps, so that the last weights are less noisy
+    # linear: the rate falls with each step, to learning_rate / steps in the last one
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
     max_grad_norm: float = 1.0  # a larger gradient is scaled down to this norm
     micro_batch_size: int = 8  # completions in a forward pass; lower it if memory runs out
@@ -167,8 +167,9 @@ class Episode(SimpleNamespace):
     problem     dict, a row of the data set
     prompt_ids  list of token ids
     token_ids   list of the completion's token ids, with the end token if the model wrote it
-    mask        list of bool, one for each token of the completion: True if the model wrote it, the
-                default; False if a tool did. Only the model's tokens are trained and measured
+    mask        list of bool, one for each token of the completion: True if the model wrote it.
+                Here that is every token; a rollout with tools can set others to False. Only the
+                model's tokens are trained and measured
     log_probs   list of float, one for each token of the completion, as the sampler computed it
     ended       True: it ended with an end token or a stop text; False: it was cut off
     text        str, the completion
@@ -176,7 +177,7 @@ class Episode(SimpleNamespace):
     advantage   step 4: float
     """
 
-    def __init__(self, *, token_ids=(), mask=None, **others):  # (pickle needs the default)
+    def __init__(self, *, token_ids=(), mask=None, **others):  # (pickle gives no arguments)
         if mask is None:
             mask = [True] * len(token_ids)
         super().__init__(token_ids=token_ids, mask=mask, **others)
@@ -186,8 +187,7 @@ class Episode(SimpleNamespace):
 # ## 2. The objective
 #
 # Shapes: m groups of n completions; B completions in a micro-batch; T positions; V vocabulary
-# entries. `labels[b, t]` is the token that follows `input_ids[b, t]`. `response_mask` is 1 where
-# the model wrote that token. The end token counts, too: without it, the model never learns to stop.
+# entries. `response_mask` (B, T) is True at the tokens that the model wrote.
 
 
 # %%
@@ -281,7 +281,7 @@ class Scorer(torch.nn.Module):
         # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
         # them again in the backward pass instead of storing them. A chunk: 2**25 logits, 128 MiB.
         size = 2**25 // self.model.config.get_text_config().vocab_size
-        # (`score` draws no random numbers.)
+        # (`checkpoint` does that. `score` draws no random numbers, so it keeps no random state.)
         score = partial(checkpoint, self.score, use_reentrant=False, preserve_rng_state=False)
         chunks = zip(hidden[mask].split(size), batch["labels"][mask].split(size))
         scores = [score(*chunk) for chunk in chunks]
@@ -315,7 +315,7 @@ def seed_of(*parts):
 
 
 def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. (`draw` counts the batches that DAPO draws.)"""
+    """Steps 1 to 3: a batch of rewarded episodes. (`draw`: a variant may draw a second batch.)"""
     label = f"step {step}, {draw}"
     # 1. Draw m problems.
     rng = random.Random(seed_of(config.seed, label, "questions"))
@@ -335,14 +335,14 @@ def sample_and_reward(sampler, problems, task, config, label, n):
     # 2. Sample.
     completions = sampler.generate(prompts, n, config.temperature, seeds)
     episodes = []
-    for place, (token_ids, log_probs) in enumerate(completions):
-        problem = own[place // n]
+    for i, (token_ids, log_probs) in enumerate(completions):  # the first n are of problem 0
+        problem = own[i // n]
         text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
         # 3. Reward.
         reward = task.module.reward(text, problem, task.prompt)
         episode = Episode(
             problem=problem,
-            prompt_ids=prompts[place // n],
+            prompt_ids=prompts[i // n],
             token_ids=token_ids,
             log_probs=log_probs,
             ended=task.has_ended(token_ids),
@@ -367,7 +367,7 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
     engine.module.train()
-    # Micro-batches of similar length have little padding.
+    # Steps 5 and 6 take one micro-batch at a time, of similar lengths: little padding.
     by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
     batches = []
     for start in range(0, len(episodes), config.micro_batch_size):
@@ -380,8 +380,8 @@ def update(engine, reference, episodes, config, loss_function):
             with torch.no_grad():
                 batch["ref_log_probs"] = reference.to(engine.device)(batch)  # (B, T)
         # 6. The loss and its gradient. pi_old, the policy before this step, is the policy as it is
-        # now, as a constant. (The loss does not use the sampler's log-probs. They equal these up to
-        # rounding; measure_step compares them.)
+        # now, as a constant. (It does not come from the sampler, whose log-probs are equal up to
+        # rounding. measure_step compares them.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
         losses = loss_function(log_probs, batch, config)  # (B,)
@@ -449,7 +449,8 @@ def measure_step(rows, batches, engine, step, config):
         "difference": difference.abs().sum().item(),
     }
     everywhere = gather([sums])
-    tokens = sum(row["written"] for row in rows) / WORLD  # a process's share, as mean() gives it
+    # Tokens per process, because `mean(everywhere, ...)` is also per process.
+    tokens = sum(row["written"] for row in rows) / WORLD
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
     no_signal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
     return {
@@ -497,10 +498,10 @@ def evaluate(sampler, problems, task, config, path, step):
 
 def interval(share, n, z=1.96):
     """95% interval (low, high) of a share of n problems; it stays within [0, 1] (Wilson 1927)."""
-    width = z * z / n
-    centre = share + width / 2
-    half = (width * (share * (1 - share) + width / 4)) ** 0.5
-    return max(0.0, centre - half) / (1 + width), (centre + half) / (1 + width)
+    z2 = z * z / n
+    centre = share + z2 / 2
+    half = (z2 * (share * (1 - share) + z2 / 4)) ** 0.5
+    return max(0.0, centre - half) / (1 + z2), (centre + half) / (1 + z2)
 
 
 # %% [markdown]
@@ -531,7 +532,7 @@ def main(config, **own):
     If Ctrl-C stops the run, it is saved, and then KeyboardInterrupt is raised.
     """
     parts = Parts(**own)
-    # At its end, `at_end` gives back what the run has changed in this process.
+    # However the run ends, `at_end` closes the sampler and gives back threads and Ctrl-C.
     with ExitStack() as at_end:
         device = find_device(config)
         policy, tokenizer = parts.load_model(config)
@@ -576,7 +577,7 @@ def main(config, **own):
             for group in engine.optimizer.param_groups:
                 group["lr"] = learning_rate(step, config) * group.get("lr_scale", 1.0)
             batches = parts.update(engine, reference, episodes, config, parts.loss)
-            # 8. The sampler gets the new weights.
+            # 8. The sampler wakes up and gets the new weights.
             sampler.sync(policy)
             # 9. Log, evaluate, save.
             rows = gather([as_row(e) for e in episodes])
@@ -592,7 +593,7 @@ def main(config, **own):
             if is_due(step, config.eval_every, config):
                 metrics |= parts.evaluate(sampler, test, task, config, path, step)
             log(metrics, history, path, wandb_run)
-            stopping = any(gather([bool(interrupts)]))
+            stopping = any(gather([len(interrupts) > 0]))  # Ctrl-C in one process stops all
             if stopping or is_due(step, config.save_every, config):
                 save_checkpoint(engine, path, step)
             if stopping:
