@@ -168,8 +168,8 @@ class Episode(SimpleNamespace):
     prompt_ids  list of token ids
     token_ids   list of the completion's token ids, with the end token if the model wrote it
     mask        list of bool, one for each token of the completion: True if the model wrote it.
-                Here that is every token; a rollout with tools can set others to False. Only the
-                model's tokens are trained and measured
+                Here that is every token; a rollout with tools can set others to False. Loss,
+                entropy and KL are those of the model's tokens
     log_probs   list of float, one for each token of the completion, as the sampler computed it
     ended       True: it ended with an end token or a stop text; False: it was cut off
     text        str, the completion
@@ -199,7 +199,7 @@ def group_advantages(rewards, config):
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
-    # A_i = (r_i - mean(r)) / (std(r) + 1e-4)
+    # A_i = (r_i - mean(r)) / (std(r) + eps)
     return (rewards - mean) / (std + config.advantage_eps)
 
 
@@ -222,7 +222,8 @@ def grpo_loss(log_probs, batch, config):
         d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
         loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
     # 1/N sum_i 1/|o_i| sum_t L_it
-    return (loss * mask).sum(dim=1) / mask.sum(dim=1) / batch["completions"]
+    lengths = mask.sum(dim=1)  # |o_i|, (B,)
+    return (loss * mask).sum(dim=1) / lengths / batch["completions"]
 
 
 # %% [markdown]
@@ -263,6 +264,9 @@ def padded(rows):
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
 
 
+CHUNK = 2**25  # logits that are in memory at once: 128 MiB
+
+
 class Scorer(torch.nn.Module):
     """A language model that returns the log-probs of completions instead of logits."""
 
@@ -279,11 +283,13 @@ class Scorer(torch.nn.Module):
             hidden = decoder(batch["input_ids"], use_cache=False).last_hidden_state  # (B, T, H)
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
         # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
-        # them again in the backward pass instead of storing them. A chunk: 2**25 logits, 128 MiB.
-        size = 2**25 // self.model.config.get_text_config().vocab_size
+        # them again in the backward pass instead of storing them. Every process has as many chunks:
+        # with ZeRO 3, each chunk gathers the output layer from all processes.
+        most = self.config.micro_batch_size * self.config.max_tokens  # tokens
+        count = 1 + most * self.model.config.get_text_config().vocab_size // CHUNK
         # (`checkpoint` does that. `score` draws no random numbers, so it keeps no random state.)
         score = partial(checkpoint, self.score, use_reentrant=False, preserve_rng_state=False)
-        chunks = zip(hidden[mask].split(size), batch["labels"][mask].split(size))
+        chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
         scores = [score(*chunk) for chunk in chunks]
         return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
 
@@ -358,9 +364,9 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 # ## 5. The update: steps 5 to 7
 #
 # The engine holds the policy, its gradients and AdamW's states. `engine(batch)` returns the
-# log-probs. `engine.backward(loss)` adds to the gradient: it is torch's `loss.backward()` or, with
-# several processes, DeepSpeed's. `engine.step()` clips the gradient, takes one AdamW step if the
-# gradient is finite, and sets it to zero.
+# log-probs. `engine.backward(loss)` adds to the gradient, as `loss.backward()` does.
+# `engine.step()` clips the gradient, takes one AdamW step if the gradient is finite, and sets it to
+# zero. With several processes it is DeepSpeed's: it averages the gradients of all processes.
 
 
 # %%
@@ -507,8 +513,8 @@ def interval(share, n, z=1.96):
 # %% [markdown]
 # ## 7. The loop
 #
-# `main` is one run. It takes the nine steps in their order. Each of them calls a function of this
-# file, and a caller can give another function in its place: `variants.py` does.
+# `main` is one run. It takes the nine steps in their order. A caller can replace the functions that
+# are called as `parts.NAME`: `variants.py` does.
 
 
 # %%
@@ -529,7 +535,7 @@ def main(config, **own):
 
     `own` replaces functions of this file by others with the same signature, by the names in the
     class Parts (at the end of the file): main(config, loss=my_loss, advantages=my_advantages).
-    If Ctrl-C stops the run, it is saved, and then KeyboardInterrupt is raised.
+    If Ctrl-C stops the loop, the run is saved, and then KeyboardInterrupt is raised.
     """
     parts = Parts(**own)
     # However the run ends, `at_end` closes the sampler and gives back threads and Ctrl-C.

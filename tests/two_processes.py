@@ -68,6 +68,7 @@ def updated(config, episodes):
 
 if __name__ == "__main__":
     nano_r1.find_device(settings(device="cpu"))
+    nano_r1.CHUNK = 500  # logits: several chunks in each micro-batch
     results = {}
     for name, changes in CASES.items():
         groups = variants.batched(make_episodes(), 2)[nano_r1.RANK :: nano_r1.WORLD]
