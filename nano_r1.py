@@ -5,7 +5,13 @@
 # check, sample several completions, and make those that did better than the others more likely.
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
-#     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 11% to about 69%
+# The small model in models/nano-base searches for an equation, attempt after attempt, and writes
+# "yes" or "no" after each of them. Before training, its yes is almost random: it follows 27% of the
+# right results and 24% of the wrong ones. Then it stops at the first yes, and is mostly wrong.
+# After 60 steps, yes follows 99% of the right results and 1% of the wrong ones. So the model goes
+# on until it has found a solution. Nothing but the reward has told it what yes means.
+#
+#     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 7% to about 64%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
 #     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
@@ -99,7 +105,7 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (two CPU cores, six minutes: from 11% to about 69%)
+    python nano_r1.py --task countdown    (two CPU cores, six minutes: from 7% to about 64%)
 
     python nano_r1.py --task gsm8k --steps 30 --name words    (writes out/words)
 
