@@ -689,10 +689,10 @@ class TransformersSampler:
         lies on the border between two.)
         """
         with threads_for(self.model), precision(self.model.device, self.config):
-            return self.sample_rows(prompts, n, temperature, seeds)
+            return self.sample(prompts, n, temperature, seeds)
 
-    def sample_rows(self, prompts, n, temperature, seeds):
-        """`generate`, token by token for all rows at once. A row is a completion; there are R."""
+    def sample(self, prompts, n, temperature, seeds):
+        """All rows at once, token by token. A row is a completion; R have not ended."""
         device = self.model.device
         max_tokens = self.config.max_tokens
         # One forward pass over all prompts, padded on the left.
@@ -704,12 +704,10 @@ class TransformersSampler:
         # Each prompt's logits, keys and values are copied to n rows.
         logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V)
         continuation = self.continuation(self.model, out.past_key_values, n, max_tokens)
-        width = ids.shape[1]
-        padding = (width - visible.sum(dim=1)).repeat_interleave(n)  # (R,)
-        column = torch.arange(width + max_tokens, device=device)
+        visible = visible.repeat_interleave(n, dim=0)  # (R, S): all columns but the padding
         uniforms = random_numbers(seeds, max_tokens, n).to(device)  # (max_tokens, R)
-        completions = [([], []) for _ in padding]
-        row = torch.arange(len(padding), device=device)  # row[k]: which completion is in row k
+        completions = [([], []) for _ in visible]
+        row = torch.arange(len(visible), device=device)  # row[k]: which completion is in row k
         # The bar is shown only on a screen.
         for t in tqdm(range(max_tokens), "sampling", leave=False, disable=None):
             # The embedding can have more rows than there are tokens. We drop their logits. (The
@@ -728,9 +726,8 @@ class TransformersSampler:
             kept = rows_to_keep(running)
             row = row[kept]
             continuation.keep(kept)
-            end = width + t + 1
-            visible = column[:end] >= padding[row, None]  # (R, S): all columns but the padding
-            position = end - 1 - padding[row]  # (R,)
+            visible = F.pad(visible[kept], (0, 1), value=True)  # one column more
+            position = visible.sum(dim=1) - 1  # (R,)
             logits = continuation.append(token[kept], position, visible)
         return completions
 
@@ -1109,13 +1106,11 @@ def import_task(name):
     try:
         if not name.endswith(".py"):
             return importlib.import_module(f"{name}_rewards")
-        path = os.path.abspath(name)  # also the module's name, by which pickle finds its classes
-        if path not in sys.modules:
-            spec = importlib.util.spec_from_file_location(path, path)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            sys.modules[path] = module
-        return sys.modules[path]
+        spec = importlib.util.spec_from_file_location(name, name)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module  # under its path, pickle finds its classes
+        return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
         raise SystemExit(f"--task {name}: {error}; try countdown, gsm8k or a file") from None
 
@@ -1336,8 +1331,7 @@ def open_wandb(path, config, at_end):
         mode=config.wandb,
     )
     write(f"{path}/wandb.json", [{"id": run.id}])
-    at_end.callback(run.finish)
-    return run
+    return at_end.enter_context(run)
 
 
 def log(metrics, history, path, wandb_run):
@@ -1349,20 +1343,21 @@ def log(metrics, history, path, wandb_run):
 
 
 def catch_ctrl_c(at_end):
-    """A list that is no longer empty after Ctrl-C. `at_end` gives Ctrl-C back."""
+    """Ctrl-C lets the step end and be saved; a second one quits. `at_end` gives it back.
+
+    Returns a list of the times at which Ctrl-C came.
+    """
     received = []
-    if threading.current_thread() is threading.main_thread():  # only there Python allows it
-        before = signal.signal(signal.SIGINT, lambda *_: on_signal(received))
-        at_end.callback(signal.signal, signal.SIGINT, before)
+
+    def on_signal(*_):
+        received.append(time.monotonic())
+        if received[-1] - received[0] > 1:  # seconds; torchrun sends one Ctrl-C twice
+            raise KeyboardInterrupt
+        print("\nFinishing this step, then saving. Ctrl-C again quits at once.", flush=True)
+
+    if threading.current_thread() is threading.main_thread():  # Python allows it only there
+        at_end.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, on_signal))
     return received
-
-
-def on_signal(received):
-    """Ctrl-C lets the step end and be saved; a second one quits."""
-    received.append(time.monotonic())
-    if received[-1] - received[0] > 1:  # seconds; torchrun sends one Ctrl-C twice
-        raise KeyboardInterrupt
-    print("\nFinishing this step, then saving. Ctrl-C again quits at once.", flush=True)
 
 
 # %% [markdown]
