@@ -3,11 +3,11 @@
 from functools import partial
 
 from lab import COINS, TUNING, Lab, Prediction, Run, controls, tries
-from length_alone import K1
 
 # The base samples as many tokens as a GRPO run; these are its correct, well-formed completions.
 SELECTED = partial(controls.right_samples, tokens=200_000)
 REWARD = "correctness reward"
+K1 = "--kl_estimator k1 --kl_coef 1"  # as a loss, it is a reward for length
 LAB = Lab(
     title="A skill that no rule gives, in two minutes",
     claim="How many more coins does one of two people have? The base has never met this "

@@ -246,7 +246,6 @@ def write_page(docs=f"{ROOT}/docs"):
     """Make the part of docs/labs.md after `GENERATED`, and the figures, from labs/results/."""
     page = Path(docs, "labs.md")
     text = page.read_text().partition(GENERATED)[0] + GENERATED + "\n"
-    overview = []
     for file in sorted(Path(ROOT, "labs/results").glob("*.json")):
         lab = importlib.import_module(file.stem).LAB
         result = json.loads(file.read_text())
@@ -254,9 +253,6 @@ def write_page(docs=f"{ROOT}/docs"):
         verdict = lab.verdict(rows)
         forest(f"{docs}/labs/{file.stem}.png", f"{lab.title}: {verdict}", rows)
         text += lab.section(file.stem, result, verdict)
-        claims = [row for p, row in zip(lab.predictions, rows) if p.claim]
-        overview += [(f"{file.stem}: {prediction}", *row) for prediction, *row in claims]
-    forest(f"{docs}/labs/overview.png", "The predictions on which the claims stand", overview)
     page.write_text(text.rstrip() + "\n")
 
 

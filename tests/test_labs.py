@@ -86,10 +86,10 @@ def test_a_run_begins_with_the_model_of_another_that_imitated_rows(
     tmp_path, monkeypatch, few_problems
 ):
     sizes = f"{TINY} --max_tokens 64 --prompts_per_step 8 --batch_size 1"
-    stale = importlib.import_module("staleness").LAB.runs["age 2, corrected"].functions
+    functions = importlib.import_module("one_problem").ONE
     both = {
         "tuned": lab.Run(sizes, rows=lambda config: lab.controls.right_samples(config, 1)),
-        "started": lab.Run(f"{TINY} --steps 3", stale, start="tuned"),
+        "started": lab.Run(f"{TINY} --steps 3", functions, start="tuned"),
     }
     monkeypatch.setattr(sys, "argv", ["x", "--seeds", "0", "--out", str(tmp_path), "--more= "])
     lab.Lab("", "", "", both, [lab.Prediction("started")], "", "").main()
@@ -119,9 +119,3 @@ def test_a_kind_of_coin_questions_is_held_out():
     test = coins_rewards.load_problems("test")
     for problem in coins_rewards.load_problems("train"):
         assert coins_rewards.subgroups(problem) != ["held_out"] and problem not in test
-
-
-def test_the_rows_that_forgetting_imitates_are_well_formed(few_problems):
-    rows = importlib.import_module("forgetting").systematic_rows(runs.parse("nano_r1", ""))
-    for problem, row in zip(PROBLEMS, rows, strict=True):
-        assert countdown_rewards.reward(row["completion"], problem).format == 1.0
