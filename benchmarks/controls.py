@@ -1,25 +1,26 @@
-"""The controls beside a gain: what comes as far as the reward without it?
+"""The controls beside a gain: what comes as far as the correctness reward without it?
 
-    python benchmarks/controls.py                              # Countdown, three seeds
-    python benchmarks/controls.py --flags "--task countdown --steps 20" --data FILE
-    python benchmarks/controls.py --only random rft --seeds 0
+    python benchmarks/controls.py --data FILE                  # Countdown, three seeds
+    python benchmarks/controls.py --steps 20 --only random rft --seeds 0
 
 A gain is learning only if none of these reaches it, with the same model, problems and steps:
 
-    temperatures  of the base and of every trained model; each is judged at its best one
-    constrained   (Countdown) tokens of the base are forbidden or forced by a rule that knows the
+    temperatures  the base and every trained model; each is judged at its best temperature
+    majority      (Countdown) the most frequent value among 8 answers of the base
+    constrained   (Countdown) tokens of the base are forbidden or forced by a rule that uses the
                   numbers and not the target; RULES lists them
-    tries         pass@k: is a problem that the trained model solves among what the base solves in
-                  k tries?
-    random        the reward of each completion is a coin flip
+    random        the reward of each completion is 0 or 1 at random
     format        the reward is the format alone
     length        the reward is the length
     none          no reward: all advantages are 0, and the k1 estimate of the KL is the loss
     rft           rejection sampling and fine-tuning: the base samples as many tokens as the run
                   did; nano_sft.py imitates those that are correct and well-formed
 
+For Countdown, the tables of checks.py follow: do yes and no mean anything?
+
 Intervals are 95% over problems; the difference is paired by problem. --data FILE judges on your own
-problems. A run that is complete is not repeated. One that was stopped continues.
+problems. A run that is complete is not repeated. One that was stopped continues. Results are kept,
+so two processes can share the seeds, and a third one prints all of them.
 """
 
 import argparse
@@ -30,10 +31,13 @@ import os
 import random
 import statistics
 import zlib
+from collections import Counter
 
+import checks
 import torch
 from transformers import LogitsProcessorList
 
+import countdown_rewards as countdown
 import runs
 from runs import nano_r1
 
@@ -108,10 +112,12 @@ CONTROLS = {
 
 # ---- Constrained decoding of Countdown
 
-RULES = {  # the second one with the first one
+RULES = {  # each one with those before it
     "format": "each line ends in yes or no; the thinking ends only after a yes or at the limit; "
     "the answer's tags are written for the model",
     "begun": "the first line is written up to its last operation: the numbers, subtracted",
+    "threshold": "yes is written if its probability is above a threshold, else no; the threshold "
+    "is the best one on generated training problems",
 }
 ANSWER_ROOM = 28  # tokens for the end of the thinking and the answer
 
@@ -134,8 +140,9 @@ def subtracted(nums):
 class Rule:
     """transformers' LogitsProcessor: which tokens may follow in each row."""
 
-    def __init__(self, name, tokenizer, problems, width, max_tokens):
+    def __init__(self, name, tokenizer, problems, width, max_tokens, threshold=None):
         self.name = name
+        self.threshold = threshold
         self.width = width  # of the prompts
         self.max_tokens = max_tokens
         self.end = tokenizer.eos_token_id
@@ -147,6 +154,9 @@ class Rule:
     def __call__(self, input_ids, scores):
         for row, ids in enumerate(input_ids[:, self.width :].tolist()):
             allowed, banned = self.after(ids, row)
+            if self.threshold is not None and len(allowed) == 2:  # yes and no
+                p_yes = torch.softmax(scores[row, allowed], 0)[0]
+                allowed = allowed[:1] if p_yes > self.threshold else allowed[1:]
             if allowed:
                 kept = scores[row, allowed].clone()
                 scores[row] = -torch.inf
@@ -175,13 +185,15 @@ class Rule:
             return [close], []
         if line.count(equals) == numbers - 1 and line[-1] != equals:
             return [yes, no], []  # the last result stands there
-        if self.name == "begun" and len(line) == len(ids) - 1 < len(self.begun[row]):
+        if self.name != "format" and len(line) == len(ids) - 1 < len(self.begun[row]):
             return [self.begun[row][len(line)]], []
         return [], [newline, yes, no, close, self.end]
 
 
-def constrained(config, problems, rule):
+def constrained(config, problems, rule, threshold=None):
     """Is one completion of each problem correct, sampled under the rule? A list of 0.0 and 1.0."""
+    if rule == "threshold" and threshold is None:
+        threshold = best_threshold(config)
     sampler, task = runs.load(config)
     torch.manual_seed(config.seed)
     correct = []
@@ -189,13 +201,27 @@ def constrained(config, problems, rule):
         part = problems[start : start + 128]
         prompts = [task.prompt_ids(problem) for problem in part]
         width = max(map(len, prompts))
-        of_part = Rule(rule, task.tokenizer, part, width, config.max_tokens)
+        of_part = Rule(rule, task.tokenizer, part, width, config.max_tokens, threshold)
         processors = LogitsProcessorList([of_part])
         rows = runs.generate(sampler, prompts, 1, config.temperature, logits_processor=processors)
         for problem, row in zip(part, rows):
             text = task.tokenizer.decode(row, skip_special_tokens=True)
             correct.append(task.module.reward(text, problem, task.prompt).answer)
     return correct
+
+
+def best_threshold(config):
+    """The threshold with the most correct completions of 128 generated training problems."""
+    problems = countdown.load_problems("train", None, 1000)[:128]  # a seed that no run has
+    at_one = dataclasses.replace(config, temperature=1.0)
+    seen = sorted(p for p, _ in checks.checks(at_one, problems))
+    correct = {}
+    for share in (0.5, 0.7, 0.8, 0.9, 0.95, 0.98):
+        threshold = seen[int(share * len(seen))]
+        correct[threshold] = statistics.mean(constrained(config, problems, "threshold", threshold))
+    best = max(correct, key=correct.get)
+    print(f"T {config.temperature:g}: threshold {best:.3f} of {correct}", flush=True)
+    return best
 
 
 # ---- The tables
@@ -207,17 +233,32 @@ def answers(config, problems, n):
     return [sum(correct[start : start + n]) for start in range(0, len(correct), n)]
 
 
-def judged(file, function, config, models, problems, more):
-    """The results of `answers` or `constrained` for each model; kept in the file."""
-    known = (nano_r1.read(file) or [{}])[0]
+def voted(config, problems, n):
+    """Is the most frequent value among n answers to each problem the target? Ties are shared."""
+    votes = [Counter() for _ in problems]
+    for i, e in enumerate(runs.sample(config, problems, n)):
+        answer, _ = countdown.read_answer(e.text, countdown.PROMPTS[config.prompt])
+        value, _, _ = countdown.judge(answer, e.problem, False)
+        votes[i // n].update([value] if value is not None else [])
+    correct = []
+    for problem, counted in zip(problems, votes):
+        winners = [value for value in counted if counted[value] == max(counted.values())]
+        correct.append((problem["target"] in winners) / max(1, len(winners)))
+    return correct
+
+
+def judged(folder, function, config, models, problems, more):
+    """The results of a function for each model; each is kept in a file of its own."""
     results = []
     for model in models:
         what = [function.__name__, model, config.temperature, more, len(problems)]
         key = f"{what} {zlib.crc32(json.dumps(problems).encode()):08x}"
-        if key not in known:
-            known[key] = function(dataclasses.replace(config, model=model), problems, more)
-            nano_r1.write(file, [known])
-        results.append(known[key])
+        file = f"{folder}/{zlib.crc32(key.encode()):08x}.json"
+        if not os.path.exists(file):
+            found = function(dataclasses.replace(config, model=model), problems, more)
+            nano_r1.write(file, [{"key": key, "result": found}])
+        (kept,) = nano_r1.read(file)
+        results.append(kept["result"])
     return results
 
 
@@ -239,29 +280,16 @@ def control_table(correct):
     return runs.table(lines)
 
 
-def tries_table(base, trained, n):
-    """pass@k from the number of correct ones among n completions of each problem, by seed."""
-    lines = [["k", "base, pass@k", "trained, pass@k", "difference"]]
-    for k in [k for k in (1, 4, 16, 64, 256) if k <= n]:
-        means = []
-        for columns in (base, trained):
-            passed = [[runs.pass_at_k(n, int(c), k) for c in column] for column in columns]
-            means.append(mean_of_seeds(passed))
-        cells = [f"{statistics.mean(values):.3f}" for values in means]
-        lines.append([k, *cells, runs.signed(*runs.difference(means[1], means[0]))])
-    return runs.table(lines)
-
-
-def train(name, args, seed):
-    """The model of a control or, with the name "reward", of the command itself."""
-    path = runs.place(args.out, f"{name} {args.flags}", seed)
-    config = runs.parse("nano_r1", f"{args.flags} --seed {seed}")
+def train(name, flags, args, seed):
+    """The run of a control or, with the name "reward", of the command itself; its directory."""
+    path = runs.place(args.out, f"{name} {flags}", seed)
+    config = runs.parse("nano_r1", f"{flags} --seed {seed}")
     if name == "reward":
-        runs.train("nano_r1", f"{args.flags} --seed {seed}", path)
+        runs.train("nano_r1", f"{flags} --seed {seed}", path)
     elif name == "rft":
         file = f"{path}.jsonl"
         if not os.path.exists(file):
-            like = runs.metrics(runs.place(args.out, f"reward {args.flags}", seed))
+            like = runs.metrics(runs.place(args.out, f"reward {flags}", seed))
             lengths = [row.get("completions/mean_length", 0) for row in like]
             tokens = sum(lengths) * config.prompts_per_step * config.group_size
             nano_r1.write(file, right_samples(config, tokens))
@@ -270,8 +298,37 @@ def train(name, args, seed):
         runs.train("nano_sft", f"{' '.join(words)} --data {file} {args.sft_flags}", path)
     else:
         config.kl_coef = 1.0 if name == "none" else config.kl_coef  # it needs a reference
+        config.eval_every = config.record_tokens_every = 0  # to save time
         runs.complete(nano_r1.main, config, path, **CONTROLS[name])
-    return f"{path}/model"
+    return path
+
+
+def compare(flags, args):
+    """Train and judge everything for one number of steps; print its tables."""
+    config = runs.parse("nano_r1", flags)
+    models = {"base": [config.model]}
+    paths = {}
+    for name in ("reward", *args.only):
+        paths[name] = [train(name, flags, args, seed) for seed in args.seeds]
+        models[name] = [f"{path}/model" for path in paths[name]]
+    module = importlib.import_module(f"{config.task}_rewards")
+    problems = module.load_problems("all" if args.data else "test", args.data, 0)[: args.problems]
+    asked = [(name, answers, of_name, 1) for name, of_name in models.items()]
+    if config.task == "countdown":
+        asked += [("base, majority of 8", voted, models["base"], 8)]
+        asked += [(f"base, {rule}", constrained, models["base"], rule) for rule in RULES]
+    folder = f"{args.out}/results"
+    correct = {}
+    for name, function, of_name, more in asked:
+        correct[name] = {}
+        for temperature in args.temperatures:
+            config.temperature = temperature
+            columns = judged(folder, function, config, of_name, problems, more)
+            correct[name][temperature] = mean_of_seeds(columns)
+    print(f"\n{flags}, seeds {args.seeds}; commit {runs.commit()}; {len(problems)} problems")
+    print(f"\n{control_table(correct)}\n")
+    if config.task == "countdown":
+        print(f"{checks.tables(paths['reward'])}\n")
 
 
 def main():
@@ -279,39 +336,18 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--flags", default="--task countdown", help="of the command, in one text")
+    add("--flags", default="--task countdown", help="flags of the command, in one text")
+    add("--steps", type=int, nargs="+", default=[20, 60], help="numbers of steps to compare at")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--only", nargs="*", choices=CONTROLS, default=list(CONTROLS), help="these controls")
     add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
     add("--problems", type=int, default=512, help="at most")
     add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0], help="0 is greedy")
-    add("--tries", type=int, default=64, help="completions of each of 64 problems, for pass@k")
-    add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="of rft")
+    add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="flags of rft")
     add("--out", default="out/controls", help="where runs and results are kept")
     args = parser.parse_args()
-    config = runs.parse("nano_r1", args.flags)
-    models = {"base": [config.model]}
-    for name in ("reward", *args.only):
-        models[name] = [train(name, args, seed) for seed in args.seeds]
-    module = importlib.import_module(f"{config.task}_rewards")
-    problems = module.load_problems("all" if args.data else "test", args.data, 0)[: args.problems]
-    asked = [(name, answers, of_name, 1) for name, of_name in models.items()]
-    if config.task == "countdown":
-        asked += [(f"base, {rule}", constrained, models["base"], rule) for rule in RULES]
-    file = f"{args.out}/results.json"
-    correct = {}
-    for name, function, of_name, more in asked:
-        correct[name] = {}
-        for temperature in args.temperatures:
-            config.temperature = temperature
-            columns = judged(file, function, config, of_name, problems, more)
-            correct[name][temperature] = mean_of_seeds(columns)
-    config.temperature = 1.0
-    tries = []
-    for name in ("base", "reward"):
-        tries.append(judged(file, answers, config, models[name], problems[:64], args.tries))
-    print(f"\n{args.flags}, seeds {args.seeds}; commit {runs.commit()}; {len(problems)} problems")
-    print(f"\n{control_table(correct)}\n\n{tries_table(*tries, args.tries)}\n")
+    for steps in args.steps:
+        compare(f"{args.flags} --steps {steps}", args)
     for name, rule in RULES.items():
         print(f"{name}: {rule}")
 

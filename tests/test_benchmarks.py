@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
+import checks
 import controls
 import difficulty
 import forms
@@ -79,12 +80,24 @@ def test_a_problem_s_weight_by_its_solve_rate_is_the_closed_form(p):
     assert found["MaxRL"] == pytest.approx((1 - (1 - p) ** 7) / p, rel=2e-3)
 
 
-def test_every_control_stands_in_the_table(run, tmp_path):
-    words = "--problems 4 --temperatures 1 --tries 4 --seeds 0 --only random none rft".split()
-    words += ["--out", tmp_path, "--flags", TINY]
+def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):
+    words = "--problems 4 --temperatures 1 --seeds 0 --steps 1 --only random none rft".split()
+    words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]
     out = run(controls.main, *words, "--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4")
-    for name in ("base", "reward", "random", "none", "rft", "base, format", "base, begun", "4"):
+    names = "base reward random none rft".split()
+    names += [f"base, {name}" for name in ("majority of 8", *controls.RULES)] + ["trained", "1"]
+    for name in names:
         assert f"\n| {name} | " in out
+
+
+def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
+    text = "\n9-4=5 no\n9+4=13 no\n9*4=36 yes\n9*4=36 no\n9+4=13 yes\n</think>"
+    rows = [{"completion": text, "problem": {"nums": [9, 4], "target": 36}}]
+    nano_r1.write(f"{tmp_path}/episodes/step_000001.jsonl", rows)
+    nano_r1.write(f"{tmp_path}/config.json", [{"steps": 1}])
+    assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
+    found = [(0.9, True), (0.2, True), (0.2, False), (0.1, False)]
+    assert checks.better_than_chance(found) == pytest.approx(3.5 / 4)
 
 
 def test_constrained_completions_have_the_tags_and_begin_with_subtractions():
@@ -96,6 +109,16 @@ def test_constrained_completions_have_the_tags_and_begin_with_subtractions():
         text = task.tokenizer.decode(ids, skip_special_tokens=True)
         assert countdown_rewards.reward(text, problem).format >= 0.5, text
         assert controls.subtracted(problem["nums"]) in text.splitlines()[1]
+
+
+def test_a_threshold_decides_between_yes_and_no():
+    sampler, task = runs.load(runs.parse("nano_r1", f"{TINY} --max_tokens 96"))
+    prompts = [task.prompt_ids(problem) for problem in PROBLEMS[:4]]
+    for threshold, word in ((0.0, " yes"), (1.0, " no")):
+        width = max(map(len, prompts))
+        rule = controls.Rule("threshold", task.tokenizer, PROBLEMS[:4], width, 96, threshold)
+        for ids in runs.generate(sampler, prompts, 1, 1.0, logits_processor=[rule]):
+            assert task.tokenizer.decode(ids).splitlines()[1].endswith(word)
 
 
 def test_two_programs_are_timed_in_pairs(run, monkeypatch):
