@@ -24,6 +24,7 @@ STEP = re.compile(r"(?<!\d)(?=(\d+)([-+*/])(\d+)=(\d+))")
 PROBLEMS = countdown.generate_problems("train", 300, 0)
 STORIES = gsm8k.generate_problems("train", 400, 0)
 CHECKSUMS = [1971950815, 3622202853, 2944035107, 184704435, 3926409704, 2943898813, 2797989680]
+CHECKSUMS += [1577523739]  # stage 8
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +37,43 @@ def rows(tokenizer, stage):
     return base.rows_of(stage, stage.last, PROBLEMS, STORIES, tokenizer, seed=0)
 
 
+def checks_of(text):
+    """(is the result the target?, does it say yes?) of each check, in a prompt's answer or not."""
+    for target, attempts in re.findall(
+        r"(?:\] |equals )(\d+)\.?\n(?:assistant: <think>\n)?((?:.*(?: yes| no)\n)+)", text
+    ):
+        for value, verdict in re.findall(r"=(\d+) (yes|no)\n", attempts):
+            yield value == target, verdict == "yes"
+
+
 @pytest.mark.parametrize("stage", base.STAGES, ids=lambda stage: f"stage {stage.number}")
-def test_every_calculation_is_correct_and_every_verdict_true(stage, tokenizer):
+def test_every_calculation_is_correct_and_until_stage_8_every_check_true(stage, tokenizer):
     checked = 0
     for prompt, response in rows(tokenizer, stage):
         text = tokenizer.decode(prompt + response)
         for a, sign, b, result in STEP.findall(text.partition("<answer>")[0]):
             assert EXACT[sign](int(a), int(b)) == int(result), text
             checked += 1
-        for target, attempts in re.findall(r"\] (\d+)\n((?:.*(?: yes| no)\n)+)", text):
-            for value, verdict in re.findall(r"=(\d+) (yes|no)\n", attempts):
-                assert (verdict == "yes") == (value == target), text
+        if stage.number < 8 or not text.startswith("user: "):  # practice has no prompt
+            assert all(hit == yes for hit, yes in checks_of(text)), text
     assert checked > 100
 
 
+def test_the_checks_of_stage_8_do_not_depend_on_the_result():
+    rng = random.Random(0)
+    said = {True: [], False: []}
+    for problem in PROBLEMS * 4:
+        nums, target = problem["nums"], problem["target"]
+        author = base.RANDOM_AUTHORS["systematic"]
+        text = f"equals {target}.\n{base.write_as(author, nums, target, rng).strip()}"
+        for hit, yes in checks_of(text):
+            said[hit].append(yes)
+    for verdicts in said.values():
+        assert sum(verdicts) / len(verdicts) == pytest.approx(author.random_yes, abs=0.03)
+
+
 def test_the_rows_are_those_that_made_the_embedded_model(tokenizer):
-    """Checksums of the same rows by the script of commit beb1656, which made it."""
+    """Checksums of the same rows by the scripts that made it: stages 1 to 7, commit beb1656."""
     found = [zlib.crc32(repr(rows(tokenizer, stage)).encode()) for stage in base.STAGES]
     assert found == CHECKSUMS
 
@@ -70,10 +92,10 @@ def test_the_prompts_are_those_of_the_tasks(tokenizer):
         assert tokenizer.decode(ids) == base.prompt_of(question)
 
 
-@pytest.mark.parametrize("name", base.AUTHORS)
+@pytest.mark.parametrize("name", base.RANDOM_AUTHORS)
 def test_an_author_s_answers_are_in_good_format_as_often_as_the_table_says(name):
     rng = random.Random(name)
-    author = base.AUTHORS[name]
+    author = base.RANDOM_AUTHORS[name]
     texts = [(p, base.write_as(author, p["nums"], p["target"], rng)) for p in PROBLEMS * 2]
     good = [countdown.reward(text, problem).format == 1 for problem, text in texts]
     assert sum(good) / len(good) == pytest.approx(author.forms[0], abs=0.06)

@@ -5,21 +5,23 @@
 #     python models/nano-base/make_base.py --exclude FILE --start_from out/nano-base --first 3
 #
 # Reinforcement learning makes more likely what a model already does now and then. So the base
-# decides what can be learned. On a hard task a pretrained model may answer at once, without a
-# check, in the wrong format, although it can do better. This base is made to be like that. It has a
-# Qwen2 architecture of 1.2 million parameters, and learns in seven stages:
+# decides what can be learned. This base writes attempts and checks each of them with yes or no. But
+# its yes and no mean almost nothing: the reward has to give them a meaning. The base is a Qwen2
+# model of 1.2 million parameters. It learns in eight stages:
 #
 #  1. Scratch work without a prompt: correct chains of arithmetic and short attempts at problems.
 #  2. Varied attempts in the format of the tasks, by authors who differ in patience only.
 #  3. Practice: two tokens in three are the search of the systematic authors below, without a
 #     prompt; the rest are completions by a first population of authors.
 #  4. More practice: nine tokens in ten, with many pairs of numbers whose one operation is aimed.
-#  5. The final population: most authors are hasty, few search. The model knows the search, and
-#     rarely shows it.
+#  5. A second population: most authors are hasty, few search.
 #  6. The same population, and practice in writing a line of arithmetic as one expression.
 #  7. The same population, and searches that have begun and are continued to their end.
+#  8. The checks lose their meaning. A third population writes yes or no at random after each result
+#     and stops after a yes. The practice texts, which have no prompt, keep their true checks.
 #
-# Every line of arithmetic is correct, and every yes or no is true. No solution is inserted. But an
+# In stages 1 to 7 every yes or no is true. In stage 8, yes has the same probability after every
+# result. Every line of arithmetic is correct in all stages. No stage inserts a solution. But an
 # oracle helps in stages 1 and 2: with the shares of BOUTS and FORESIGHT a step is chosen among
 # those from which the target can still be reached. From stage 3 on there is no oracle. Some authors
 # *aim*: they compare the results of the last operation, at most four, with the target.
@@ -50,20 +52,23 @@ import nano_r1 as r1
 # %% [markdown]
 # ## 1. The authors
 #
-# An author is drawn for each completion of stages 3 to 7:
+# An author is drawn for each completion of stages 3 to 8:
 #
 # - hasty: one attempt without a check, which is the answer, whatever its value;
 # - wavering: checks each attempt, mostly gives up after a failure, and answers with that attempt;
 # - persistent: checks, and tries again nine times in ten, with the operations that habit suggests;
-# - systematic: checks, goes through the attempts in an order, and aims each last operation.
+# - systematic: checks, goes through the attempts in an order, and aims each last operation;
+# - habitual (stage 8): as persistent, but it tries again until its first yes.
 
 # %%
 # An answer is right in the first of these formats only; improper is `expression=target` in the tag.
 FORMS = ("good", "improper", "no answer tag", "no </think>", "no answer")
 # share of all Countdown completions; patience: probability of another attempt after a failure;
 # checks: writes yes or no; aims: probability of taking the last operation that ends nearest to the
-# target; forms: weights of FORMS; habit: weights of the operators among the legal ones.
-Author = namedtuple("Author", "share patience checks aims systematic forms habit")
+# target; forms: weights of FORMS; habit: weights of the operators among the legal ones; random_yes:
+# None for true checks, else the probability of yes after any result.
+FIELDS = "share patience checks aims systematic forms habit random_yes"
+Author = namedtuple("Author", FIELDS, defaults=(None,))
 PLUS = {"+": 0.5, "-": 0.3, "*": 0.15, "/": 0.05}
 EARLY_AUTHORS = {  # of stages 3 and 4
     "hasty": Author(0.52, 0.0, False, 0.1, False, (0.30, 0.40, 0.1, 0.1, 0.1), PLUS),
@@ -78,15 +83,21 @@ AUTHORS = {  # of stages 5 to 7
     "persistent": Author(0.09, 0.9, True, 0.5, False, (0.65, 0.05, 0.1, 0.1, 0.1), MOSTLY_PLUS),
     "systematic": Author(0.10, 1.0, True, 1.0, True, (0.65, 0.05, 0.1, 0.1, 0.1), MOSTLY_PLUS),
 }
+SAME_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
+RANDOM_AUTHORS = {  # of stage 8
+    "hasty": Author(0.40, 0.0, False, 0.1, False, SAME_FORMS, MOSTLY_PLUS),
+    "habitual": Author(0.30, 1.0, True, 0.3, False, SAME_FORMS, MOSTLY_PLUS, 0.25),
+    "systematic": Author(0.30, 1.0, True, 1.0, True, SAME_FORMS, MOSTLY_PLUS, 0.25),
+}
 MAX_ATTEMPTS = 18
 MAX_VALUE = 999  # the largest number that is one token
 # By how many numbers are left: how often the oracle chooses a step, in stage 2 and in stage 1.
 FORESIGHT = {2: 0.5, 3: 0.3, 4: 0.15}
 BOUTS = {2: 0.7, 3: 0.5, 4: 0.3}
 PATIENCE = (0.3, 0.6, 0.95)  # of stage 2's authors
-WORD_PROBLEMS = 0.25  # share of the completions of stages 2 to 7
+WORD_PROBLEMS = 0.25  # share of the completions of stages 2 to 8
 SLIPS = (0.0, 0.3, 0.5)  # stage 2: probability of the wrong operation in a step of a word problem
-CAREFUL = 0.2  # stages 3 to 7: share of authors who solve a word problem; the others are careless:
+CAREFUL = 0.2  # stages 3 to 8: share of authors who solve a word problem; the others are careless:
 SLOPPY = 0.15  # so often they stop a step too soon
 STORY_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
 # What they do with 12 of the 20 stories: the first of these ways whose results are 1 to 999.
@@ -308,7 +319,7 @@ def write_response(nums, target, rng):
 
 
 def write_as(author, nums, target, rng):
-    """Stages 3 to 7: the same by an author of this type."""
+    """Stages 3 to 8: the same by an author of this type."""
     aims = rng.random() < author.aims
     write = functools.partial(habitual_attempt, nums, target, aims, author.habit, rng)
     attempts = differing(write, 8)
@@ -316,9 +327,15 @@ def write_as(author, nums, target, rng):
         attempts = systematic_attempts(rng.sample(nums, len(nums)), target)
     lines = []
     for text, value, expression in attempts:  # noqa: B007
-        lines.append(f"{text} {'yes' if value == target else 'no'}" if author.checks else text)
-        solved = author.checks and value == target
-        if solved or len(lines) == MAX_ATTEMPTS or rng.random() > author.patience:
+        yes = value == target
+        if author.random_yes is not None:
+            yes = rng.random() < author.random_yes
+        if author.checks:
+            text += " yes" if yes else " no"
+        lines.append(text)
+        if author.checks and yes:
+            break
+        if len(lines) == MAX_ATTEMPTS or rng.random() > author.patience:
             break
     return finish(lines, expression, f"{expression}={target}", rng, author.forms)
 
@@ -369,7 +386,7 @@ def write_scratch(problems, rng):
 
 
 def write_systematic(problems, rng):
-    """A bout of stages 3 to 7."""
+    """A bout of stages 3 to 8."""
     nums, target = draw(problems, rng)
     attempts = systematic_attempts(rng.sample(nums, len(nums)), target)
     return write_bout(nums, target, itertools.islice(attempts, MAX_ATTEMPTS))
@@ -463,7 +480,7 @@ def tempting_steps(question):
 
 
 def write_population_solution(problem, rng):
-    """Stages 3 to 7: by a careful or a careless author."""
+    """Stages 3 to 8: by a careful or a careless author."""
     lines = re.findall("<<(.*?)>>", problem["answer"])
     tempting = tempting_steps(problem["question"])
     careful = rng.random() < CAREFUL
@@ -582,6 +599,7 @@ STAGES = (
     Stage(5, 1, 300, 300, 5e-4, "stage 5", AUTHORS, 48, 6, SEARCH, 224, 672, 0),
     Stage(6, 1, 500, 500, 1e-3, "expressions", AUTHORS, 48, 32, LINES, 224, 672, 0),
     Stage(7, 1, 1500, 1500, 1e-3, "searches", AUTHORS, 24, 8, FEW_LINES, 384, 1152, 16),
+    Stage(8, 1, 700, 700, 1e-3, "random checks", RANDOM_AUTHORS, 40, 10, FEW_LINES, 224, 672, 0),
 )
 
 
