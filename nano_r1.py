@@ -137,7 +137,7 @@ class Config:
 
     # Step 7.
     steps: int = 60  # optimizer steps [200 to 1000]
-    learning_rate: float = 1.5e-4  # of AdamW [1e-6; with adapters (variants.py) 1e-5]
+    learning_rate: float = 3e-4  # of AdamW [1e-6; with adapters (variants.py) 1e-5]
     warmup_steps: int = 10  # linear warm-up: Adam's averages are noisy in its first steps
     # linear: the rate falls with each step, to learning_rate / steps in the last one
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
