@@ -426,6 +426,11 @@ def mean(rows, name):
     return sum(row[name] for row in rows) / len(rows)
 
 
+def as_rows(episodes):
+    """The episodes of all processes, as rows of a file."""
+    return gather([as_row(e) for e in episodes])
+
+
 def as_row(e):
     """An episode as a row of a file."""
     return {
@@ -491,7 +496,7 @@ def flat(batches, name):
 def evaluate(sampler, problems, task, config, path, step):
     """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
     episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
-    rows = gather([as_row(e) for e in episodes])
+    rows = as_rows(episodes)
     write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
     share = mean(rows, "answer_reward")
     low, high = interval(share, len(rows))
@@ -508,9 +513,9 @@ def evaluate(sampler, problems, task, config, path, step):
     }
 
 
-def interval(share, n, z=1.96):
+def interval(share, n):
     """95% interval (low, high) of a share of n problems; it stays within [0, 1] (Wilson 1927)."""
-    z2 = z * z / n
+    z2 = 1.96**2 / n
     centre = share + z2 / 2
     half = (z2 * (share * (1 - share) + z2 / 4)) ** 0.5
     return max(0.0, centre - half) / (1 + z2), (centre + half) / (1 + z2)
@@ -573,7 +578,6 @@ def main(config, **own):
             log(metrics, history, path, wandb_run)
         interrupts = catch_ctrl_c(at_end)
         print(COLUMNS)
-        started = time.monotonic()
         for step in range(start + 1, config.steps + 1):
             began = time.monotonic()
             # 1. Draw m problems. 2. Sample a group of completions of each. 3. Reward them.
@@ -592,11 +596,11 @@ def main(config, **own):
             # 8. The sampler wakes up and gets the new weights.
             sampler.sync(policy)
             # 9. Log, evaluate, save.
-            rows = gather([as_row(e) for e in episodes])
+            rows = as_rows(episodes)
             write(f"{path}/episodes/step_{step:06d}.jsonl", rows)
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["time/step"] = time.monotonic() - began
-            minutes = (config.steps - step) * (time.monotonic() - started) / (step - start) / 60
+            minutes = (config.steps - step) * metrics["time/step"] / 60
             print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)
             if metrics["sampling/logp_difference_mean"] > 0.1:
                 print("WARNING: sampler and trainer differ in log-probs: other weights, precision?")
