@@ -46,206 +46,181 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-# name: (its consequence, where it was seen)
+# mistake: its consequence
 ADVANTAGE_MISTAKES = {
     "batch instead of the group": (
-        "An easy prompt's completions all go up and a hard prompt's all go down.",
-        "XU-YIJIE/grpo-flat #2, fla-org/flash-linear-attention #1073",
+        "An easy prompt's completions all go up and a hard prompt's all go down."
     ),
     "groups along the wrong dimension": (
-        "Completions of different prompts are compared with each other.",
-        "a common slip",
+        "Completions of different prompts are compared with each other."
     ),
     "rewards grouped in another order": (
-        "The groups mix prompts, because completions are not stored prompt by prompt.",
-        "StarsfieldAI/R1-V #67",
+        "The groups mix prompts, because completions are not stored prompt by prompt."
     ),
     "mean not subtracted": (
-        "Each completion with a reward above 0 goes up, even the worst of its group.",
-        "a common slip",
+        "Each completion with a reward above 0 goes up, even the worst of its group."
     ),
     "own reward counted among the others": (
-        "The sum of the others is divided by n, so the baseline is too small.",
-        "a common slip",
+        "The sum of the others is divided by n, so the baseline is too small."
     ),
     "variance instead of the deviation": (
-        "If all rewards are half as large, the advantages are twice as large.",
-        "a common slip",
+        "If all rewards are half as large, the advantages are twice as large."
     ),
-    "brackets forgotten": (
-        "r - mean / std is not centred: the group's advantages do not sum to 0.",
-        "a common slip",
-    ),
+    "brackets forgotten": "r - mean / std is not centred: the group's advantages do not sum to 0.",
     "eps added after the division": (
-        "Each advantage is shifted by eps, and a group of equal rewards gives NaN.",
-        "a common slip",
+        "Each advantage is shifted by eps, and a group of equal rewards gives NaN."
     ),
-    "no eps": (
-        "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
-        "a common slip",
-    ),
+    "no eps": "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
     "normalized twice": (
-        "The second normalization, over the batch, undoes the comparison within the group.",
-        "axon-rl/gem PR #113",
+        "The second normalization, over the batch, undoes the comparison within the group."
     ),
-    "sign of the advantage turned": (
-        "The policy learns to avoid reward.",
-        "a common slip",
-    ),
+    "sign of the advantage turned": "The policy learns to avoid reward.",
 }
 LOSS_MISTAKES = {
     "mask one token late": (
-        "Each completion's first token is left out, and one token after its end is trained on.",
-        "Goekdeniz-Guelmez/mlx-lm-lora #80",
+        "Each completion's first token is left out, and one token after its end is trained on."
     ),
-    "mask one token early": (
-        "The prompt's last token is trained on, and the end token is left out.",
-        "a common slip",
-    ),
-    "end token left out": (
-        "The policy gets no signal about when to stop.",
-        "mll-lab-nu/RAGEN #59, rasbt/reasoning-from-scratch PR #185",
-    ),
-    "prompt counted": (
-        "The policy is trained on tokens that it did not write.",
-        "TIGER-AI-Lab/verl-tool #116",
-    ),
+    "mask one token early": "The prompt's last token is trained on, and the end token is left out.",
+    "end token left out": "The policy gets no signal about when to stop.",
+    "prompt counted": "The policy is trained on tokens that it did not write.",
     "padding counted": (
-        "Tokens after the end are trained on, so short completions count like long ones.",
-        "bingreeky/MemGen PR #33",
+        "Tokens after the end are trained on, so short completions count like long ones."
     ),
-    "tokens of a tool counted": (
-        "The policy learns to write the tool's answers itself.",
-        "a common slip",
-    ),
-    "mask not used": (
-        "Prompt and padding are trained on, and count as tokens.",
-        "Tencent-Hunyuan/UniRL PR #409",
-    ),
-    "mask only in the denominator": (
-        "Prompt and padding are trained on.",
-        "huggingface/trl PR #6654",
-    ),
+    "tokens of a tool counted": "The policy learns to write the tool's answers itself.",
+    "mask not used": "Prompt and padding are trained on, and count as tokens.",
+    "mask only in the denominator": "Prompt and padding are trained on.",
     "padding in the denominator": (
-        "The longest completion of a micro-batch decides how large the step is.",
-        "NovaSky-AI/SkyRL PR #462, McGill-NLP/nano-aha-moment",
+        "The longest completion of a micro-batch decides how large the step is."
     ),
     "mean over rows, then over tokens": (
-        "A token counts more at a position that few completions reach.",
-        "a common slip",
+        "A token counts more at a position that few completions reach."
     ),
-    "micro-batches averaged": (
-        "A token counts more if its micro-batch has few tokens.",
-        "allenai/open-instruct PR #1161, verl-project/verl PR #906",
-    ),
-    "micro-batches added up": (
-        "The gradient grows with the number of micro-batches.",
-        "huggingface/trl PR #3716",
-    ),
-    "divided by the micro-batches twice": (
-        "The gradient shrinks with the number of micro-batches.",
-        "modelscope/ms-swift #10117",
-    ),
+    "micro-batches averaged": "A token counts more if its micro-batch has few tokens.",
+    "micro-batches added up": "The gradient grows with the number of micro-batches.",
+    "divided by the micro-batches twice": "The gradient shrinks with the number of micro-batches.",
     "ratio of the policy to itself": (
-        "The ratio is always 1: nothing is clipped. Correct for one optimizer step per batch.",
-        "meta-pytorch/torchforge PR #571, xiaomi-research/time-r1 #20",
+        "The ratio is always 1: nothing is clipped. Correct for one optimizer step per batch."
     ),
     "both terms of the ratio have a gradient": (
-        "Their gradients cancel, so the reward never reaches the weights.",
-        "Goekdeniz-Guelmez/mlx-lm-lora #55",
+        "Their gradients cancel, so the reward never reaches the weights."
     ),
-    "ratio without gradient": (
-        "The reward never reaches the weights.",
-        "a common slip",
-    ),
-    "ratio upside down": (
-        "The ratio is old / new, so the policy learns to avoid reward.",
-        "a common slip",
-    ),
-    "ratio to the reference": (
-        "The clip holds the policy near the reference and freezes it there.",
-        "huggingface/trl PR #2837",
-    ),
+    "ratio without gradient": "The reward never reaches the weights.",
+    "ratio upside down": "The ratio is old / new, so the policy learns to avoid reward.",
+    "ratio to the reference": "The clip holds the policy near the reference and freezes it there.",
     "old and reference swapped": (
-        "The clip is around the reference, and the KL penalty pulls to the last policy.",
-        "a common slip",
+        "The clip is around the reference, and the KL penalty pulls to the last policy."
     ),
     "minimum taken before the advantage": (
-        "For a negative advantage the clip acts at the wrong end of the range.",
-        "rasbt/reasoning-from-scratch",
+        "For a negative advantage the clip acts at the wrong end of the range."
     ),
     "clip without the minimum": (
-        "A token outside of the range has no gradient, so a wrong step cannot be undone.",
-        "a common slip",
+        "A token outside of the range has no gradient, so a wrong step cannot be undone."
     ),
     "maximum instead of the minimum": (
-        "The clip stops steps that undo a mistake, but no step that goes too far.",
-        "a common slip",
+        "The clip stops steps that undo a mistake, but no step that goes too far."
     ),
-    "sign of the policy term turned": (
-        "The policy learns to avoid reward.",
-        "fla-org/flash-linear-attention #1073",
-    ),
+    "sign of the policy term turned": "The policy learns to avoid reward.",
     "ratio of the completion not length-normalized": (
-        "The product of the tokens' ratios leaves the clip range in any long completion.",
-        "walkinglabs/hands-on-modern-rl #75",
+        "The product of the tokens' ratios leaves the clip range in any long completion."
     ),
     "arithmetic mean of the ratios": (
-        "One token with a large ratio decides the ratio of the completion.",
-        "a common slip",
+        "One token with a large ratio decides the ratio of the completion."
     ),
     "weight with gradient": (
-        "The clipped ratio should be a constant, but its gradient is added to log pi's.",
-        "a common slip",
+        "The clipped ratio should be a constant, but its gradient is added to log pi's."
     ),
-    "probability instead of its logarithm": (
-        "Unlikely tokens have almost no gradient.",
-        "a common slip",
-    ),
+    "probability instead of its logarithm": "Unlikely tokens have almost no gradient.",
     "sign of the KL penalty turned": (
-        "The policy is rewarded for leaving the reference, and collapses.",
-        "qiancheng0/ToolRL #52, mll-lab-nu/RAGEN #58",
+        "The policy is rewarded for leaving the reference, and collapses."
     ),
     "k3 with d turned": (
-        "On samples of the policy its mean is not the KL, and its gradient grows like pi / pi_ref.",
-        "ml-explore/mlx-examples PR #1233, natolambert/rlhf-book (approx_kl3)",
+        "On samples of the policy its mean is not the KL, and its gradient grows like pi / pi_ref."
     ),
-    "KL without gradient": (
-        "The penalty is in the logged loss, but restrains nothing.",
-        "allenai/open-instruct #530",
-    ),
-    "KL of prompt and padding": (
-        "The penalty counts tokens that the policy did not write.",
-        "allenai/open-instruct PR #535",
-    ),
-    "sign of the entropy bonus turned": (
-        "Entropy is minimized, and the policy stops exploring.",
-        "PKU-Alignment/omnisafe PR #133",
-    ),
+    "KL without gradient": "The penalty is in the logged loss, but restrains nothing.",
+    "KL of prompt and padding": "The penalty counts tokens that the policy did not write.",
+    "sign of the entropy bonus turned": "Entropy is minimized, and the policy stops exploring.",
 }
+# mistake: where it was seen. The others are common slips.
+SEEN = {
+    "batch instead of the group": "XU-YIJIE/grpo-flat #2, fla-org/flash-linear-attention #1073",
+    "rewards grouped in another order": "StarsfieldAI/R1-V #67",
+    "normalized twice": "axon-rl/gem PR #113",
+    "mask one token late": "Goekdeniz-Guelmez/mlx-lm-lora #80",
+    "end token left out": "mll-lab-nu/RAGEN #59, rasbt/reasoning-from-scratch PR #185",
+    "prompt counted": "TIGER-AI-Lab/verl-tool #116",
+    "padding counted": "bingreeky/MemGen PR #33",
+    "mask not used": "Tencent-Hunyuan/UniRL PR #409",
+    "mask only in the denominator": "huggingface/trl PR #6654",
+    "padding in the denominator": "NovaSky-AI/SkyRL PR #462, McGill-NLP/nano-aha-moment",
+    "micro-batches averaged": "allenai/open-instruct PR #1161, verl-project/verl PR #906",
+    "micro-batches added up": "huggingface/trl PR #3716",
+    "divided by the micro-batches twice": "modelscope/ms-swift #10117",
+    "ratio of the policy to itself": "meta-pytorch/torchforge PR #571, xiaomi-research/time-r1 #20",
+    "both terms of the ratio have a gradient": "Goekdeniz-Guelmez/mlx-lm-lora #55",
+    "ratio to the reference": "huggingface/trl PR #2837",
+    "minimum taken before the advantage": "rasbt/reasoning-from-scratch",
+    "sign of the policy term turned": "fla-org/flash-linear-attention #1073",
+    "ratio of the completion not length-normalized": "walkinglabs/hands-on-modern-rl #75",
+    "sign of the KL penalty turned": "qiancheng0/ToolRL #52, mll-lab-nu/RAGEN #58",
+    "k3 with d turned": "ml-explore/mlx-examples PR #1233, natolambert/rlhf-book (approx_kl3)",
+    "KL without gradient": "allenai/open-instruct #530",
+    "KL of prompt and padding": "allenai/open-instruct PR #535",
+    "sign of the entropy bonus turned": "PKU-Alignment/omnisafe PR #133",
+}
+# {baseline: {scale: name}} of advantages, and {ratio: {mean: name}} of losses
 ALGORITHMS = {
-    ("group mean", "deviation with n - 1"): "GRPO",
-    ("group mean", "deviation with n"): "GRPO",
-    ("group mean", "no deviation"): "Dr. GRPO",
-    ("group mean", "mean instead of the deviation"): "MaxRL",
-    ("group mean", "deviation of the batch"): "GRPO",
-    ("group mean", "deviation of the batch after the baseline"): "REINFORCE++ with a baseline",
-    ("mean of the others", "no deviation"): "RLOO",
-    ("no baseline", "no deviation"): "REINFORCE",
-    ("ratio of each token", "mean of the completions' means"): "GRPO",
-    ("ratio of each token", "mean over all tokens"): "DAPO",
-    ("ratio of each token", "sum over tokens / (completions x constant)"): "Dr. GRPO",
-    ("ratio of each completion", "mean of the completions' means"): "GSPO",
-    ("ratio as a weight", "mean over all tokens"): "CISPO",
-    ("no ratio", "mean of the completions' means"): "REINFORCE",
-    ("no ratio", "mean over all tokens"): "REINFORCE",
-    ("no ratio", "sum over tokens / (completions x constant)"): "RLOO",
-    ("no ratio", "sum over tokens / constant"): "REINFORCE",
+    "group mean": {
+        "deviation with n - 1": "GRPO",
+        "deviation with n": "GRPO",
+        "no deviation": "Dr. GRPO",
+        "mean instead of the deviation": "MaxRL",
+        "deviation of the batch": "GRPO",
+        "deviation of the batch after the baseline": "REINFORCE++ with a baseline",
+    },
+    "mean of the others": {
+        "no deviation": "RLOO",
+    },
+    "no baseline": {
+        "no deviation": "REINFORCE",
+    },
+    "ratio of each token": {
+        "mean of the completions' means": "GRPO",
+        "mean over all tokens": "DAPO",
+        "sum over tokens / (completions x constant)": "Dr. GRPO",
+    },
+    "ratio of each completion": {
+        "mean of the completions' means": "GSPO",
+    },
+    "ratio as a weight": {
+        "mean over all tokens": "CISPO",
+    },
+    "no ratio": {
+        "mean of the completions' means": "REINFORCE",
+        "mean over all tokens": "REINFORCE",
+        "sum over tokens / (completions x constant)": "RLOO",
+        "sum over tokens / constant": "REINFORCE",
+    },
 }
 NOTES = {
     "no deviation": "If you meant GRPO, the deviation has no effect, as in Open-Reasoner-Zero #75.",
     "k1 in the loss": "k1's gradient does not depend on the reference, so it restrains nothing.",
 }
+SCALES = [
+    "deviation with n - 1",
+    "deviation with n",
+    "no deviation",
+    "mean instead of the deviation",
+    "deviation of the batch",
+    "deviation of the batch after the baseline",
+]
+EPSILONS = [0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+RATIOS = ["ratio of each token", "ratio of each completion", "ratio as a weight", "no ratio"]
+MEANS = [
+    "mean of the completions' means",
+    "mean over all tokens",
+    "sum over tokens / (completions x constant)",
+    "sum over tokens / constant",
+]
 
 
 # ---- The formulas. Each part has named choices. A slip, named like its mistake, replaces a choice.
@@ -264,56 +239,83 @@ class Advantages:
     def __call__(self, rewards):
         """(m, n) -> (m, n)."""
         m, n = rewards.shape
-        r = {
-            "batch instead of the group": rewards.reshape(1, -1),
-            "groups along the wrong dimension": rewards.T,
-            "rewards grouped in another order": rewards.T.reshape(m, n),
-        }.get(self.slip, rewards)
-        mean = r.mean(dim=1, keepdim=True)
-        others = r.sum(dim=1, keepdim=True) - r
-        baselines = {
-            "group mean": mean,
-            "mean of the others": others / (r.shape[1] - 1),
-            "no baseline": torch.zeros_like(mean),
-            "mean not subtracted": torch.zeros_like(mean),
-            "own reward counted among the others": others / r.shape[1],
-        }
-        baseline = baselines.get(self.slip, baselines[self.baseline])
-        variance = {
-            "deviation with n - 1": r.var(dim=1, keepdim=True),
-            "deviation with n": r.var(dim=1, keepdim=True, correction=0),
-            "deviation of the batch": rewards.var(),
-            "deviation of the batch after the baseline": (r - baseline).var(),
-            "no deviation": torch.ones_like(mean),
-            "mean instead of the deviation": mean**2,
-        }[self.scale]
-        eps = self.eps * (self.scale != "no deviation")
-        deviations = {
-            "outside of the root": variance.sqrt() + eps,
-            "inside of the root": (variance + eps).sqrt(),
-            "variance instead of the deviation": variance + eps,
-        }
-        deviation = deviations.get(self.slip, deviations[self.root])
-        quotient = (r - baseline) / deviation
+        match self.slip:
+            case "batch instead of the group":
+                return self.normalize(rewards.reshape(1, -1)).reshape(m, n)
+            case "groups along the wrong dimension":
+                return self.normalize(rewards.T).T
+            case "rewards grouped in another order":
+                return self.normalize(rewards.T.reshape(m, n)).reshape(n, m).T
+            case _:
+                return self.normalize(rewards)
+
+    def normalize(self, r):
+        """Advantages in the shape of r. Each row of r is a group."""
+        baseline = self.baseline_of(r)
+        centred = r - baseline
+        variance = self.variance_of(r, centred)
+        eps = 0.0 if self.scale == "no deviation" else self.eps
+        if self.slip == "variance instead of the deviation":
+            deviation = variance + eps
+        elif self.root == "inside of the root":
+            deviation = (variance + eps).sqrt()
+        else:
+            deviation = variance.sqrt() + eps
+        quotient = centred / deviation
         # Equal rewards give 0 / 0, which counts as 0. There are ways to get 0 even without eps.
         result = torch.where(quotient.isnan(), 0.0, quotient)
-        return {
-            "brackets forgotten": r - baseline / deviation,
-            # An eps too small to be seen counts as no eps: NaN agrees with nothing.
-            "eps added after the division": (r - baseline) / variance.sqrt()
-            + (self.eps if self.eps > 5e-9 else math.nan),
-            "no eps": quotient,
-            "sign of the advantage turned": -result,
-            "normalized twice": (result - result.mean()) / (result.std() + self.eps),
-            "batch instead of the group": result.reshape(m, n),
-            "groups along the wrong dimension": result.T,
-            "rewards grouped in another order": result.reshape(n, m).T,
-        }.get(self.slip, result)
+        match self.slip:
+            case "brackets forgotten":
+                return r - baseline / deviation
+            case "eps added after the division":
+                # An eps too small to be seen counts as no eps: NaN agrees with nothing.
+                shift = self.eps if self.eps > 5e-9 else math.nan
+                return centred / variance.sqrt() + shift
+            case "no eps":
+                return quotient
+            case "sign of the advantage turned":
+                return -result
+            case "normalized twice":
+                return (result - result.mean()) / (result.std() + self.eps)
+            case _:
+                return result
+
+    def baseline_of(self, r):
+        """The baseline of each reward, (m, n), or of each group, (m, 1)."""
+        others = r.sum(dim=1, keepdim=True) - r
+        n = r.shape[1]
+        match self.slip, self.baseline:
+            case "own reward counted among the others", _:
+                return others / n
+            case ("mean not subtracted", _) | (_, "no baseline"):
+                return torch.zeros_like(r)
+            case _, "mean of the others":
+                return others / (n - 1)
+            case _:
+                return r.mean(dim=1, keepdim=True)
+
+    def variance_of(self, r, centred):
+        """The square of what the advantages are divided by, (m, 1) or a scalar."""
+        match self.scale:
+            case "deviation with n - 1":
+                return r.var(dim=1, keepdim=True)
+            case "deviation with n":
+                return r.var(dim=1, keepdim=True, correction=0)
+            case "mean instead of the deviation":
+                return r.mean(dim=1, keepdim=True) ** 2
+            case "deviation of the batch":
+                return r.var()
+            case "deviation of the batch after the baseline":
+                return centred.var()
+            case _:
+                return torch.ones_like(r)
 
     def __str__(self):
-        name = ALGORITHMS.get((self.baseline, self.scale), "a relative of GRPO")
+        name = ALGORITHMS[self.baseline].get(self.scale, "a relative of GRPO")
         text = f"{name}: {self.baseline}, {self.scale}"
-        return text if self.scale == "no deviation" else f"{text}, eps {self.eps:g} {self.root}"
+        if self.scale != "no deviation":
+            text += f", eps {self.eps:g} {self.root}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -334,109 +336,171 @@ class Loss:
 
     def __call__(self, log_probs, old, ref, advantages, mask, step):
         """(B, T) and (B,) -> a scalar, this micro-batch's part of the loss of its step."""
-        seen = mask.cumsum(dim=1)  # tokens up to here, (B, T)
-        left = mask.flip(1).cumsum(dim=1).flip(1)  # tokens from here on
-        mask = {
-            "mask one token late": F.pad(mask, (1, 0))[:, :-1],
-            "mask one token early": F.pad(mask, (0, 1))[:, 1:],
-            "end token left out": mask & (left > 1),
-            "prompt counted": mask | (seen == 0),
-            "padding counted": mask | (left == 0),
-            "tokens of a tool counted": (seen > 0) & (left > 0),
-            "mask not used": torch.ones_like(mask),
-        }.get(self.slip, mask)
+        mask = self.trained_on(mask)
+        match self.slip:
+            case "ratio of the policy to itself":
+                old = log_probs.detach()
+            case "both terms of the ratio have a gradient":
+                old = log_probs
+            case "ratio to the reference":
+                old = ref
+            case "old and reference swapped":
+                old, ref = ref, old
         lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
-        # rho = pi / pi_old, for each token or for the completion
-        log_ratio = log_probs - {
-            "ratio of the policy to itself": log_probs.detach(),
-            "both terms of the ratio have a gradient": log_probs,
-            "ratio to the reference": ref,
-            "old and reference swapped": ref,
-        }.get(self.slip, old)
+        ratio = self.ratio_of(log_probs - old, mask, lengths)
+        kl = self.penalty(ref - log_probs)
+        a = advantages[:, None].expand_as(kl)  # (B, T)
+        if self.place == "reward":
+            a = a - kl.detach()
+            kl = 0 * kl
+        gain = self.gain(ratio, a, log_probs)
+        bonus = -self.entropy * log_probs
+        match self.slip:
+            case "sign of the policy term turned":
+                gain = -gain
+            case "sign of the KL penalty turned":
+                kl = -kl
+            case "KL without gradient":
+                kl = kl.detach()
+            case "sign of the entropy bonus turned":
+                bonus = -bonus
+        loss = kl - gain - bonus  # (B, T)
+        if self.slip == "KL of prompt and padding":
+            loss = torch.where(mask, loss, kl)
+        elif self.slip != "mask only in the denominator":
+            loss = loss * mask
+        return (loss / self.divisor(mask, lengths, step)).sum()
+
+    def trained_on(self, mask):
+        """The tokens that are trained on, (B, T)."""
+        seen = mask.cumsum(dim=1)  # tokens up to here
+        left = mask.flip(1).cumsum(dim=1).flip(1)  # tokens from here on
+        match self.slip:
+            case "mask one token late":
+                return F.pad(mask, (1, 0))[:, :-1]
+            case "mask one token early":
+                return F.pad(mask, (0, 1))[:, 1:]
+            case "end token left out":
+                return mask & (left > 1)
+            case "prompt counted":
+                return mask | (seen == 0)
+            case "padding counted":
+                return mask | (left == 0)
+            case "tokens of a tool counted":
+                return (seen > 0) & (left > 0)
+            case "mask not used":
+                return torch.ones_like(mask)
+            case _:
+                return mask
+
+    def ratio_of(self, log_ratio, mask, lengths):
+        """rho = pi / pi_old of each token, (B, T), or of each completion, (B, 1)."""
         ratio = log_ratio.exp()
         if self.ratio == "ratio of each completion":
             total = (log_ratio * mask).sum(dim=1, keepdim=True)
-            ratios = {
-                "ratio of the completion not length-normalized": total.exp(),
-                "arithmetic mean of the ratios": (ratio * mask).sum(1, keepdim=True) / lengths,
-            }
-            ratio = ratios.get(self.slip, (total / lengths).exp())
-        ratio = {
-            "ratio without gradient": ratio.detach(),
-            "ratio upside down": 1 / ratio,
-        }.get(self.slip, ratio)
+            match self.slip:
+                case "ratio of the completion not length-normalized":
+                    ratio = total.exp()
+                case "arithmetic mean of the ratios":
+                    ratio = (ratio * mask).sum(dim=1, keepdim=True) / lengths
+                case _:
+                    ratio = (total / lengths).exp()
+        match self.slip:
+            case "ratio without gradient":
+                return ratio.detach()
+            case "ratio upside down":
+                return 1 / ratio
+            case _:
+                return ratio
+
+    def penalty(self, d):
+        """The weighted KL, from d = log(pi_ref / pi). Both are (B, T).
+
+        k1 = -d, k2 = d^2 / 2, k3 = e^d - 1 - d (http://joschu.net/blog/kl-approx.html).
+        """
+        if self.slip == "k3 with d turned":
+            d = -d
+        match self.kl:
+            case "k1":
+                kl = -d
+            case "k2":
+                kl = d**2 / 2
+            case _:
+                kl = d.exp() - 1 - d
+        return self.kl_weight * kl
+
+    def gain(self, ratio, a, log_probs):
+        """The policy term, which is maximized, (B, T)."""
+        # PPO (arXiv:1707.06347, eq. 7): min(rho A, clip(rho) A). CISPO (arXiv:2506.13585, eq. 4):
+        # clip(rho) A log pi. Dual clip (arXiv:1912.09729): max(..., dual A) if A < 0.
         clipped = ratio.clamp(1 - self.low, 1 + self.high)
-        # d = log pi_ref - log pi
-        d = {
-            "old and reference swapped": old - log_probs,
-            "k3 with d turned": log_probs - ref,
-        }.get(self.slip, ref - log_probs)
-        kl = {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[self.kl] * self.kl_weight
-        a = advantages[:, None] - kl.detach() * (self.place == "reward")  # (B, T)
-        surrogate = {
-            "clip without the minimum": clipped * a,
-            "minimum taken before the advantage": torch.minimum(ratio, clipped) * a,
-            "maximum instead of the minimum": torch.maximum(ratio * a, clipped * a),
-        }.get(self.slip, torch.minimum(ratio * a, clipped * a))
-        surrogate = torch.where(a < 0, torch.maximum(surrogate, self.dual * a), surrogate)
-        gains = {
-            "ratio as a weight": clipped.detach() * a * log_probs,
-            "no ratio": a * log_probs,
-            ("ratio as a weight", "weight with gradient"): clipped * a * log_probs,
-            ("no ratio", "probability instead of its logarithm"): a * log_probs.exp(),
-        }
-        gain = gains.get((self.ratio, self.slip), gains.get(self.ratio, surrogate))
-        kl = {
-            "sign of the KL penalty turned": -kl,
-            "KL without gradient": kl.detach(),
-        }.get(self.slip, kl) * (self.place == "loss")
-        bonus = -self.entropy * log_probs
-        loss = {
-            "sign of the policy term turned": gain + kl - bonus,
-            "sign of the entropy bonus turned": -gain + kl + bonus,
-        }.get(self.slip, -gain + kl - bonus)  # (B, T)
-        loss = {
-            "KL of prompt and padding": loss * mask + kl * ~mask,
-            "mask only in the denominator": loss,
-        }.get(self.slip, loss * mask)
-        # The denominators count the whole step.
-        step = step or SimpleNamespace(completions=len(mask), tokens=mask.sum(), micro_batches=1)
-        completions, tokens = {
-            "micro-batches averaged": (
-                len(mask) * step.micro_batches,
-                mask.sum() * step.micro_batches,
-            ),
-            "micro-batches added up": (len(mask), mask.sum()),
-            "divided by the micro-batches twice": (
-                step.completions * step.micro_batches,
-                step.tokens * step.micro_batches,
-            ),
-        }.get(self.slip, (step.completions, step.tokens))
-        reached = mask.sum(dim=0)  # completions that reach a position, (T,)
-        divisors = {
-            "mean of the completions' means": completions * lengths,
-            "mean over all tokens": tokens,
-            "sum over tokens / (completions x constant)": completions * self.constant,
-            "sum over tokens / constant": self.constant,
-            "padding in the denominator": completions * mask.shape[1],
-            "mean over rows, then over tokens": step.micro_batches
-            * reached.clamp(min=1)
-            * (reached > 0).sum(),
-        }
-        return (loss / divisors.get(self.slip, divisors[self.mean])).sum()
+        free = ratio * a
+        held = clipped * a
+        match self.ratio, self.slip:
+            case "ratio as a weight", "weight with gradient":
+                return held * log_probs
+            case "ratio as a weight", _:
+                return held.detach() * log_probs
+            case "no ratio", "probability instead of its logarithm":
+                return a * log_probs.exp()
+            case "no ratio", _:
+                return a * log_probs
+            case _, "clip without the minimum":
+                gain = held
+            case _, "minimum taken before the advantage":
+                gain = torch.minimum(ratio, clipped) * a
+            case _, "maximum instead of the minimum":
+                gain = torch.maximum(free, held)
+            case _:
+                gain = torch.minimum(free, held)
+        return torch.where(a < 0, torch.maximum(gain, self.dual * a), gain)
+
+    def divisor(self, mask, lengths, step):
+        """The number that each token's loss is divided by. It counts the whole step."""
+        part = SimpleNamespace(completions=len(mask), tokens=mask.sum(), micro_batches=1)
+        if step is None:
+            step = part
+        counts = step
+        times = 1
+        match self.slip:
+            case "micro-batches averaged":
+                counts = part
+                times = step.micro_batches
+            case "micro-batches added up":
+                counts = part
+            case "divided by the micro-batches twice":
+                times = step.micro_batches
+            case "padding in the denominator":
+                return step.completions * mask.shape[1]
+            case "mean over rows, then over tokens":
+                reached = mask.sum(dim=0)  # completions that reach a position, (T,)
+                return step.micro_batches * reached.clamp(min=1) * (reached > 0).sum()
+        completions = counts.completions * times
+        match self.mean:
+            case "mean of the completions' means":
+                return completions * lengths
+            case "mean over all tokens":
+                return counts.tokens * times
+            case "sum over tokens / (completions x constant)":
+                return completions * self.constant
+            case _:
+                return self.constant
 
     def __str__(self):
-        numbers = {
-            f", clip {self.low:g} below and {self.high:g} above": self.low < 1
-            or self.high < math.inf,
-            f", dual clip {self.dual:g}": self.dual < math.inf,
-            f", {self.mean}": True,
-            f" {self.constant:g}": "constant" in self.mean,
-            f", {self.kl} in the {self.place} with weight {self.kl_weight:g}": self.kl_weight,
-            f", entropy bonus {self.entropy:g}": self.entropy,
-        }
-        name = ALGORITHMS.get((self.ratio, self.mean), "a relative of GRPO")
-        return f"{name}: {self.ratio}" + "".join(x for x, present in numbers.items() if present)
+        name = ALGORITHMS[self.ratio].get(self.mean, "a relative of GRPO")
+        text = f"{name}: {self.ratio}"
+        if self.low < 1 or self.high < math.inf:
+            text += f", clip {self.low:g} below and {self.high:g} above"
+        if self.dual < math.inf:
+            text += f", dual clip {self.dual:g}"
+        text += f", {self.mean}"
+        if "constant" in self.mean:
+            text += f" {self.constant:g}"
+        if self.kl_weight:
+            text += f", {self.kl} in the {self.place} with weight {self.kl_weight:g}"
+        if self.entropy:
+            text += f", entropy bonus {self.entropy:g}"
+        return text
 
 
 # ---- The frozen numbers
@@ -476,16 +540,18 @@ def frozen_batches():
     generator = torch.Generator().manual_seed(0)
     batches = []
     for moved, *parts in STEPS:
-        rows = sum(parts, [])
-        step = SimpleNamespace(
-            completions=len(rows), tokens="".join(rows).count("o"), micro_batches=len(parts)
-        )
+        step = SimpleNamespace(completions=0, tokens=0, micro_batches=len(parts))
         for rows in parts:
-            mask = torch.tensor([list(row.encode()) for row in rows]) == ord("o")
+            letters = torch.tensor([list(row.encode()) for row in rows])
+            mask = letters == ord("o")  # (B, T)
             noise = torch.randn(4, *mask.shape, generator=generator, dtype=torch.float64)
             log_probs = -0.1 - noise[0].abs()
-            policies = [log_probs, log_probs - moved * noise[1], log_probs + 0.5 * noise[2]]
-            batches.append((*policies, noise[3, :, 0], mask, step))
+            old = log_probs - moved * noise[1]
+            ref = log_probs + 0.5 * noise[2]
+            advantages = noise[3, :, 0]
+            batches.append((log_probs, old, ref, advantages, mask, step))
+            step.completions += len(rows)
+            step.tokens += mask.sum().item()
     return batches
 
 
@@ -496,27 +562,27 @@ BATCHES = frozen_batches()
 
 
 def require(condition, sentence):
+    """Raises SystemExit with the sentence if the condition does not hold."""
     if not condition:
         raise SystemExit(sentence)
 
 
 def attempt(name, function, *arguments):
+    """The result of a call of the user's code. Raises SystemExit with one sentence."""
     try:
         return function(*arguments)
     except Exception as error:
         raise SystemExit(f"{name} raises {type(error).__name__}: {error}") from error
 
 
-def call(name, function, arguments, shape):
+def call(name, function, tensors, shape):
     """The result of an adapter's function, if it is a float64 tensor of that shape."""
-    given = [x.clone() if isinstance(x, torch.Tensor) else x for x in arguments]
+    given = [x.clone() for x in tensors]
     result = attempt(name, function, *given)
-    for label, before, after in zip(INPUTS[name], arguments, given):
+    for label, before, after in zip(INPUTS[name], tensors, given):
         require(torch.equal(before, after), f"{name} changes {label} in place. Clone it first.")
-    require(
-        isinstance(result, torch.Tensor),
-        f"{name} returns {type(result).__name__} instead of a tensor.",
-    )
+    kind = type(result).__name__
+    require(isinstance(result, torch.Tensor), f"{name} returns {kind} instead of a tensor.")
     require(
         result.shape == shape,
         f"{name} returns shape {tuple(result.shape)} instead of {tuple(shape)}.",
@@ -529,13 +595,21 @@ def call(name, function, arguments, shape):
     return result
 
 
-def value_and_gradient(loss, batch):
-    """A micro-batch's loss, and the gradient with respect to its log_probs, (B, T)."""
-    log_probs = batch[0].clone().requires_grad_()
-    value = call("loss", loss, (log_probs, *batch[1:]), ())
-    (gradient,) = (
-        torch.autograd.grad(value, log_probs, allow_unused=True) if value.requires_grad else [None]
-    )
+def value_and_gradient(loss, place, whole):
+    """A frozen micro-batch's loss, and the gradient with respect to its log_probs, (B, T).
+
+    If not `whole`, the micro-batch is its own step.
+    """
+    log_probs, *others, step = BATCHES[place]
+    log_probs = log_probs.clone().requires_grad_()
+
+    def of_step(*tensors):
+        return loss(*tensors, step if whole else None)
+
+    value = call("loss", of_step, (log_probs, *others), ())
+    gradient = None
+    if value.requires_grad:
+        (gradient,) = torch.autograd.grad(value, log_probs, allow_unused=True)
     require(
         gradient is not None,
         "loss has no gradient for log_probs. Look for detach(), item() or no_grad().",
@@ -545,10 +619,10 @@ def value_and_gradient(loss, batch):
 
 @functools.cache
 def expected(formula, place, whole):
-    """A formula's numbers on frozen inputs. If not `whole`, each micro-batch is its own step."""
+    """A formula's tensors for one frozen input: (advantages,) or (value, gradient)."""
     if isinstance(formula, Advantages):
         return (formula(REWARDS[place]),)
-    return value_and_gradient(formula, (*BATCHES[place][:5], BATCHES[place][5] if whole else None))
+    return value_and_gradient(formula, place, whole)
 
 
 # ---- The numbers of a loss are measured on one completion whose four tokens are alike
@@ -557,11 +631,12 @@ def expected(formula, place, whole):
 @functools.cache
 def probe(loss, log_ratio, d, advantage):
     """The loss if each token has this log(pi / pi_old) and this log(pi_ref / pi)."""
-    ones = torch.ones(1, 4, dtype=torch.float64)
+    ones = torch.ones(1, 4).double()
     log_probs = (-ones).requires_grad_()
+    old = -ones - log_ratio
+    ref = d - ones
     step = SimpleNamespace(completions=1, tokens=4, micro_batches=1)
-    others = (-ones - log_ratio, -ones + d)
-    return loss(log_probs, *others, advantage * ones[:, 0], ones.bool(), step).item()
+    return loss(log_probs, old, ref, advantage * ones[:, 0], ones.bool(), step).item()
 
 
 def terms(loss, d=1.0):
@@ -570,26 +645,36 @@ def terms(loss, d=1.0):
     The old policy also takes the reference's place, because a loss may confuse the two.
     """
     rest = probe(loss, 0.0, 0.0, 0.0)
+    push = probe(loss, 0.0, 0.0, 1.0) - rest
     kl = probe(loss, 0.0, d, 0.0) + probe(loss, -d, 0.0, 0.0) - 2 * rest
-    return rest, probe(loss, 0.0, 0.0, 1.0) - rest, kl
+    return rest, push, kl
 
 
 def clip_range(loss):
     """{low, high, dual}: the clip, from the loss at ratios far from 1, e^3 and e^-3."""
-    unit = terms(loss)[1] or 1.0
-    ratios = []
-    for sign, x in itertools.product((-1.0, 1.0), (3.0, -3.0)):
+    _, unit, _ = terms(loss)
+    if not unit:
+        unit = 1.0
+    largest = round(math.exp(3), 10)
+    smallest = round(math.exp(-3), 10)
+    above = []
+    below = []
+    for x, advantage in itertools.product((3.0, -3.0), (1e3, -1e3)):
         for log_ratio, d in ((x, 0.0), (0.0, x)):
             # The advantages are so large that a KL in the reward does not change their sign.
-            gain = probe(loss, log_ratio, d, 2e3 * sign) - probe(loss, log_ratio, d, 1e3 * sign)
-            ratios.append(round(gain / unit / sign / 1e3, 10))
-    above = [ratio for ratio in ratios if 1 < ratio < round(math.exp(3), 10)]
-    below = [ratio for ratio in ratios if round(math.exp(-3), 10) < ratio < 1]
+            twice = probe(loss, log_ratio, d, 2 * advantage)
+            gain = twice - probe(loss, log_ratio, d, advantage)
+            ratio = round(gain / unit / advantage, 10)
+            if 1 < ratio < largest:
+                above.append(ratio)
+            elif smallest < ratio < 1:
+                below.append(ratio)
     high = min(above, default=math.inf)
+    dual = max(above, default=high)
     return {
         "low": round(1 - max(below, default=0.0), 12),
         "high": round(high - 1, 12),
-        "dual": max(above) if len(set(above)) > 1 else math.inf,
+        "dual": dual if dual > high else math.inf,
     }
 
 
@@ -598,16 +683,37 @@ def with_numbers(loss, clip, *shape):
     formula = Loss(*shape, **clip)
     rest, push, kl = terms(loss)
     rest_of_1, push_of_1, kl_of_1 = terms(formula)
-    scale = push / push_of_1 or 1.0
-    kl_weight = max(0.0, round(kl / (kl_of_1 * scale or 1.0), 12))
-    return replace(
-        formula,
-        kl=formula.kl if kl_weight else "k3",
-        place=formula.place if kl_weight else "loss",
-        kl_weight=kl_weight,
-        entropy=max(0.0, round(rest / rest_of_1 / scale, 12)),
-        constant=round(1 / abs(scale), 12) if "constant" in formula.mean else 1.0,
-    )
+    scale = push / push_of_1
+    if not scale:
+        scale = 1.0
+    kl_unit = kl_of_1 * scale
+    if not kl_unit:
+        kl_unit = 1.0
+    kl_weight = max(0.0, round(kl / kl_unit, 12))
+    entropy = max(0.0, round(rest / rest_of_1 / scale, 12))
+    constant = 1.0
+    if "constant" in formula.mean:
+        constant = round(1 / abs(scale), 12)
+    if not kl_weight:
+        formula = replace(formula, kl="k3", place="loss")
+    return replace(formula, kl_weight=kl_weight, entropy=entropy, constant=constant)
+
+
+def estimators(loss):
+    """The names of the KL's estimators that a loss may have."""
+    kl = round(terms(loss)[2], 12)
+    if not kl:
+        return ["k3"]  # Without a KL, any of them will do.
+    growth = terms(loss, d=2.0)[2] / kl
+    match round(growth, 1):
+        case 2.0:
+            return ["k1"]
+        case 4.0:
+            return ["k2"]
+        case 6.1 | 0.0:  # k3 grows by (e^2 - 3) / (e - 2). No growth is no KL.
+            return ["k3"]
+        case _:
+            return ["k3", "k2", "k1"]
 
 
 # ---- The verdict
@@ -618,86 +724,102 @@ def judge_loss(loss):
     whole = "step" in inspect.signature(loss).parameters
 
     def with_step(*inputs):
-        return loss(*inputs[:5], **({"step": inputs[5]} if whole else {}))
+        *tensors, step = inputs
+        if whole:
+            return loss(*tensors, step=step)
+        return loss(*tensors)
 
-    found = [value_and_gradient(with_step, batch) for batch in BATCHES]
+    found = [value_and_gradient(with_step, place, whole) for place in range(len(BATCHES))]
     make = functools.partial(with_numbers, with_step, clip_range(with_step))
-    # The growth of a KL with d tells k1 from k2 and k3. Without a KL, any of them will do.
-    growth = terms(with_step, 2.0)[2] / (round(terms(with_step)[2], 12) or math.inf)
-    # 6.1 is (e^2 - 3) / (e - 2).
-    kls = {2.0: ["k1"], 4.0: ["k2"], 6.1: ["k3"], 0.0: ["k3"]}.get(
-        round(growth, 1), ["k3", "k2", "k1"]
-    )
-    ratios = ("ratio of each token", "ratio of each completion", "ratio as a weight", "no ratio")
-    means = {mean: None for ratio, mean in ALGORITHMS if "ratio" in ratio}
-    shapes = list(itertools.product(ratios, means, kls, ("loss", "reward")))
-    return verdict("loss", found, make, shapes, LOSS_MISTAKES, whole)
+    shapes = itertools.product(RATIOS, MEANS, estimators(with_step), ("loss", "reward"))
+    return verdict("loss", found, make, list(shapes), LOSS_MISTAKES, whole)
 
 
 def judge_advantages(advantages):
     """(right, names, text) for a function like `advantages` in this file's docstring."""
     found = [(call("advantages", advantages, (rows,), rows.shape),) for rows in REWARDS]
-    scales = [scale for baseline, scale in ALGORITHMS if baseline == "group mean"]
-    epsilons = [0.0, *(10.0**-i for i in range(10, 0, -1))]
-    roots = ("outside of the root", "inside of the root")
-    shapes = [
-        *itertools.product(("group mean", "mean of the others"), scales, epsilons, roots),
-        *itertools.product(["no baseline"], scales[2:4], epsilons, roots),
+    parts = [
+        *itertools.product(("group mean", "mean of the others"), SCALES),
+        ("no baseline", "no deviation"),
+        ("no baseline", "mean instead of the deviation"),
     ]
+    shapes = []
+    for baseline, scale in parts:
+        for eps in EPSILONS:
+            for root in ("outside of the root", "inside of the root"):
+                shapes.append((baseline, scale, eps, root))
     return verdict("advantages", found, Advantages, shapes, ADVANTAGE_MISTAKES, whole=True)
+
+
+def pairs(formula, found, whole):
+    """(label, the formula's tensor, yours) for all frozen inputs."""
+    for place, yours in enumerate(found):
+        for what, mine, your in zip(("value", "gradient"), expected(formula, place, whole), yours):
+            yield f"batch {place}, {what}", mine, your
+
+
+def gaps(formula, found, whole):
+    """How far finite entries are apart, relative to the largest, for each frozen tensor."""
+    for _, mine, your in pairs(formula, found, whole):
+        apart = torch.where(your.isfinite(), (mine - your).abs(), 0.0)
+        largest = mine.nan_to_num().abs().max()
+        yield (apart.max() / largest.clamp(min=1e-6)).item()
 
 
 def verdict(name, found, make, shapes, mistakes, whole):
     """Compare the results with each formula: (right, names, text)."""
 
-    def gaps(formula):
-        """How far finite entries are apart, relative to the largest, for each frozen tensor."""
-        for place, yours in enumerate(found):
-            for mine, your in zip(expected(formula, place, whole), yours):
-                apart = torch.where(your.isfinite(), (mine - your).abs(), 0.0)
-                yield (apart.max() / mine.nan_to_num().abs().max().clamp(min=1e-6)).item()
+    def agreeing(slip):
+        """The first formula with this slip that agrees, or None."""
+        for shape in shapes:
+            formula = make(*shape, slip)
+            if all(gap < 1e-9 for gap in gaps(formula, found, whole)):
+                return formula
 
-    def agrees(formula):
-        return all(gap < 1e-9 for gap in gaps(formula))
-
-    finite = torch.cat([your.isfinite().flatten() for yours in found for your in yours])
+    finite = torch.cat([x.isfinite().flatten() for x in itertools.chain(*found)])
     require(finite.any(), f"{name} is NaN or infinite everywhere.")
-    plain = [make(*shape, "") for shape in shapes]
-    right = [formula for formula in plain if finite.all() and agrees(formula)]
+    right = agreeing("") if finite.all() else None
     if right:
-        lines = [
-            f"{name}: agrees with {right[0]}.",
-            f"The largest difference is {max(gaps(right[0])):.0e}.",
-            *(note for words, note in NOTES.items() if words in str(right[0])),
-            *([] if whole else ["Each micro-batch was its own step, because loss takes no step."]),
-        ]
-        return True, [str(right[0]).partition(":")[0]], "\n".join(lines)
+        algorithm = str(right).partition(":")[0]
+        return True, [algorithm], agreement(name, right, found, whole)
     texts = {}
-    for slip, (consequence, seen) in mistakes.items():
-        wrong = next(filter(agrees, (make(*shape, slip) for shape in shapes)), None)
+    for slip, consequence in mistakes.items():
+        wrong = agreeing(slip)
         if wrong:
+            seen = SEEN.get(slip, "a common slip")
             texts[slip] = f"{name}: {slip}. {consequence} Seen: {seen}. Otherwise it is {wrong}."
     if texts:
         return False, list(texts), "\nor ".join(texts.values())
-    nearest = min(plain, key=lambda formula: sum(gaps(formula)))
-    lines = [
-        f"{name}: neither an algorithm nor a known mistake. The nearest is {nearest}.",
-        first_difference(nearest, found, whole),
-    ]
-    return False, [], "\n".join(lines)
+    plain = [make(*shape, "") for shape in shapes]
+    nearest = min(plain, key=lambda formula: sum(gaps(formula, found, whole)))
+    text = f"{name}: neither an algorithm nor a known mistake. The nearest is {nearest}."
+    return False, [], f"{text}\n{first_difference(nearest, found, whole)}"
+
+
+def agreement(name, formula, found, whole):
+    """The text on results that agree with a formula."""
+    largest = max(gaps(formula, found, whole))
+    lines = [f"{name}: agrees with {formula}.", f"The largest difference is {largest:.0e}."]
+    for words, note in NOTES.items():
+        if words in str(formula):
+            lines.append(note)
+    if not whole:
+        lines.append("Each micro-batch was its own step, because loss takes no step.")
+    return "\n".join(lines)
 
 
 def first_difference(formula, found, whole):
     """The first entry in which a formula differs from the results, as a sentence."""
-    for place, yours in enumerate(found):
-        for what, mine, your in zip(("value", "gradient"), expected(formula, place, whole), yours):
-            apart = ~torch.isclose(your, mine, rtol=1e-9, atol=1e-12)
-            if apart.any():
-                spot = tuple(apart.nonzero()[0].tolist())
-                return (
-                    f"The first difference is in batch {place}, {what}{list(spot) or ''}: "
-                    f"yours {your[spot].item():.6g}, the formula's {mine[spot].item():.6g}."
-                )
+    for label, mine, your in pairs(formula, found, whole):
+        apart = ~torch.isclose(your, mine, rtol=1e-9, atol=1e-12)
+        if apart.any():
+            entry = tuple(apart.nonzero()[0].tolist())  # () in a value
+            if entry:
+                label += str(list(entry))
+            return (
+                f"The first difference is in {label}: "
+                f"yours {your[entry].item():.6g}, the formula's {mine[entry].item():.6g}."
+            )
 
 
 def main():
@@ -708,11 +830,14 @@ def main():
     path = parser.parse_args().adapter
     sys.path[:0] = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
     adapter = attempt(path, runpy.run_path, path)
-    judges = {"advantages": judge_advantages, "loss": judge_loss}
-    verdicts = [judge(adapter[name]) for name, judge in judges.items() if name in adapter]
+    verdicts = []
+    for name, judge in (("advantages", judge_advantages), ("loss", judge_loss)):
+        if name in adapter:
+            verdicts.append(judge(adapter[name]))
     require(verdicts, f"{path} has neither a function advantages nor a function loss.")
-    print("\n\n".join(text for right, names, text in verdicts))
-    sys.exit(not all(right for right, names, text in verdicts))
+    rights, _, texts = zip(*verdicts)
+    print("\n\n".join(texts))
+    sys.exit(not all(rights))
 
 
 if __name__ == "__main__":
