@@ -58,7 +58,15 @@ def sample(sampler, problems, task, config):
 
 def category(e):
     """One of CATEGORIES."""
-    return CATEGORIES[2 * (e.reward.answer != 1) + (e.reward.format != 1)]
+    correct = e.reward.answer == 1
+    formatted = e.reward.format == 1
+    if correct and formatted:
+        return "answer and format"
+    if correct:
+        return "answer only"
+    if formatted:
+        return "format only"
+    return "neither"
 
 
 def majority(group, task):
@@ -67,29 +75,36 @@ def majority(group, task):
     rewards = defaultdict(list)  # {answer: rewards of the completions that gave it}
     for e in group:
         vote = task.module.final_answer(e.text, e.problem, task.prompt)
-        if vote is not None:  # a completion without an answer abstains
-            known = [other for other in rewards if equal(vote, other, e.problem)]
-            rewards[(known or [vote])[0]].append(e.reward.answer)
-    most = max(map(len, rewards.values()), default=0)
-    return fmean([max(values) for values in rewards.values() if len(values) == most] or [0.0])
+        if vote is None:
+            continue  # a completion without an answer abstains
+        for other in rewards:
+            if equal(vote, other, e.problem):
+                vote = other
+                break
+        rewards[vote].append(e.reward.answer)
+    if not rewards:
+        return 0.0
+    most = max(len(values) for values in rewards.values())
+    return fmean(max(values) for values in rewards.values() if len(values) == most)
 
 
 def measure_group(group, task):
     """{metric: value} of the n completions of one problem."""
     n = len(group)
     correct = sum(e.reward.answer == 1 for e in group)
-    # The unbiased estimate (arXiv:2107.03374, eq. 1): pass@k = 1 - C(n - correct, k) / C(n, k)
-    values = {
-        f"pass@{k}": 1 - math.comb(n - correct, k) / math.comb(n, k)
-        for k in (1, 2, 4, 8, 16, 32, 64)
-        if k <= n
-    }
+    values = {}
+    for k in (1, 2, 4, 8, 16, 32, 64):
+        if k <= n:
+            # The unbiased estimate (arXiv:2107.03374, eq. 1): 1 - C(n - correct, k) / C(n, k)
+            values[f"pass@{k}"] = 1 - math.comb(n - correct, k) / math.comb(n, k)
     if n > 1 and hasattr(task.module, "final_answer"):
         values[f"maj@{n}"] = majority(group, task)
-    values |= {name: fmean(category(e) == name for e in group) for name in CATEGORIES}
+    for name in CATEGORIES:
+        values[name] = fmean(category(e) == name for e in group)
     values["cut off"] = fmean(not e.ended for e in group)
-    names = task.module.subgroups(group[0].problem)
-    return values | {f"{name}: pass@1": correct / n for name in names}
+    for name in task.module.subgroups(group[0].problem):
+        values[f"{name}: pass@1"] = correct / n
+    return values
 
 
 def interval(values):
@@ -101,7 +116,9 @@ def interval(values):
     n = len(values)
     mean = fmean(values)
     variance = pvariance(values)
-    return nano_r1.interval(mean, n * mean * (1 - mean) / variance if variance else n)
+    if variance:
+        n = n * mean * (1 - mean) / variance
+    return nano_r1.interval(mean, n)
 
 
 def measure(groups, task):
@@ -110,27 +127,45 @@ def measure(groups, task):
     for group in groups:
         for name, value in measure_group(group, task).items():
             columns[name].append(value)
-    tokens = fmean(len(e.token_ids) for e in itertools.chain(*groups))
     metrics = {name: [fmean(values), *interval(values)] for name, values in columns.items()}
-    return metrics | {"tokens": [tokens], "problems": [len(groups)]}
+    metrics["tokens"] = [fmean(len(e.token_ids) for e in itertools.chain(*groups))]
+    metrics["problems"] = [len(groups)]
+    return metrics
+
+
+def cell(values):
+    """A metric in the table: a share with its interval, a number, or empty."""
+    match values:
+        case [share, low, high]:
+            return f"{share:.1%} [{low:.1%}, {high:.1%}]"
+        case [number]:
+            return f"{number:.0f}"
+        case _:
+            return ""
 
 
 def print_table(results):
     """Print {"temperature 0": metrics, ...} side by side."""
-    forms = {0: "", 1: "{:.0f}", 3: "{:.1%} [{:.1%}, {:.1%}]"}
-    print(f"\n{'':24}" + "".join(f"{name:24}" for name in results))
+    heads = "".join(f"{name:24}" for name in results)
+    print(f"\n{'':24}{heads}")
     for name in max(results.values(), key=len):
-        values = [metrics.get(name, []) for metrics in results.values()]
-        cells = [forms[len(value)].format(*value) for value in values]
-        print(f"{name:24}" + "".join(f"{cell:24}" for cell in cells))
+        line = f"{name:24}"
+        for metrics in results.values():
+            line += f"{cell(metrics.get(name)):24}"
+        print(line)
 
 
 def write_completions(path, groups):
     """Write all of them to PATH.jsonl, and each problem's first, by category, to PATH.txt."""
-    rows = [nano_r1.as_row(e) | {"category": category(e)} for e in itertools.chain(*groups)]
+    rows = []
+    for e in itertools.chain(*groups):
+        rows.append(nano_r1.as_row(e) | {"category": category(e)})
     nano_r1.write(f"{path}.jsonl", rows)
-    with open(f"{path}.txt" if nano_r1.RANK == 0 else os.devnull, "w") as file:
-        for e in sorted([group[0] for group in groups], key=category):
+    if nano_r1.RANK != 0:
+        return
+    firsts = sorted([group[0] for group in groups], key=category)
+    with open(f"{path}.txt", "w") as file:
+        for e in firsts:
             print(f"== {category(e)}: {e.problem}\n{e.text}\n=> {e.reward.why}\n", file=file)
 
 
@@ -139,8 +174,11 @@ def main(config):
     device = nano_r1.find_device(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
-    config.data = config.eval_data or config.data
-    problems = task.load_problems("all" if config.eval_data else "test", config)
+    split = "test"
+    if config.eval_data:
+        split = "all"
+        config.data = config.eval_data
+    problems = task.load_problems(split, config)
     sampler = nano_r1.make_sampler(policy.to(device), task, device, config)
     path = os.path.join("out", config.name or time.strftime("evaluation-%Y%m%d-%H%M%S"))
     results = {}
