@@ -37,21 +37,20 @@ ADVANTAGES = {
 }
 
 
-def numbers(formula):
-    """All that the frozen tensors show of it, in one tensor."""
-    frozen = REWARDS if isinstance(formula, Advantages) else BATCHES
-    parts = [check_grpo.expected(formula, place, True) for place in range(len(frozen))]
-    return torch.cat([x.flatten() for x in itertools.chain(*parts)])
-
-
 def mistaken(formula, slip):
-    return replace(formula, slip=slip, **({"eps": 0.0} if slip == "no eps" else {}))
+    if slip == "no eps":
+        formula = replace(formula, eps=0.0)
+    return replace(formula, slip=slip)
 
 
 def judged(formula):
     if isinstance(formula, Advantages):
         return check_grpo.judge_advantages(formula)
     return check_grpo.judge_loss(lambda *inputs, step: formula(*inputs, step))
+
+
+def said(loss):
+    return check_grpo.judge_loss(loss)[2]
 
 
 @pytest.mark.parametrize("name, right", [*LOSSES.items(), *ADVANTAGES.items()])
@@ -64,12 +63,18 @@ def test_each_mistake_is_named_under_each_algorithm(name, right):
 
 
 @pytest.mark.parametrize(
-    "mistakes, algorithms", [(LOSS_MISTAKES, LOSSES), (ADVANTAGE_MISTAKES, ADVANTAGES)]
+    "mistakes, algorithms, frozen",
+    [(LOSS_MISTAKES, LOSSES, BATCHES), (ADVANTAGE_MISTAKES, ADVANTAGES, REWARDS)],
 )
-def test_frozen_tensors_separate_each_pair_of_mistakes(mistakes, algorithms):
+def test_frozen_tensors_separate_each_pair_of_mistakes(mistakes, algorithms, frozen):
+    def alike(formula, one, other):
+        first = mistaken(formula, one)
+        found = [check_grpo.expected(first, place, True) for place in range(len(frozen))]
+        gaps = check_grpo.gaps(mistaken(formula, other), found, True)
+        return all(gap < 1e-9 for gap in gaps)
+
     for pair in itertools.combinations(["", *mistakes], 2):
-        seen = [[numbers(mistaken(a, slip)) for slip in pair] for a in algorithms.values()]
-        assert not all(torch.allclose(one, other, rtol=1e-9) for one, other in seen), pair
+        assert not all(alike(formula, *pair) for formula in algorithms.values()), pair
 
 
 # ---- Losses of this repository and of TRL
@@ -87,43 +92,56 @@ MEANS = {
     "seq-mean-token-sum-norm": CONSTANT,
 }
 OF_TRL = dict(zip(MEANS, ["grpo", "dapo", "dr_grpo"]))
-KLS = [{"kl_coef": 0.04, "kl_estimator": kl} for kl in ("k1", "k2", "k3")] + [{"kl_coef": 0.0}]
 
 
-def settings(loss_type, mode, options):
-    return variants.Config(loss_type=loss_type, loss_agg_mode=mode, max_tokens=20, **options)
+def settings(loss_type, mode, kl_coef=0.0, **options):
+    options |= {"loss_type": loss_type, "loss_agg_mode": mode, "kl_coef": kl_coef}
+    return variants.Config(max_tokens=20, **options)
 
 
 def in_words(config):
     """What the verdict on a loss with these settings says."""
-    clip = {"low": config.cliprange, "high": config.cliprange_high or config.cliprange}
     formula = Loss(
         RATIOS[config.loss_type],
         MEANS[config.loss_agg_mode],
         config.kl_estimator,
         "loss",
-        **({} if config.loss_type in ("reinforce", "grpo_no_clip") else clip),
         constant=config.max_tokens,
         kl_weight=config.kl_coef,
         entropy=0.0,
     )
+    if config.loss_type not in ("reinforce", "grpo_no_clip"):
+        high = config.cliprange_high or config.cliprange
+        formula = replace(formula, low=config.cliprange, high=high)
     return f"loss: agrees with {formula}."
 
 
-def batch_of(log_probs, old, ref, advantages, mask, step=None):
-    """As the losses of this repository have it."""
-    batch = {"policy": log_probs, "old_log_probs": old, "ref_log_probs": ref}
-    batch |= {"sampler_log_probs": old - ref / 9, "response_mask": mask, "tokens": mask.sum()}
-    batch |= {"advantages": advantages[:, None], "completions": len(mask)}
-    return batch | (vars(step) if step else {})
+def adapter(function, config):
+    """A loss of this repository as check_grpo.py calls it. Without `step`, the batch is a step."""
+
+    def loss(log_probs, old, ref, advantages, mask, step=None):
+        batch = {
+            "old_log_probs": old,
+            "ref_log_probs": ref,
+            "sampler_log_probs": old - ref / 9,
+            "advantages": advantages[:, None],
+            "response_mask": mask,
+            "completions": len(mask),
+            "tokens": mask.sum(),
+        }
+        if step:
+            batch |= vars(step)
+        return function(log_probs, batch, config).sum()
+
+    return loss
 
 
-def trl(b, config):
+def trl(log_probs, batch, config):
     """TRL's own loss of one micro-batch, of our log-probs."""
     from trl import GRPOTrainer
 
     trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (b["policy"], b["policy"] * 0, None),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (log_probs, log_probs * 0, None),
         _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
         accelerator=SimpleNamespace(
             num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x
@@ -135,79 +153,72 @@ def trl(b, config):
         off_policy_mask_threshold=None,
         current_gradient_accumulation_steps=1,
         max_completion_length=config.max_tokens,
-        loss_type="cispo" if config.loss_type == "cispo" else OF_TRL[config.loss_agg_mode],
+        loss_type=OF_TRL[config.loss_agg_mode],
         importance_sampling_level="sequence" if config.loss_type == "gspo" else "token",
         epsilon_low=config.cliprange,
-        # CISPO's is the bound itself, not its distance from 1.
-        epsilon_high=(config.cliprange_high or 0.2) + (config.loss_type == "cispo"),
+        epsilon_high=config.cliprange_high or 0.2,
         beta=config.kl_coef,
         _entropy_bonus_enabled=False,
         use_vllm=config.tis_cap > 0,
         vllm_importance_sampling_correction=True,
     )
-    ids = torch.zeros(b["policy"].shape, dtype=torch.long)
-    weights = (b["old_log_probs"] - b["sampler_log_probs"]).exp()
+    if config.loss_type == "cispo":
+        trainer.loss_type = "cispo"
+        trainer.epsilon_high += 1  # the bound itself, not its distance from 1
+    mask = batch["response_mask"].long()
+    old = batch["old_log_probs"]
+    weights = (old - batch["sampler_log_probs"]).exp()
     inputs = {
-        "prompt_ids": ids[:, :1],
-        "prompt_mask": torch.ones_like(ids[:, :1]),
-        "completion_ids": ids,
-        "completion_mask": b["response_mask"].long(),
-        "advantages": b["advantages"][:, 0],
-        "old_per_token_logps": b["old_log_probs"],
-        "ref_per_token_logps": b["ref_log_probs"],
+        "prompt_ids": mask[:, :1],
+        "prompt_mask": torch.ones_like(mask[:, :1]),
+        "completion_ids": mask,
+        "completion_mask": mask,
+        "advantages": batch["advantages"][:, 0],
+        "old_per_token_logps": old,
+        "ref_per_token_logps": batch["ref_log_probs"],
         "importance_sampling_ratio": weights.clamp(max=config.tis_cap),
-        "num_items_in_batch": b["response_mask"].sum(),
+        "num_items_in_batch": batch["tokens"],
     }
     return GRPOTrainer._compute_loss(trainer, None, inputs)
 
 
-@pytest.mark.parametrize("options", KLS, ids=str)
+@pytest.mark.parametrize("kl, weight", [("k1", 0.04), ("k2", 0.04), ("k3", 0.04), ("k3", 0.0)])
 @pytest.mark.parametrize("mode", MEANS)
 @pytest.mark.parametrize("loss_type", RATIOS)
-def test_losses_of_variants_are_what_their_settings_say(loss_type, mode, options):
-    config = settings(loss_type, mode, {"cliprange_high": 0.28, **options})
-
-    def loss(*inputs, step):
-        return variants.loss(inputs[0], batch_of(*inputs, step), config).sum()
-
-    assert in_words(config) in check_grpo.judge_loss(loss)[2]
+def test_losses_of_variants_are_what_their_settings_say(loss_type, mode, kl, weight):
+    config = settings(loss_type, mode, cliprange_high=0.28, kl_estimator=kl, kl_coef=weight)
+    assert in_words(config) in said(adapter(variants.loss, config))
 
 
 @pytest.mark.parametrize(
     "loss_type, mode, options",
     [
-        *itertools.product(["grpo_clip"], MEANS, [{"kl_coef": 0.04}, {"kl_coef": 0.0}]),
-        ("gspo", "seq-mean-token-mean", {"kl_coef": 0.0, "cliprange_high": 4e-4}),
-        ("cispo", "token-mean", {"kl_coef": 0.0, "cliprange": 1.0, "cliprange_high": 4.0}),
+        *itertools.product(["grpo_clip"], MEANS, [{"kl_coef": 0.04}, {}]),
+        ("gspo", "seq-mean-token-mean", {"cliprange_high": 4e-4}),
+        ("cispo", "token-mean", {"cliprange": 1.0, "cliprange_high": 4.0}),
     ],
 )
 def test_losses_of_trl_are_what_their_settings_say(loss_type, mode, options):
-    config = settings(loss_type, mode, options)
-
-    def loss(*inputs):
-        return trl(batch_of(*inputs), config)
-
-    assert in_words(config) in check_grpo.judge_loss(loss)[2]
+    config = settings(loss_type, mode, **options)
+    loss = adapter(trl, config)
+    assert in_words(config) in said(lambda *inputs: loss(*inputs))  # without `step`
 
 
 @pytest.mark.parametrize("mode", MEANS)
 @pytest.mark.parametrize("loss_type", ["grpo_clip", "gspo"])
 def test_importance_correction_is_that_of_trl(loss_type, mode):
-    config = settings(loss_type, mode, {"kl_coef": 0.1, "tis_cap": 1.1})
-    for *batch, _ in BATCHES:
-        b = batch_of(batch[0].clone().requires_grad_(), *batch[1:])
-        pair = [variants.loss(b["policy"], b, config).sum(), trl(b, config)]
-        slopes = [torch.autograd.grad(value, b["policy"])[0] for value in pair]
-        assert_close((pair[0], slopes[0]), (pair[1], slopes[1]), rtol=1e-6, atol=1e-12)
+    config = settings(loss_type, mode, kl_coef=0.1, tis_cap=1.1)
+    for place in range(len(BATCHES)):
+        found, expected = (
+            check_grpo.value_and_gradient(adapter(loss, config), place, whole=False)
+            for loss in (variants.loss, trl)
+        )
+        assert_close(found, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_nano_r1_is_grpo():
-    config = settings("grpo_clip", "seq-mean-token-mean", {"kl_coef": 0.04})
-
-    def loss(*inputs, step):
-        return nano_r1.grpo_loss(inputs[0], batch_of(*inputs, step), config).sum()
-
-    assert in_words(config) in check_grpo.judge_loss(loss)[2]
+    config = settings("grpo_clip", "seq-mean-token-mean", kl_coef=0.04)
+    assert in_words(config) in said(adapter(nano_r1.grpo_loss, config))
     found = check_grpo.judge_advantages(lambda rewards: nano_r1.group_advantages(rewards, config))
     assert found[:2] == (True, ["GRPO"])
 
@@ -251,8 +262,8 @@ def test_the_course_s_step_adds_up_over_micro_batches(name):
         return value + ((log_probs - log_probs.detach()) * leaf.grad).sum()
 
     loss_type = "grpo_clip" if name == "grpo_clip" else "reinforce"
-    config = settings(loss_type, "seq-mean-token-mean", {"kl_coef": 0.0})
-    assert in_words(config) in check_grpo.judge_loss(loss)[2]
+    config = settings(loss_type, "seq-mean-token-mean")
+    assert in_words(config) in said(loss)
 
 
 # ---- The conventions of other projects, written from their documents
@@ -311,9 +322,9 @@ FIELD = {
 }
 
 
-@pytest.mark.parametrize("loss, said", FIELD.items())
-def test_the_conventions_of_the_field(loss, said):
-    assert f"loss: {said}" in check_grpo.judge_loss(loss)[2]
+@pytest.mark.parametrize("loss, text", FIELD.items())
+def test_the_conventions_of_the_field(loss, text):
+    assert f"loss: {text}" in said(loss)
 
 
 # ---- Bad adapters
