@@ -19,8 +19,10 @@ the value from the syntax tree, in exact fractions. The time is linear in the co
 """
 
 import ast
+import csv
 import functools
-import itertools
+import io
+import json
 import random
 import re
 import zlib
@@ -58,21 +60,34 @@ def reachable(nums):
     intermediate values that are whole and not negative are followed. All 1,024 public problems
     that we looked at are solvable that way.
     """
-    reached = set(nums) if len(nums) == 1 else set()
+    if len(nums) == 1:
+        return frozenset(nums)
+    reached = set()
     for chosen in range(1, 2 ** (len(nums) - 1)):  # its bits choose one part, each split once
-        part = tuple(number for i, number in enumerate(nums) if chosen >> i & 1)
-        rest = tuple(number for i, number in enumerate(nums) if not chosen >> i & 1)
-        for small, large in map(sorted, itertools.product(reachable(part), reachable(rest))):
-            reached |= {large + small, large - small, large * small}
-            if small and large % small == 0:
-                reached.add(large // small)
+        part = []
+        rest = []
+        for number in nums:
+            side = part if chosen % 2 else rest
+            side.append(number)
+            chosen //= 2
+        for value in reachable(tuple(part)):
+            for other in reachable(tuple(rest)):
+                small = min(value, other)
+                large = max(value, other)
+                reached.update((large + small, large - small, large * small))
+                if small and large % small == 0:
+                    reached.add(large // small)
     return frozenset(reached)
 
 
 def signed_sums(nums):
     """The set of integers that + and - alone can reach. Each number has either sign."""
-    sums = signed_sums(nums[1:]) if len(nums) > 1 else {0}
-    return {total + nums[0] for total in sums} | {total - nums[0] for total in sums}
+    sums = {0}
+    for number in nums:
+        added = {total + number for total in sums}
+        taken = {total - number for total in sums}
+        sums = added | taken
+    return sums
 
 
 def problem_key(problem):
@@ -90,8 +105,12 @@ def generate_problems(split, size, seed):
     rng = random.Random(f"countdown {split} {seed}")
     problems = {}
     while len(problems) < size:
-        count = 3 if rng.random() < 0.52 else 4
-        plus_minus = rng.random() < {3: 0.63, 4: 0.39}[count]
+        count = 3
+        share = 0.63
+        if rng.random() >= 0.52:
+            count = 4
+            share = 0.39
+        plus_minus = rng.random() < share
         targets = []
         while not targets:  # draw numbers until some target is of the wanted kind
             nums = [rng.randint(1, 99) for _ in range(count)]
@@ -99,9 +118,11 @@ def generate_problems(split, size, seed):
             wanted = easy if plus_minus else reachable(tuple(nums)) - easy
             targets = sorted(value for value in wanted if 10 <= value <= 100)
         problem = {"nums": nums, "target": rng.choice(targets)}
+        key = problem_key(problem)
         # An eighth of all problems, whatever the order of their numbers, belongs to the test split.
-        if (zlib.crc32(problem_key(problem).encode()) % 8 == 0) == (split == "test"):
-            problems.setdefault(problem_key(problem), problem)
+        held_out = zlib.crc32(key.encode()) % 8 == 0
+        if held_out == (split == "test"):
+            problems.setdefault(key, problem)
     return list(problems.values())
 
 
@@ -112,41 +133,28 @@ def load_problems(split, source=None, seed=0):
         split: "train", "test", or "all" (every row, in order).
         source: None for the generator, "hub" for HUB_DATASET, else a .jsonl, .json, .csv or
             .parquet file, also with .gz. A tenth of its problems, at most 500, is the test split.
-        seed: the seed of the generated training problems, and of the choice of test problems.
+        seed: the seed of the generated training problems. No test split depends on it.
     Raises:
-        Any error of `datasets`, and KeyError or ValueError for rows without these columns.
+        ValueError: what is wrong with the source, in one sentence for the user.
     """
-    if source is None:  # the same test problems for every seed, so that runs can be compared
-        return generate_problems(
-            split, size=16_384 if split == "train" else 512, seed=seed if split == "train" else 0
-        )
-    import datasets  # slow to import; only files and the hub need it
-
-    rows = datasets.load_dataset(
-        HUB_DATASET
-        if source == "hub"
-        else source.removesuffix(".gz").rpartition(".")[2].replace("jsonl", "json"),
-        data_files=None if source == "hub" else source,
-        split="train",
-        streaming=source != "hub",  # no cached copy, so a changed file is read again
-    )
-    problems = [to_problem(row) for row in rows]
-    if split == "all":
-        return problems
-    # Keep each problem once, so that none is in both splits.
-    problems = list({problem_key(problem): problem for problem in problems}.values())
-    random.Random(f"held out {seed}").shuffle(problems)
-    size = min(500, max(1, len(problems) // 10))
-    return problems[:size] if split == "test" else problems[size:]
-
-
-def to_problem(row):
-    """The problem of a row. Its nums are a list, [19, 36.0], or a text such as "[19 36]"."""
-    numbers = re.split(r"[\s,\"']+", str(row.get("nums") or row["numbers"]).strip("[]()\"' "))
-    return {
-        "nums": [int(number.removesuffix(".0")) for number in numbers],
-        "target": int(str(row["target"]).removesuffix(".0")),
-    }
+    if source is None and split == "train":
+        return generate_problems(split, 16_384, seed)
+    if source is None:  # the same for every seed, so that runs can be compared
+        return generate_problems(split, 512, 0)
+    problems = []
+    try:
+        for row in read_rows(source):
+            problems.append(to_problem(row))
+    except ImportError:
+        raise ValueError(
+            "reading files and the hub needs a package: pip install datasets"
+        ) from None
+    except Exception as error:  # of the disk, the network, the file's format, or the row
+        raise ValueError(f"{source}, row {len(problems) + 1}: {error}") from None
+    needed = 1 if split == "all" else 2  # some to train, some to test
+    if len(problems) < needed:
+        raise ValueError(f"{source}: expected {needed} different problems or more")
+    return problems if split == "all" else held_out(problems, split)
 
 
 # ---- The prompts
@@ -206,6 +214,8 @@ def subgroups(problem):
 
 # ---- The reward
 
+END = re.compile(r"(?:\s|<\|(?:endoftext|im_end|eot_id|end_of_text)\|>|</s>)*+")
+
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
@@ -213,8 +223,14 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     value, why, legal = judge(answer, problem, prompt.steps)
     form = 0.0 if fault else 1.0 if legal else prompt.partial
     correct = float(value == problem["target"])
-    why = ("correct" if correct else why) + (f"; format: {fault}" if fault else "")
-    return Reward(prompt.weights[0] * form + prompt.weights[1] * correct, form, correct, why)
+    if correct:
+        why = "correct"
+    elif not answer:
+        why = missing(completion, prompt.thinking)
+    if fault:
+        why += f"; format: {fault}"
+    for_format, for_answer = prompt.weights
+    return Reward(for_format * form + for_answer * correct, form, correct, why)
 
 
 def read_answer(text, prompt):
@@ -224,28 +240,51 @@ def read_answer(text, prompt):
     """
     tag = prompt.thinking
     thinking, closed, conclusion = text.rpartition(f"</{tag}>") if tag else ("", "", text)
-    before, opened, block = conclusion.partition("<answer>")
-    _, ended, rest = block.partition("</answer>")
-    faults = {
-        f"no <{tag}> at the start": tag
-        and f"<{tag}>" not in prompt.opening
-        and not text.lstrip().startswith(f"<{tag}>"),
-        f"no </{tag}>": tag and not closed,
-        f"a second </{tag}>": f"</{tag}>" in thinking,
-        # Some models repeat the tag that the prompt has already opened.
-        f"a second <{tag}>": f"<{tag}>" in thinking.lstrip().removeprefix(f"<{tag}>"),
-        "no <answer>": not opened,
-        "text before the answer block": tag and before.strip(),
-        "no </answer>": not ended,
-        "two answer blocks": "<answer>" in block,
-        f"<{tag}> after </{tag}>": tag and f"<{tag}>" in block,
-        "text after </answer>": not re.fullmatch(
-            r"(?:\s|<\|(?:endoftext|im_end|eot_id|end_of_text)\|>|</s>)*+", rest
-        ),
-    }
     _, found, last = conclusion.rpartition("</answer>")[0].rpartition("<answer>")
     answer = last.partition("</answer>")[0] if found else ""
-    return answer, next((fault for fault, present in faults.items() if present), "")
+    return answer, format_fault(text, thinking, closed, conclusion, prompt)
+
+
+def missing(text, tag):
+    """Why a completion has no answer. A text that ends with an open tag was cut off."""
+    if text.rfind("<answer>") > text.rfind("</answer>"):
+        return "no answer block: cut off before </answer>"
+    if tag and f"</{tag}>" not in text:
+        return f"no answer block: cut off before </{tag}>"
+    if "<answer></answer>" in text:
+        return "the answer block is empty"
+    return "no answer block after the thinking"
+
+
+def format_fault(text, thinking, closed, conclusion, prompt):
+    """The first fault of a completion's format, or ""."""
+    opening = f"<{prompt.thinking}>"
+    closing = f"</{prompt.thinking}>"
+    before, opened, block = conclusion.partition("<answer>")
+    _, ended, rest = block.partition("</answer>")
+    if prompt.thinking:
+        if opening not in prompt.opening + text.lstrip()[: len(opening)]:
+            return f"no {opening} at the start"
+        if not closed:
+            return f"no {closing}"
+        if closing in thinking:
+            return f"a second {closing}"
+        # Some models repeat the tag that the prompt has already opened.
+        if opening in thinking.lstrip().removeprefix(opening):
+            return f"a second {opening}"
+        if opened and before.strip():
+            return "text before the answer block"
+        if opening in block:
+            return f"{opening} after {closing}"
+    if not opened:
+        return "no <answer>"
+    if not ended:
+        return "no </answer>"
+    if "<answer>" in block:
+        return "two answer blocks"
+    if not END.fullmatch(rest):
+        return "text after </answer>"
+    return ""
 
 
 def judge(answer, problem, steps):
@@ -256,17 +295,17 @@ def judge(answer, problem, steps):
         expression = join_steps(answer) if steps else answer
         tree = parse(expression)
         used = re.findall("[0-9]+", expression)
-        if sorted(used) != sorted(map(str, problem["nums"])):
-            raise ValueError(
-                f"uses {', '.join(used) or 'no number':.60} instead of each of "
-                f"{problem['nums']!s:.60} once"
-            )
+        nums = problem["nums"]
+        if sorted(used) != sorted(map(str, nums)):
+            raise ValueError(f"uses {', '.join(used):.60} instead of each of {nums!s:.60} once")
         value = value_of(tree)
         return value, f"equals {value!s:.40}, not {problem['target']}", True
     except (SyntaxError, MemoryError, RecursionError) as error:  # the last two if nested too deep
         return None, f"not an expression: {str(error).partition(' (<')[0]}", False
-    except (ValueError, ZeroDivisionError) as error:
-        return None, str(error) if isinstance(error, ValueError) else "divides by zero", True
+    except ZeroDivisionError:
+        return None, "divides by zero", True
+    except ValueError as error:
+        return None, str(error), True
 
 
 # ---- Expressions
@@ -300,26 +339,24 @@ def value_of(node):
             return OPERATIONS[type(operation)](value_of(left), value_of(right))
 
 
+# A left side and its result, without its last zeros: `Step 1: 1 + 2 = 3`, `3 / 3 = 1.0`.
+STEP = re.compile(
+    r"\s*(?:Step\s*[0-9]+\s*:)?(?P<left>[-+*/()0-9.\s]+)=\s*\(?(?P<result>-?[0-9]{1,12}"
+    r"(?:/[1-9][0-9]{0,11}|\.[0-9]{0,11}[1-9])?)(?:\.?0{1,12})?\)?\.?\s*"
+)
+
+
 def join_steps(answer):
     """The steps of an answer as one expression: 1 + 2 = 3, 3 / 3 = 1 becomes (1 + 2) / 3.
 
     In a later step the expression of a result takes the result's place. Then the numbers are
     counted and the value is computed as for any other answer. Other texts stay as they are.
     """
-    # A left side and its result, without its last zeros: `Step 1: 1 + 2 = 3`, `3 / 3 = 1.0`.
-    pattern = (
-        r"\s*(?:Step\s*[0-9]+\s*:)?(?P<left>[-+*/()0-9.\s]+)=\s*\(?(?P<result>-?[0-9]{1,12}"
-        r"(?:/[1-9][0-9]{0,11}|\.[0-9]{0,11}[1-9])?)(?:\.?0{1,12})?\)?\.?\s*"
-    )
-    steps = [
-        re.fullmatch(pattern, line) for line in re.split(r"\n|(?=Step\b)", answer) if line.strip()
-    ]
-    if (
-        not steps
-        or not all(steps)
-        or len(steps) > 1
-        and any("/" in step["result"] for step in steps)
-    ):
+    lines = re.split(r"\n|(?=Step\b)", answer)
+    steps = [STEP.fullmatch(line) for line in lines if line.strip()]
+    if not steps or None in steps:
+        return answer
+    if len(steps) > 1 and any("/" in step["result"] for step in steps):
         return answer
     rest = "=".join(step["left"] for step in steps)
     for step in steps:
@@ -329,3 +366,80 @@ def join_steps(answer):
         if value_of(parse(expression)) != Fraction(step["result"]) or (later and not found):
             raise ValueError(f"{step[0].strip()!r:.60} is not true, or its result is not used")
     return expression
+
+
+# ---- Files: a row is read as it is written, or refused
+
+NUMBER = r"""['"]?(?:0|[1-9][0-9]*)(?:\.0*)?['"]?"""  # 19, 36.0, "7"
+NUMBERS = rf"\s*{NUMBER}(?:(?:\s*,\s*|\s+){NUMBER})*\s*"
+ROW = rf"\s*(\[{NUMBERS}\]|\({NUMBERS}\)|{NUMBERS})\s* to \s*(-?[0-9]+)(?:\.0*)?\s*"
+
+
+def to_problem(row):
+    """The problem of a row. Its nums are a list, [19, 36.0], or a text such as "[19 36]"."""
+    if not isinstance(row, dict):
+        raise ValueError(f"needs nums and target; got {row!r:.80}")
+    nums = row.get("nums", row.get("numbers"))
+    found = re.fullmatch(ROW, f"{nums} to {row.get('target')}")
+    if not found:
+        raise ValueError(f"needs nums, such as [19, 36], and target, such as 55; got {row!s:.200}")
+    numbers = re.findall(r"([0-9]+)\.?0*", found[1])
+    return {"nums": [int(number) for number in numbers], "target": int(found[2])}
+
+
+def read_rows(source):
+    """The rows of a source as dicts. Texts and numbers are as they are written."""
+    if source == "hub":
+        import datasets
+
+        return datasets.load_dataset(HUB_DATASET, split="train")
+    ending = source.lower().removesuffix(".gz").rpartition(".")[2]
+    if ending not in ("jsonl", "json", "csv", "parquet"):
+        raise ValueError("expected hub, or a .jsonl, .json, .csv or .parquet file")
+    import pyarrow.parquet  # comes with datasets
+
+    with pyarrow.input_stream(source) as file:  # .gz is unpacked
+        content = file.read()
+    if ending == "parquet":
+        return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+    text = content.decode("utf-8-sig")
+    if ending == "csv":
+        return csv_rows(text)
+    decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
+    if text.lstrip().startswith("["):
+        return decode(text)
+    lines = filter(str.strip, text.split("\n"))
+    return map(decode, lines)
+
+
+def csv_rows(text):
+    """The rows below the names of the columns."""
+    lines = csv.reader(io.StringIO(text), strict=True)
+    names = next(lines, [])
+    for cells in filter(None, lines):  # not the blank ones
+        if len(cells) != len(names):
+            raise ValueError(f'{len(cells)} cells for {names}: a list needs quotes, "[1, 2]"')
+        yield to_row(list(zip(names, cells)))
+
+
+def to_row(pairs):
+    """A dict of (name, value). ValueError for a name that occurs twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"a name occurs twice in {pairs!s:.200}")
+    return row
+
+
+def held_out(problems, split):
+    """The training or test split of a source, each problem once.
+
+    The tenth of the problems with the lowest hashes, at most 500, is the test split. So neither
+    the seed nor the order of the rows moves a problem from one split to the other.
+    """
+    by_hash = {}
+    for problem in problems:
+        key = problem_key(problem)
+        by_hash.setdefault((zlib.crc32(key.encode()), key), problem)
+    ordered = [by_hash[place] for place in sorted(by_hash)]
+    size = min(500, max(1, len(ordered) // 10))
+    return ordered[:size] if split == "test" else ordered[size:]

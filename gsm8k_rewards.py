@@ -30,6 +30,9 @@ A refused answer gets no correctness reward, and `why` says what is wrong. Nothi
 time is linear in the length of the completion.
 """
 
+import csv
+import io
+import json
 import random
 import re
 import zlib
@@ -53,7 +56,6 @@ HIDDEN = ("answer",)  # the columns of a problem that a prompt never shows
 # ---- The problems
 
 HUB_DATASET = "openai/gsm8k"  # 7,473 problems to train on, 1,319 to test
-READERS = {"hub": HUB_DATASET, "jsonl": "json", "json": "json", "csv": "csv", "parquet": "parquet"}
 NAMES = "Ava Ben Carla Dan Ella Finn Grace Hugo Iris Jack Kira Leo Mia Noah Olga Paul".split()
 THINGS = "apples books cards coins eggs flowers marbles pencils shells stamps stickers toys".split()
 
@@ -214,47 +216,30 @@ def load_problems(split, source=None, seed=0):
     Args:
         split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
         source: None for the generator, "hub" for HUB_DATASET with its own two splits, else a
-            .jsonl, .json, .csv or .parquet file, also with .gz. A tenth of its rows, at most 500,
-            is the test split.
-        seed: the seed of the generated training problems, and of the choice of test rows.
+            .jsonl, .json, .csv or .parquet file, also with .gz. A tenth of its problems, at most
+            500, is the test split.
+        seed: the seed of the generated training problems. No test split depends on it.
     Raises:
         ValueError: what is wrong with the source, in one sentence for the user.
     """
-    if source is None:  # the same test problems for every seed, so that runs can be compared
-        return generate_problems(
-            split, size=16_384 if split == "train" else 512, seed=seed if split == "train" else 0
-        )
+    if source is None and split == "train":
+        return generate_problems(split, 16_384, seed)
+    if source is None:  # the same for every seed, so that runs can be compared
+        return generate_problems(split, 512, 0)
     problems = []
     try:
-        import datasets  # slow to import; only files and the hub need it
-
-        datasets.disable_progress_bars()
-        for row in datasets.load_dataset(
-            READERS[source.lower().removesuffix(".gz").rpartition(".")[2]],
-            name="main" if source == "hub" else None,
-            data_files=None if source == "hub" else source,
-            split="test" if source == "hub" and split != "train" else "train",
-            streaming=source != "hub",  # no cached copy, so a changed file is read again
-        ):
-            problem = {"question": row["question"], "answer": str(row["answer"])}
-            if not problem["question"].strip() or gold(problem) is None:
-                raise ValueError(f"{problem}")
-            problems.append(problem)
-    except Exception as error:
+        for row in read_rows(source, split):
+            problems.append(to_problem(row))
+    except ImportError:
         raise ValueError(
-            f"{source}, row {len(problems) + 1}: got {error!r:.200}, expected question (a text) "
-            "and answer (#### and a number at its end, or a number), from hub or a .jsonl, .json, "
-            ".csv or .parquet file; `pip install datasets` gives the package that reads it."
+            "reading files and the hub needs a package: pip install datasets"
         ) from None
-    if problems and (source == "hub" or split == "all"):
-        return problems
-    random.Random(f"held out {seed}").shuffle(problems)
-    test = problems[: min(500, max(1, len(problems) // 10))]
-    held_out = set(map(problem_key, test))
-    train = [problem for problem in problems if problem_key(problem) not in held_out]
-    if not train:
-        raise ValueError(f"{source}: expected 2 different problems or more, to train and to test.")
-    return test if split == "test" else train
+    except Exception as error:  # of the disk, the network, the file's format, or the row
+        raise ValueError(f"{source}, row {len(problems) + 1}: {error}") from None
+    needed = 1 if split == "all" else 2  # some to train, some to test
+    if len(problems) < needed:
+        raise ValueError(f"{source}: expected {needed} different problems or more")
+    return problems if split == "all" or source == "hub" else held_out(problems, split)
 
 
 def gold(problem):
@@ -383,3 +368,87 @@ def parse_number(text):
         re.sub(r"[\s,]", "", match["plain"] or f"{match['top']}/{match['bottom']}")
     )
     return -value if match["sign"] in ("-", "−", "–") else value, ""
+
+
+# ---- Files: a row is read as it is written, or refused
+
+CONTROL = (
+    re.compile(  # characters that no text has, some of them the rest of \\frac, \\text, \\right
+        "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\t(?=ext|imes|heta|frac)|\r(?!\n)"
+    )
+)
+
+
+def to_problem(row):
+    """The problem of a row. The answer is a number, or a text that ends in #### and a number."""
+    if not isinstance(row, dict):
+        raise ValueError(f"needs question and answer; got {row!r:.80}")
+    question = row.get("question")
+    problem = {"question": question, "answer": str(row.get("answer"))}
+    if not isinstance(question, str) or not question.strip() or gold(problem) is None:
+        needed = "question, a text, and answer, a number or a text with #### and a number"
+        raise ValueError(f"needs {needed}; got {row!s:.300}")
+    if CONTROL.search(question + problem["answer"]):
+        raise ValueError(
+            f"a control character in {problem!s:.300}; json needs \\\\ for a backslash"
+        )
+    return problem
+
+
+def read_rows(source, split):
+    """The rows of a source as dicts. Texts and numbers are as they are written."""
+    if source == "hub":
+        import datasets
+
+        part = "train" if split == "train" else "test"
+        return datasets.load_dataset(HUB_DATASET, "main", split=part)
+    ending = source.lower().removesuffix(".gz").rpartition(".")[2]
+    if ending not in ("jsonl", "json", "csv", "parquet"):
+        raise ValueError("expected hub, or a .jsonl, .json, .csv or .parquet file")
+    import pyarrow.parquet  # comes with datasets
+
+    with pyarrow.input_stream(source) as file:  # .gz is unpacked
+        content = file.read()
+    if ending == "parquet":
+        return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+    text = content.decode("utf-8-sig")
+    if ending == "csv":
+        return csv_rows(text)
+    decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
+    if text.lstrip().startswith("["):
+        return decode(text)
+    lines = filter(str.strip, text.split("\n"))
+    return map(decode, lines)
+
+
+def csv_rows(text):
+    """The rows below the names of the columns."""
+    lines = csv.reader(io.StringIO(text), strict=True)
+    names = next(lines, [])
+    for cells in filter(None, lines):  # not the blank ones
+        if len(cells) != len(names):
+            raise ValueError(f'{len(cells)} cells for {names}: a list needs quotes, "[1, 2]"')
+        yield to_row(list(zip(names, cells)))
+
+
+def to_row(pairs):
+    """A dict of (name, value). ValueError for a name that occurs twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"a name occurs twice in {pairs!s:.200}")
+    return row
+
+
+def held_out(problems, split):
+    """The training or test split of a source, each problem once.
+
+    The tenth of the problems with the lowest hashes, at most 500, is the test split. So neither
+    the seed nor the order of the rows moves a problem from one split to the other.
+    """
+    by_hash = {}
+    for problem in problems:
+        key = problem_key(problem)
+        by_hash.setdefault((zlib.crc32(key.encode()), key), problem)
+    ordered = [by_hash[place] for place in sorted(by_hash)]
+    size = min(500, max(1, len(ordered) // 10))
+    return ordered[:size] if split == "test" else ordered[size:]

@@ -44,10 +44,15 @@ conversions of units. The reward cannot tell an answer from an expression that o
 question: \binom{5}{2} equals 10. docs/agreement.md compares the verdicts with other people's.
 """
 
+import csv
+import io
+import json
 import math
 import operator
 import random
 import re
+import unicodedata
+import zlib
 from collections import namedtuple
 from fractions import Fraction
 from itertools import accumulate
@@ -71,7 +76,6 @@ HIDDEN = ("answer",)  # the columns of a problem that a prompt never shows
 # ---- The problems
 
 HUB_DATASET = "hiyouga/math12k"  # MATH: 12,000 problems to train on, and the 500 of MATH-500
-READERS = {"hub": HUB_DATASET, "jsonl": "json", "json": "json", "csv": "csv", "parquet": "parquet"}
 MAX_ANSWER = 500  # characters; the longest answer of MATH-500 has 53
 
 
@@ -84,79 +88,27 @@ def load_problems(split, source=None, seed=0):
     Args:
         split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
         source: "hub" for HUB_DATASET with its own two splits, else a .jsonl, .json, .csv or
-            .parquet file, also with .gz. A tenth of its rows, at most 500, is the test split.
-        seed: the seed of the choice of test rows.
+            .parquet file, also with .gz. A tenth of its problems, at most 500, is the test split.
+        seed: every task takes one; no split of this task depends on it.
     Raises:
         ValueError: what is wrong with the source, in one sentence for the user.
     """
     if source is None:
         raise ValueError("MATH has no built-in problems: use `--data hub` or `--data FILE`.")
-    ending = source.lower().removesuffix(".gz").rpartition(".")[2]
-    if ending not in READERS:
-        raise ValueError(f"{source}: expected hub, or a .jsonl, .json, .csv or .parquet file.")
     problems = []
     try:
-        import datasets  # slow to import; only files and the hub need it
-
-        datasets.disable_progress_bars()
-        datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # else a file waits for a network
-        for row in datasets.load_dataset(
-            READERS[ending],
-            data_files=None if source == "hub" else source,
-            split="test" if source == "hub" and split != "train" else "train",
-            streaming=source != "hub",  # no cached copy, so a changed file is read again
-        ):
-            problems.append(read_row(row))
+        for row in read_rows(source, split):
+            problems.append(to_problem(row))
     except ImportError:
-        raise ValueError("Reading problems needs a package: `pip install datasets`.") from None
-    except Exception as error:  # from the file, the network or a row
-        fault = (str(error).strip() or "nothing is there").splitlines()[0].rstrip(".")
-        hint = "; is there a network? `--data FILE` reads a copy" if source == "hub" else ""
-        raise ValueError(f"{source}, row {len(problems) + 1}: {fault:.250}{hint}.") from None
-    if problems and (source == "hub" or split == "all"):
-        return problems
-    random.Random(f"held out {seed}").shuffle(problems)
-    test = problems[: min(500, max(1, len(problems) // 10))]
-    held_out = set(map(problem_key, test))
-    train = [problem for problem in problems if problem_key(problem) not in held_out]
-    if not train:
-        raise ValueError(f"{source}: expected 2 different problems or more, to train and to test.")
-    return test if split == "test" else train
-
-
-def read_row(row):
-    """The problem of a row. ValueError if a text is missing or no box could hold the answer."""
-    problem = {
-        "problem": row.get("problem"),
-        "answer": read_answer(row.get("answer"), row.get("solution")),
-        "level": row.get("level"),
-        "subject": row.get("subject") or row.get("type"),
-    }
-    for name in ("problem", "answer"):
-        text = problem[name]
-        if not isinstance(text, str) or not text.strip():
-            where = " or in the last \\boxed{} of solution" if name == "answer" else ""
-            raise ValueError(f"expected a text as {name}{where}, got {text!r:.80}")
-    answer = problem["answer"]
-    if len(answer) > MAX_ANSWER or last_boxed(f"{BOXED}{answer}}}") != answer.strip():
-        needed = f"at most {MAX_ANSWER} characters and balanced braces as answer"
-        raise ValueError(f"expected {needed}, got {answer!r:.80}")
-    return {name: value for name, value in problem.items() if value is not None}
-
-
-def read_answer(answer, solution):
-    """The answer as text: from 2, "2", ["2"], "\\boxed{2}", or the last box of a solution."""
-    if isinstance(answer, list) and len(answer) == 1:
-        answer = answer[0]
-    if type(answer) in (int, float) and abs(answer) < 2**53:  # str gives what the file says
-        return str(answer)
-    if answer is None and isinstance(solution, str):  # old rows also have \fbox{2}, \boxed 2
-        solution = solution.replace("\\fbox{", BOXED)
-        return last_boxed(re.sub(r"\\boxed\s+([^\s{}$.]+)", r"\\boxed{\1}", solution))
-    if isinstance(answer, str) and answer.strip(" $.").startswith(BOXED):
-        return last_boxed(answer)
-    return answer
+        raise ValueError(
+            "reading files and the hub needs a package: pip install datasets"
+        ) from None
+    except Exception as error:  # of the disk, the network, the file's format, or the row
+        raise ValueError(f"{source}, row {len(problems) + 1}: {error}") from None
+    needed = 1 if split == "all" else 2  # some to train, some to test
+    if len(problems) < needed:
+        raise ValueError(f"{source}: expected {needed} different problems or more")
+    return problems if split == "all" or source == "hub" else held_out(problems, split)
 
 
 def title(problem):
@@ -198,7 +150,7 @@ PROMPTS = {
 
 # ---- The reward
 
-BOXED = "\\boxed{"
+BOX = re.compile(r"\\boxed\s*\{")
 MAX_BOX = 100_000  # characters in which a box must end, spaces included
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are skipped: they print a brace
 
@@ -216,12 +168,17 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
 
 def last_boxed(text):
     """The content of the last `\\boxed{...}`; "" if empty or not closed; None without a box."""
-    start = text.rfind(BOXED) + len(BOXED)
-    if start < len(BOXED):
+    start = None
+    for box in BOX.finditer(text):
+        start = box.end()
+    if start is None:
         return None
     depth = 1
     for match in BRACE.finditer(text, start, start + MAX_BOX):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if match[0] == "{":
+            depth += 1
+        elif match[0] == "}":
+            depth -= 1
         if depth == 0:
             return text[start : match.start()].strip()
     return ""
@@ -256,7 +213,85 @@ def expect(condition, fault):
 
 # ---- Reading, 1: one spelling for what looks the same, and its tokens
 
+# Characters that stand for a command, by their names in Unicode.
+NAMED = r"""
+- MINUS SIGN, - EN DASH, - HYPHEN, * ASTERISK OPERATOR, \times MULTIPLICATION SIGN, : RATIO
+\cdot MIDDLE DOT, \cdot DOT OPERATOR, \cdot BULLET OPERATOR, / DIVISION SIGN, / DIVISION SLASH
+/ FRACTION SLASH, \pm PLUS-MINUS SIGN, \mp MINUS-OR-PLUS SIGN, \infty INFINITY, \angle ANGLE
+\le LESS-THAN OR EQUAL TO, \le LESS-THAN OR SLANTED EQUAL TO, \ge GREATER-THAN OR EQUAL TO
+\ge GREATER-THAN OR SLANTED EQUAL TO, \ne NOT EQUAL TO, \approx ALMOST EQUAL TO, \in ELEMENT OF
+\cup UNION, \cap INTERSECTION, \setminus SET MINUS, \emptyset EMPTY SET, \ell SCRIPT SMALL L
+\lfloor LEFT FLOOR, \rfloor RIGHT FLOOR, \lceil LEFT CEILING, \rceil RIGHT CEILING, ' PRIME
+( MATHEMATICAL LEFT ANGLE BRACKET, ) MATHEMATICAL RIGHT ANGLE BRACKET, | DIVIDES
+\mathbb{R} DOUBLE-STRUCK CAPITAL R, \mathbb{C} DOUBLE-STRUCK CAPITAL C
+\mathbb{N} DOUBLE-STRUCK CAPITAL N, \mathbb{Z} DOUBLE-STRUCK CAPITAL Z
+° DEGREE SIGN, ° MASCULINE ORDINAL INDICATOR
+\root{2}√ SQUARE ROOT, \root{3}√ CUBE ROOT, \root{4}√ FOURTH ROOT
+"""
+COMMANDS = {}
+for entry in re.split(r",\s|\n", NAMED.strip()):
+    command, _, character_name = entry.partition(" ")
+    COMMANDS[character_name] = f"{command} " if command[-1].isalpha() else command
+
+
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+RAISED = "\ue000"  # around a raised character, and
+LOWERED = "\ue001"  # around a lowered one: x¹⁰ has one power
+
+
+def in_ascii(text):
+    """The text with LaTeX in place of characters such as √ ² ½ ± θ. Unknown ones stay."""
+    text = NOT_ASCII.sub(command_of, text)
+    for mark, command in ((RAISED, "^"), (LOWERED, "_")):
+        text = text.replace(2 * mark, "")
+        text = re.sub(f"{mark}(.*?){mark}", rf"{command}{{\1}}", text)
+    return text
+
+
+def command_of(match):
+    """The LaTeX of one character, from its name or from the characters that it is made of."""
+    character = match[0]
+    name = unicodedata.name(character, "")
+    if not name:
+        return r"\beside "  # a command that nothing reads
+    if name in COMMANDS:
+        return COMMANDS[name]
+    greek = re.fullmatch("GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?([A-Z]+)", name)
+    if greek:
+        letter = greek[2].replace("LAMDA", "LAMBDA").capitalize()
+        if greek[1] == "SMALL":
+            letter = letter.lower()
+        return f"\\{letter} "
+    normal = unicodedata.normalize("NFKC", character)
+    if normal == character or re.match("CIRCLED|PARENTHESIZED|DIGIT .* FULL STOP", name):
+        return character
+    made_of = NOT_ASCII.sub(command_of, normal)
+    kind = unicodedata.decomposition(character)
+    if kind.startswith("<super>"):
+        return f"{RAISED}{made_of}{RAISED}"
+    if kind.startswith("<sub>"):
+        return f"{LOWERED}{made_of}{LOWERED}"
+    if kind.startswith("<fraction>"):
+        return re.sub("(.*)/(.*)", r"\\frac{\1}{\2} ", made_of)
+    return made_of
+
+
 SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
+    # Repeating decimals: 0.1‾6 stands for 0.1\overline{6}. Dots after other numbers are kept.
+    (r"(\.[0-9]*) *\\dot *\{?([0-9])\}? *([0-9]*) *\\dot *\{?([0-9])\}?(?! *[0-9\\{])",
+     r"\1‾\2\3\4"),
+    (r"(\.[0-9]*) *\\(?:overline|bar|dot) *(?:\{ *([0-9]+) *\}|([0-9]))(?! *[0-9\\{])",
+     r"\1‾\2\3"),
+    ("(\\.[0-9]*)([0-9])[\u0304\u0305\u0307](?! *[0-9])", r"\1‾\2"),
+    (r"(\.[0-9]*?)(?:([0-9])\2{2,}|([0-9]{2,6}?)\3+) *(?:\.\.\.|\\[lc]?dots(?![a-z]))",
+     r"\1‾\2\3"),
+    (r"\.\(([0-9]+)\)", r".‾\1"), (r"\.\.\.", r"\\ldots "),
+    # Roots without a command: of a number, a letter or what brackets hold.
+    (r"(?<![\\A-Za-z])sqrt(?![A-Za-z])", r"\\root{2}√"), (r"√ *\(([^()]*)\)", r"{\1}"),
+    (r"√ *\{", "{"),
+    (r"√ *([0-9]+(?:\.[0-9]+)?|[A-Za-z]|\\[a-z]+)(?! *(?:[\w({^!]|\.[0-9]|\\(?:pi|root|frac)))",
+     r"{\1}"),
+    (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
     # Spaces, sizes and dollars. A double backslash ends the row of a matrix.
     (r"\\\\", r"\\cr "),
     (r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])", ""),
@@ -270,15 +305,16 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"\$ *\$", r" \\beside "),  # two formulas side by side: a command that nothing reads
     (r"\$", " "),
     # Signs and commands with several names.
-    ("[−–]", "-"), ("×", r"\\times "), ("·", r"\\cdot "), ("÷", "/"), ("π", r"\\pi "),
-    ("∞", r"\\infty "), (r"≤|<=|\\leq(?:slant)?(?![a-z])", r"\\le "),
-    (r"≥|>=|\\geq(?:slant)?(?![a-z])", r"\\ge "), (r"≠|!=|/=|\\neq(?![a-z])|\\not *=", r"\\ne "),
-    (r"\\lt(?![a-z])", "<"), (r"\\gt(?![a-z])", ">"), (r"≈|\\sim(?:eq)?(?![a-z])", r"\\approx "),
-    (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\[dt]binom(?![a-z])", r"\\binom"),
+    (r"<=|\\leq(?:slant)?(?![a-z])", r"\\le "),
+    (r">=|\\geq(?:slant)?(?![a-z])", r"\\ge "), (r"!=|/=|\\neq(?![a-z])|\\not *=", r"\\ne "),
+    (r"\\lt(?![a-z])", "<"), (r"\\gt(?![a-z])", ">"),
+    (r"\\(?:simeq|approxeq)(?![a-z])", r"\\approx "), (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\[dt]binom(?![a-z])", r"\\binom"),
     (r"\\colon(?![a-z])", ":"), (r"\\[lr]?vert(?![a-z])", "|"), (r"\\lg(?![a-z])", r"\\log "),
     (r"\\lbrace(?![a-z])", r"\\{"), (r"\\rbrace(?![a-z])", r"\\}"),
     (r"\\langle(?![a-z])", "("), (r"\\rangle(?![a-z])", ")"),
-    (r"\\mathbb *\{ *R *\}", r"(-\\infty,\\infty)"),
+    (r"\\mathbb *(?:\{ *R *\}|R(?![a-zA-Z]))|\\R(?:eals)?(?![a-zA-Z])", r"(-\\infty,\\infty)"),
+    (r"\(-\\infty,\\infty\) *(?:\\backslash|\\setminus|-|\\(?= )) *(\\?\{.*\})$",
+     r"(-\\infty,\\infty)\\setminus \1"),
     # Commands that others can say.
     (r"\\(sin|cos|tan) *\^ *\{ *-1 *\}", r"\\arc\1 "),
     (r"\\lceil((?:(?!\\[lr]ceil).)*)\\rceil", r"(-\\lfloor -(\1)\\rfloor )"),
@@ -287,12 +323,9 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"\\binom *\{([^{}]*)\} *\{([^{}]*)\}", r"\\frac{(\1)!}{(\2)!((\1)-(\2))!}"),
     (r"\\Gamma *\(([^()]*)\)", r"((\1)-1)!"),
     (r"(\^ *(?:\{[^{}]*\}|[0-9A-Za-z])) *(_ *(?:\{[^{}]*\}|[0-9A-Za-z]+))", r"\2\1"),  # x^2_1
+    (r"_ *(?:\{ *\( *([0-9]+) *\) *\}|\( *([0-9]+) *\))", r"_{\1\2}"),  # 101_{(2)}
     (r"(?<=[0-9)]) *_ *([0-9]+)", r"_{\1}"), (r"_ *([0-9A-Za-z])", r"_{\1}"),
     (r"^([-+]?[0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]+)$", r"\1*10^{\2}"),  # as csv files have it
-    (r"^([A-Za-z]) *\\ne *([^,;=<>]+)$", r"\1\\in (-\\infty,\2)\\cup (\2,\\infty)"),
-    (r"^([^,;=<>]+) *\\ne *([A-Za-z])$", r"\2\\in (-\\infty,\1)\\cup (\1,\\infty)"),
-    (r"\(-\\infty,\\infty\) *(?:\\setminus|\\backslash) *\\\{([^{},]*)\\\}",
-     r"(-\\infty,\1)\\cup (\1,\\infty)"),
     (r"^(?!\\pi)((?:[A-Za-z]|\\[a-z]+)(?:_\{[^{}]*\})?) *\\approx", r"\1="),
     # Matrices.
     (r"\[ *\\begin *\{array\} *\{[lcr|]*\}(.*)\\end *\{array\} *\]", r"\\matrix \1\\endmatrix "),
@@ -326,11 +359,15 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     ("°$", r"\\text{degrees}"), ("°", " "),
     (r"(?:\\?% *){2}", r"\\beside "), (r" *\\?%", r"\\text{percent}"),
     (r"(\\text\{[^{}]*)\} *\\text\{", r"\1 "), (r"\\text\{[ .]*\}", " "),
+    # Real numbers without some points: x \ne 1, and x \ne 1, 2 or x \ne 1, x \ne 2.
+    *[(r"^ *([A-Za-z]) *\\ne *([^;=<>]+), *\1 *\\ne *(?=[^;=<>]+$)", r"\1\\ne \2,")] * 3,
+    (r"^ *([A-Za-z]) *\\ne *([^;=<>]+)$", r"\1\\in (-\\infty,\\infty)\\setminus \\{\2\\}"),
+    (r"^ *([^,;=<>]+) *\\ne *([A-Za-z]) *$", r"\2\\in (-\\infty,\\infty)\\setminus \\{\1\\}"),
 ]  # fmt: skip
 THOUSANDS = re.compile(
     r"(?<![0-9.,])[1-9][0-9]{0,2}(?:(?:,|\{,\}|\s*,?\s*\\!\s*|\\,)[0-9]{3})+(?![0-9])"
 )
-NUMBER = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+|\.(?=‾))(?:‾[0-9]+)?")
 INDEX = r"_\{(?:[^{}]|\{[^{}]*\})*\}"
 TOKEN = re.compile(
     rf"\\text\{{[^{{}}]*\}}|(?:[A-Za-z]|\\[a-zA-Z]+){INDEX}|{INDEX}|\\[a-zA-Z]+|\\."
@@ -347,6 +384,8 @@ MAX_PARTS = 25  # of a list or a chain of equations
 
 def tokenize(text):
     """The tokens (str) of a text in one spelling."""
+    if not text.isascii():
+        text = in_ascii(text)
     text = THOUSANDS.sub(join_thousands, text)
     for pattern, plain in SPELLINGS:
         text = re.sub(pattern, plain, text)
@@ -395,7 +434,7 @@ def group(tokens):
     "matrix" with its shape.
     """
     expect(tokens, "nothing is there")
-    for signs in {";"}, {","}, {r"\approx"}, RELATIONS, {r"\cup"}, {":"}:
+    for signs in {";"}, {","}, {r"\approx"}, RELATIONS, {r"\cup"}, {r"\setminus"}, {":"}:
         parts, found = split(tokens, signs)
         if found:
             break
@@ -403,12 +442,15 @@ def group(tokens):
         return "", [["(", *part, ")"] if "," in part else part for part in parts]
     if "," in found:
         return "", items_of(parts)
-    if r"\approx" in found:  # keep 1/3 of 1/3 \approx 0.33; the rest must be readable
+    if r"\approx" in found:  # keep 1/3 of 1/3 \approx 0.33; the others must be near it
         for part in parts[1:]:
-            Formula(read_value(part)[0], 0)
+            value, _ = split(parts[0], RELATIONS)
+            expect(near(value[-1], part), "an approximation that is not near")
         return group(parts[0])
     if RELATIONS & set(found):
         return "=", steps_of(parts, found)
+    if r"\setminus" in found:
+        return r"\cup", intervals_between(parts)
     if r"\cup" in found or len(found) > 1:  # 1:2 alone is a ratio, a half
         return found[0], parts
     if tokens[-1] == r"\endmatrix" and tokens.count(r"\matrix") == 1:
@@ -426,6 +468,21 @@ def group(tokens):
     if tokens[0] == "{" or (tokens[0] == "(" and tokens[-1] == ")" and len(items) == 1):
         return group(tokens[1:-1])
     return tokens[0] + tokens[-1], items
+
+
+def intervals_between(parts):
+    """The intervals that are left of the real numbers without the points of a set."""
+    reals, points = parts
+    expect("".join(reals) == r"(-\infty,\infty)", "a set without another one")
+    items = items_of([points[1:-1]])
+    places = []
+    for point in items:
+        formula = Formula(point, 0)
+        expect(not formula.letters or len(items) == 1, "points whose order is unknown")
+        places.append((approximate(formula.value).real, point))
+    places.sort()
+    ends = [["-", r"\infty"], *(point for _, point in places), [r"\infty"]]
+    return [["(", *low, ",", *high, ")"] for low, high in zip(ends, ends[1:])]
 
 
 def items_of(parts):
@@ -491,7 +548,7 @@ RELATIONS = {"=", r"\ne", r"\in", *TURNED}
 def is_name(tokens):
     r"""Whether a side is a name, not a value: x, x_1, f(x), f(2), P(A), \angle ABC, A:B."""
     for token in filter(is_text, tokens):
-        unit_of(token)  # "not x" is no name
+        unit_and_words(token)  # "not x" is no name
     return all(
         token in IN_A_NAME or token[0] == "_" or is_text(token) or LETTER.fullmatch(token)
         for token in tokens
@@ -555,28 +612,79 @@ def same_steps(a, b):
 
 # ---- Reading, 4: values, their units, and words
 
-MEASURES = [  # each with its other names; other words are not compared
-    ("cm", "centimeter", "centimetre"), ("mm", "millimeter", "millimetre"), ("m", "meter", "metre"),
-    ("km", "kilometer", "kilometre"), ("in", "inch", "inche"), ("ft", "foot", "feet"),
-    ("yd", "yard"), ("mi", "mile"), ("acre",), ("l", "liter", "litre"),
-    ("ml", "milliliter", "millilitre"), ("gallon",), ("quart",), ("g", "gram"), ("kg", "kilogram"),
-    ("mg", "milligram"), ("lb", "pound"), ("oz", "ounce"), ("ton",), ("s", "sec", "second"),
-    ("ms", "millisecond"), ("min", "minute"), ("h", "hr", "hour"), ("day",), ("week",), ("month",),
-    ("year",), ("am",), ("pm",), ("dollar",), ("cent",), ("percent", "pct", "percentage"),
-    ("degree",), ("radian",), ("celsius", "c"), ("fahrenheit", "f"), ("n", "newton"),
-    ("j", "joule"), ("kj", "kilojoule"), ("w", "watt"), ("kw", "kilowatt"), ("v", "volt"),
-]  # fmt: skip
-# These words and their plurals change the number before them: 5 million, 5 or more.
+# A measure on each line, with its other names. The words for a time of day are am and pm.
+MEASURES = """
+cm centimeter centimetre
+mm millimeter millimetre
+m meter metre
+km kilometer kilometre
+in inch inche
+ft foot feet
+yd yard
+mi mile
+acre
+l liter litre
+ml milliliter millilitre
+gallon
+quart
+g gram
+kg kilogram
+mg milligram
+lb pound
+oz ounce
+ton
+s sec second
+ms millisecond
+min minute
+h hr hour
+day
+week
+month
+year
+am midnight morning
+pm noon afternoon evening
+dollar
+cent
+percent pct percentage
+degree
+radian
+celsius c
+fahrenheit f
+n newton
+j joule
+kj kilojoule
+w watt
+kw kilowatt
+v volt
+"""
+MEASURE_OF = {}
+for line in MEASURES.strip().splitlines():
+    for other_name in line.split():
+        MEASURE_OF[other_name] = line.split()[0]
+# These words say nothing about a number. All others must agree if both answers have some.
+FILLERS = set(
+    "a an the of in on at for by with from per each every all total altogether exactly about "
+    "approximately due possible different distinct unit".split()
+)
+# These words and their plurals change the number before them: 5 million, 5 pi, 5 is wrong.
+# gsm8k_rewards.py has the same.
 CHANGES_THE_NUMBER = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
-    "hundred thousand million billion trillion quadrillion half halve third fifth eighth ninth "
-    "twelfth twentieth thirtieth fortieth fiftieth dozen grand lakh crore k M mil mill mn mio bn "
-    "tn thou and or to plus minus point negative squared cubed double triple twice inverse mod "
-    "factorial base root more less fewer least most than not no never is are was if when unless "
-    "otherwise except wrong incorrect false above below over under infinity infty sqrt sinh cosh "
-    "tanh arcsin arccos arctan alpha beta gamma delta epsilon zeta theta kappa lambda sigma "
-    "omega".split()
+    "hundred thousand million billion trillion quadrillion quintillion half halve third fifth "
+    "eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand lakh crore "
+    "mil mill mille permille mn mio bn tn thou kilo mega giga milli micro nano and or nor to plus "
+    "minus point negative squared cubed pi repeating repeated recurring periodic undefined "
+    "indeterminate infinite infinity nan none null nothing invalid impossible unknown wrong "
+    "incorrect false untrue not no never neither cannot".split()
+)
+# So do these, though not in the answer to a story about five apples more.
+CHANGES_THE_NUMBER |= set(
+    "k M B T quarter double triple twice inverse reciprocal mod modulo remainder factorial base "
+    "root power more less fewer least most than is are was if when unless otherwise except above "
+    "below over under infty sqrt sin cos tan sinh cosh tanh arcsin arccos arctan ln log exp alpha "
+    "beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi "
+    "chi psi omega".split()
 )
 BASED = re.compile(r"(?:\( )?([0-9]+)(?: \))? _\{([2-9]|[12][0-9]|3[0-6])\}")  # 2516_8
 
@@ -590,33 +698,40 @@ def has_percent(tokens):
 
 
 def read_value(tokens):
-    """(the tokens of a value's formula, its unit). The unit has the measures and their power."""
+    """(a value's formula as tokens, its unit, other words). A unit has measures and a power."""
     unit = ()
+    words = set()
     if is_text(tokens[-1]):
-        unit = unit_of(tokens[-1])
+        unit, words = unit_and_words(tokens[-1])
         tokens = tokens[:-1]
     based = BASED.fullmatch(" ".join(tokens))
     if based:
         int(based[1], int(based[2]))  # ValueError for a digit that the base lacks
-        return [based[1]], based.groups()
-    return tokens, unit
+        return [based[1]], based.groups(), words
+    return tokens, unit, words
 
 
-def unit_of(token):
-    r"""The measures in a \text{...} and their power; ValueError if it may change the number."""
+def unit_and_words(token):
+    r"""The measures in a \text{...} with their power, and the other words that say something.
+
+    ValueError if it may change the number.
+    """
     text, _, power = token[len(r"\text{") : -1].replace(".", "").partition("^")
     expect(power in ("", *"0123456789"), "a power that is not a digit")
     measures = set()
+    words = set()
     for word in re.findall(r"[^\s/,()-]+", text):
-        forms = {
-            word,
-            word.lower(),
-            re.sub("(?<=..)s$", "", word.lower()),
-            re.sub("ths?$", "", word),
-        }
+        small = word.lower()
+        singular = re.sub("(?<=..)s$", "", small)
+        forms = {word, small, singular, re.sub("ths?$", "", small)}
         expect(word.isalpha() and not forms & CHANGES_THE_NUMBER, f"{word!r} changes the number")
-        measures |= {names[0] for names in MEASURES if forms.intersection(names)}
-    return (*sorted(measures), power) if measures else ()
+        known = forms & MEASURE_OF.keys()
+        expect(known or len(word) > 1 or word in "aAC", f"{word!r} may be a number's letter")
+        if known:
+            measures.add(MEASURE_OF[min(known)])
+        elif singular not in FILLERS:
+            words.add(singular)
+    return (*sorted(measures), power) if measures else (), words
 
 
 def words_of(tokens):
@@ -629,10 +744,15 @@ def same_values(a, b):
     """Whether two single values are the same: words, or numbers with or without their unit."""
     if all(map(is_text, a)) or all(map(is_text, b)):
         return words_of(a) == words_of(b)
-    formula, unit = read_value(a)
-    other, other_unit = read_value(b)
-    if unit and other_unit and unit != other_unit:
-        return False
+    formula, unit, words = read_value(a)
+    other, other_unit, other_words = read_value(b)
+    if (unit or words) and (other_unit or other_words):  # apples are no meters, nor girls boys
+        same_unit = unit and unit == other_unit
+        same_words = words and words == other_words
+        if unit and other_unit and not same_unit or words and other_words and not same_words:
+            return False
+        if not same_unit and not same_words:
+            return False
     if same_formulas(formula, other):
         return True
     return same_formulas(hundredth(formula, unit), hundredth(other, other_unit))
@@ -645,6 +765,11 @@ def hundredth(formula, unit):
 
 # ---- Computing, 1: whether two formulas agree
 
+# HHTT, ClNa, CO_2 are texts, not products: capitals with a small letter each, or letters that
+# occur twice.
+SEQUENCE = re.compile(
+    r"(?:[A-Z](?:_\{[0-9]+\})?[a-z]?(?:_\{[0-9]+\})?){2,}|(?=.*([A-Za-z]).*\1)[A-Za-z]+"
+)
 POINTS = 10  # points at which formulas with letters are computed
 NEEDED = 3  # so many points must give numbers
 ROUNDED = re.compile(r"-?(?=[0.]*(?:[0-9]\.?){6})[0-9]*\.[0-9]+")  # six significant digits
@@ -664,6 +789,8 @@ def same_formulas(a, b):
     """Whether two formulas have the same value, whatever the value of their letters."""
     if a == b:
         return True
+    if all(SEQUENCE.fullmatch("".join(tokens)) for tokens in (a, b)):
+        return False
     if r"\infty" in (*a, *b):
         return "".join(a).lstrip("+") == "".join(b).lstrip("+")
     compared = 0
@@ -683,6 +810,15 @@ def rounds(decimal, formula, value):
     if not ROUNDED.fullmatch(text) or PLAIN.fullmatch("".join(formula)):
         return False
     return abs(calculate("-", Fraction(text), value)) * 2 * 10 ** len(text.partition(".")[2]) <= 1
+
+
+def near(tokens, approximation):
+    """Whether a decimal is the value of tokens, rounded or cut off after its last digit."""
+    exact = Formula(read_value(tokens)[0], 0)
+    rough = "".join(read_value(approximation)[0])
+    expect(PLAIN.fullmatch(rough) and not exact.letters, "no approximation of a number")
+    distance = abs(calculate("-", exact.value, Fraction(rough)))
+    return distance * 10 ** len(rough.partition(".")[2]) < 1
 
 
 # ---- Computing, 2: a formula at a point
@@ -781,7 +917,7 @@ class Formula:
             mixed = MIXED.match("".join(self.rest[:-8:-1]))  # 2\frac{1}{2} is a sum
             fraction = self.atom() if mixed else 0
             expect(fraction < 1 and not (mixed and "." in token), "a number beside a fraction")
-            return Fraction(token) + fraction
+            return decimal(token) + fraction
         if token in ("+", "-"):  # -2, 9+-1, 2*-3
             return calculate(token, Fraction(0), self.power()[0])
         if token in ("(", "[", "|"):
@@ -855,6 +991,16 @@ NOISE = numbers.mpf(10) ** -280  # relative; smaller differences are rounding
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
+def decimal(token):
+    """The value of a number such as 12.5 or 0.1‾6, in which the digits after ‾ repeat."""
+    start, _, repeated = token.partition("‾")
+    value = Fraction(f"{start}0" if start[-1] == "." else start)
+    if repeated:
+        digits = len(start.partition(".")[2])
+        value += Fraction(int(repeated), 10**digits * (10 ** len(repeated) - 1))
+    return value
+
+
 def made_up(name):
     """A name's number between -2 and 2, the same in every run, never a simple fraction."""
     return Fraction(2 * random.Random(name).randrange(256) - 255, 128)
@@ -911,3 +1057,110 @@ def factorial(value):
 def close(x, y):
     """Whether two values are equal, up to rounding if they are not rational."""
     return calculate("-", x, y) == 0
+
+
+# ---- Files: a row is read as it is written, or refused
+
+CONTROL = (
+    re.compile(  # characters that no text has, some of them the rest of \\frac, \\text, \\right
+        "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\t(?=ext|imes|heta|frac)|\r(?!\n)"
+    )
+)
+LOST = re.compile("\t|(?<![\\\\}&])(?<![\\\\}&] )\n(?=[a-z])")  # of \tan or \neq, in an answer
+
+
+def to_problem(row):
+    """The problem of a row. ValueError if a text is missing or no box could hold the answer."""
+    expect(isinstance(row, dict), f"needs problem and answer; got {row!r:.80}")
+    for name in ("problem", "answer", "solution"):
+        text = f"{row.get(name)}"
+        lost = CONTROL.search(text) or (name == "answer" and LOST.search(text))
+        expect(not lost, f"a control character in {text!r:.200}; json needs \\\\ for a backslash")
+    problem = {"problem": row.get("problem"), "answer": read_answer(row)}
+    for name, text in problem.items():
+        stated = isinstance(text, str) and text.strip()
+        expect(stated, f"needs {name}, a text, or solution with \\boxed{{}}; got {row!s:.300}")
+    answer = problem["answer"]
+    expect(len(answer) <= MAX_ANSWER, f"needs at most {MAX_ANSWER} characters as answer")
+    closed = last_boxed(f"\\boxed{{{answer}}}") == answer.strip()
+    expect(closed, f"needs balanced braces as answer; got {answer!r:.80}")
+    for name, other in (("level", "level"), ("subject", "type")):
+        value = row.get(name, row.get(other))
+        if value is not None:
+            problem[name] = value
+    return problem
+
+
+def read_answer(row):
+    """The answer as text: from 2, "2", ["2"], "\\boxed{2}", or the last box of a solution."""
+    answer = row.get("answer")
+    solution = row.get("solution")
+    if isinstance(answer, list) and len(answer) == 1:
+        answer = answer[0]
+    if type(answer) in (int, float):
+        return str(answer)
+    if answer is None and isinstance(solution, str):  # old rows also have \fbox{2}, \boxed 2
+        solution = solution.replace("\\fbox{", "\\boxed{")
+        return last_boxed(re.sub(r"\\boxed\s+([^\s{}$.]+)", r"\\boxed{\1}", solution))
+    if isinstance(answer, str) and BOX.match(answer.strip(" $.")):
+        return last_boxed(answer)
+    return answer
+
+
+def read_rows(source, split):
+    """The rows of a source as dicts. Texts and numbers are as they are written."""
+    if source == "hub":
+        import datasets
+
+        part = "train" if split == "train" else "test"
+        return datasets.load_dataset(HUB_DATASET, split=part)
+    ending = source.lower().removesuffix(".gz").rpartition(".")[2]
+    if ending not in ("jsonl", "json", "csv", "parquet"):
+        raise ValueError("expected hub, or a .jsonl, .json, .csv or .parquet file")
+    import pyarrow.parquet  # comes with datasets
+
+    with pyarrow.input_stream(source) as file:  # .gz is unpacked
+        content = file.read()
+    if ending == "parquet":
+        return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+    text = content.decode("utf-8-sig")
+    if ending == "csv":
+        return csv_rows(text)
+    decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
+    if text.lstrip().startswith("["):
+        return decode(text)
+    lines = filter(str.strip, text.split("\n"))
+    return map(decode, lines)
+
+
+def csv_rows(text):
+    """The rows below the names of the columns."""
+    lines = csv.reader(io.StringIO(text), strict=True)
+    names = next(lines, [])
+    for cells in filter(None, lines):  # not the blank ones
+        if len(cells) != len(names):
+            raise ValueError(f'{len(cells)} cells for {names}: a list needs quotes, "[1, 2]"')
+        yield to_row(list(zip(names, cells)))
+
+
+def to_row(pairs):
+    """A dict of (name, value). ValueError for a name that occurs twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"a name occurs twice in {pairs!s:.200}")
+    return row
+
+
+def held_out(problems, split):
+    """The training or test split of a source, each problem once.
+
+    The tenth of the problems with the lowest hashes, at most 500, is the test split. So neither
+    the seed nor the order of the rows moves a problem from one split to the other.
+    """
+    by_hash = {}
+    for problem in problems:
+        key = problem_key(problem)
+        by_hash.setdefault((zlib.crc32(key.encode()), key), problem)
+    ordered = [by_hash[place] for place in sorted(by_hash)]
+    size = min(500, max(1, len(ordered) // 10))
+    return ordered[:size] if split == "test" else ordered[size:]

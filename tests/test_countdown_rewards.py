@@ -22,6 +22,7 @@ from countdown_rewards import (
     read_answer,
     reward,
     subgroups,
+    to_problem,
 )
 
 # Public problems and completions with other people's labels: docs/agreement.md.
@@ -65,7 +66,7 @@ ROWS = [
     (completion("1" * 1001), PROBLEM, TAGS_ALONE, "more than 1000 characters"),
     (completion("(" * 499 + "1" + ")" * 499 + "+"), PROBLEM, TAGS_ALONE, "not an expression"),
     (completion("1+" * 499 + "1"), PROBLEM, FORM, "uses 1, 1, 1, 1, 1, 1, 1, 1"),
-    (completion(""), PROBLEM, TAGS_ALONE, "not an expression"),
+    (completion(""), PROBLEM, TAGS_ALONE, "the answer block is empty"),
     (completion(" \n"), PROBLEM, TAGS_ALONE, "not an expression"),
     (completion("()"), PROBLEM, TAGS_ALONE, "it has '()'"),
     (completion("+-"), PROBLEM, TAGS_ALONE, "it has '+'"),
@@ -87,14 +88,26 @@ ROWS = [
     # A block inside the thinking counts neither for nor against the last one.
     (f"<answer>{RIGHT}</answer></think><answer>{WRONG}</answer>", PROBLEM, FORM, "equals 79"),
     (f"<answer>{WRONG}</answer></think><answer>{RIGHT}</answer>", PROBLEM, FULL, ""),
-    (f"maybe <answer>{RIGHT}</answer>\n</think>", PROBLEM, NOTHING, "not an expression"),
+    (f"maybe <answer>{RIGHT}</answer>\n</think>", PROBLEM, NOTHING, "no answer block after"),
     ("", PROBLEM, NOTHING, "; format: no </think>"),
-    ("65", PROBLEM, NOTHING, "not an expression"),
-    (RIGHT, PROBLEM, NOTHING, "not an expression"),
-    (f"<answer>{RIGHT}", PROBLEM, NOTHING, "not an expression"),
-    (f"</think><answer>{RIGHT}", PROBLEM, NOTHING, "format: no </answer>"),
-    (f"{RIGHT}</answer>", PROBLEM, NOTHING, "not an expression"),
-    ("</answer></think><answer>", PROBLEM, NOTHING, "not an expression"),
+    ("65", PROBLEM, NOTHING, "no answer block: cut off before </think>; format: no </think>"),
+    (RIGHT, PROBLEM, NOTHING, "no answer block: cut off before </think>"),
+    (
+        f"{RIGHT}</think>",
+        PROBLEM,
+        NOTHING,
+        "no answer block after the thinking; format: no <answer>",
+    ),
+    (f"<answer>{RIGHT}", PROBLEM, NOTHING, "no answer block: cut off before </answer>"),
+    (
+        f"</think><answer>{RIGHT}",
+        PROBLEM,
+        NOTHING,
+        "cut off before </answer>; format: no </answer>",
+    ),
+    (f"{RIGHT}</answer>", PROBLEM, NOTHING, "no answer block: cut off before </think>"),
+    ("</answer></think><answer>", PROBLEM, NOTHING, "no answer block: cut off before </answer>"),
+    ("<reasoning>17", TAGS, NOTHING, "no answer block: cut off before </reasoning>"),
     # An end marker or a newline behind the answer is harmless.
     (completion(RIGHT) + "\n", PROBLEM, FULL, ""),
     (completion(RIGHT) + " \n\n", PROBLEM, FULL, ""),
@@ -107,7 +120,8 @@ ROWS = [
     (completion(RIGHT), TAGS, (2, 0, 1), "no <reasoning> at the start"),
     (f"17</reasoning>\n<answer>{RIGHT}</answer>", TAGS, (2, 0, 1), "no <reasoning> at the start"),
     ("so\n<answer>3-2*1</answer>", STEPS, FULL, ""),
-    ("so\n3-2*1", STEPS, NOTHING, "not an expression"),
+    ("so\n3-2*1", STEPS, NOTHING, "no answer block after the thinking"),
+    ("so\n<answer>3-2*1", STEPS, NOTHING, "no answer block: cut off before </answer>"),
     # Legal: one minus sign before a number or a parenthesis, any depth, exact fractions.
     (completion("(-53 - 53 + 54 + 65)"), of(13, 53, 53, 54, 65), FULL, ""),
     (completion("-(96 - 58) + 92"), of(54, 96, 58, 92), FULL, ""),
@@ -209,7 +223,7 @@ ROWS = [
     (completion("(1 + 2) / 3 ="), STEPS, TAGS_ALONE, "it has '='"),
     (completion("1 + 2 + 3"), STEPS, FORM, "equals 6, not 1"),
     (completion("I do not know"), STEPS, TAGS_ALONE, "it has 'I'"),
-    (completion(""), STEPS, TAGS_ALONE, "not an expression"),
+    (completion(""), STEPS, TAGS_ALONE, "the answer block is empty"),
     (completion("+"), STEPS, TAGS_ALONE, "not an expression"),
     (completion("3-2*1 = 1" + " " * 1000), STEPS, TAGS_ALONE, "more than 1000 characters"),
     (completion("3 - 5 = -2\n-2 + 12 = 10"), of(10, 3, 5, 12, style="steps"), FULL, ""),
@@ -362,92 +376,41 @@ def test_the_answer_agrees_with_every_labelled_completion_and_every_problem_is_s
     assert solvable == [True] * 1024
 
 
-# Problems from files and from the hub
-
-N40 = [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in range(1, 41)]
+# Problems from rows
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Write rows (or bytes) to a file of the given name; returns its path."""
-    import datasets
-
-    def write_file(name, rows):
-        path = tmp_path / name
-        if isinstance(rows, bytes):
-            path.write_bytes(rows)
-        else:
-            kind = re.search("json|csv|parquet", name.lower())[0]
-            array = {"lines": False} if "json" in name.split(".") else {}
-            getattr(datasets.Dataset.from_list(rows), f"to_{kind}")(path, **array)
-        return str(path)
-
-    return write_file
+NUMS = [
+    "30,100,93", "[30 100 93]", "(30, 100, 93)", "30 100 93", [30.0, 100, 93], ["30", "100", "93"],
+    '["30", "100.0", 93]', "[30. 100. 93.]", "\n[30,\n100,\n93]\n",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("end", ["jsonl", "json", "jsonl.gz", "json.gz", "csv", "parquet"])
-def test_all_rows_of_a_file_are_read_in_order_and_anew_after_a_change(write, end):
-    assert load_problems("all", write(f"rows.{end}", [{**row, "x": "y"} for row in N40])) == N40
-    assert load_problems("all", write(f"rows.{end}", N40[::-1])) == N40[::-1]
+@pytest.mark.parametrize("nums", NUMS, ids=range(len(NUMS)))
+def test_the_forms_in_which_others_write_a_row_are_read(nums):
+    for target in (37, 37.0, "37", " 37.0"):
+        expected = {"nums": [30, 100, 93], "target": 37}
+        assert to_problem({"nums": nums, "target": target}) == expected
+        assert to_problem({"numbers": nums, "target": target, "x": [1]}) == expected
 
 
-def test_a_tenth_of_a_file_is_held_out_by_the_seed_and_each_problem_is_in_one_split(write):
-    path = write("rows.jsonl", N40 + [{**row, "nums": row["nums"][::-1]} for row in N40[:20]])
-    train = load_problems("train", path, seed=2)
-    test = load_problems("test", path, seed=2)
-    rows = list(map(problem_key, N40))
-    random.Random("held out 2").shuffle(rows)
-    assert list(map(problem_key, test + train)) == rows and len(test) == 4
-    assert test != load_problems("test", path, seed=1)
+MISTAKES = """
+[]|3 None|3 [1,None]|3 [1.5]|3 1.5|3 [a]|3 [[1]2]|3 {}|3 {1,2}|3 [1|3 1]|3 [1,]|3 [1,,2]|3 (1]|3
+1;2|3 -1|3 [1,-2]|3 1_000|3 [1,000,2]|3 07|3 1e2|3 nan|3 ٣|3 True|3 [1]|None [1]|3.5 [1]|True
+[1]|x [1]|NaN [1]| |3 [1]|٣
+"""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.split())
+def test_numbers_that_are_not_clear_are_refused_with_what_is_needed_and_found(mistake):
+    nums, target = mistake.split("|")
+    with pytest.raises(ValueError, match="needs nums, such as .* got {'nums': "):
+        to_problem({"nums": nums, "target": target})
 
 
 @pytest.mark.parametrize("split, count", [("train", 36), ("test", 4), ("all", 40)])
 def test_the_hub_has_one_split_of_which_a_tenth_is_held_out(monkeypatch, split, count):
-    load_dataset = mock.Mock(return_value=N40)
+    rows = [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in range(1, 41)]
+    load_dataset = mock.Mock(return_value=rows)
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     assert len(load_problems(split, "hub")) == count
-    options = {"data_files": None, "split": "train", "streaming": False}
-    load_dataset.assert_called_once_with(HUB_DATASET, **options)
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"numbers": [30, 100, 93], "target": 37},
-        *(
-            {"nums": nums, "target": target}
-            for target in (37, 37.0, "37")
-            for nums in ("30,100,93", "[30 100 93]", "(30, 100, 93)", "30 100 93", [30.0, 100, 93],
-                         '["30", "100.0", 93]', ["30", "100", "93"])
-        ),
-    ],
-)  # fmt: skip
-def test_the_forms_in_which_others_write_a_row_are_read(write, row):
-    assert load_problems("all", write("rows.jsonl", [row])) == [
-        {"nums": [30, 100, 93], "target": 37}
-    ]
-
-
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        *(
-            ("rows.jsonl", json.dumps(bad).encode())
-            for bad in (
-                {"nums": [], "target": 3}, {"nums": None, "target": 3}, {"target": 3},
-                {"nums": [1, None], "target": 3}, {"nums": [1]}, {"nums": [1], "target": None},
-                {"nums": [1.5], "target": 3}, {"nums": [1], "target": 3.5}, {"nums": [1], "so": 1},
-                {"nums": [1], "target": True}, {"nums": [1], "target": "x"}, [1, 2],
-            )
-        ),
-        *(("rows.csv", f"nums,target\n{n},3\n".encode()) for n in ("[[1] 2]", "{}", "[a]", "")),
-        ("rows.jsonl", b'{"nums": [1], "target": NaN}'),
-        *((f"rows.{kind}", b"") for kind in ("jsonl", "csv", "parquet")),
-        *((f"rows.{kind}", b'{"nums": [1, 2') for kind in ("jsonl", "json", "parquet")),
-        ("rows.jsonl.gz", b"no gzip"),
-        ("rows.jsonl", b'{"nums": "caf\xe9", "target": 1}\n'),
-    ],
-)  # fmt: skip
-def test_a_mistake_in_a_file_raises_an_error(write, name, content):
-    with pytest.raises(Exception):  # noqa: B017  of many kinds; nano_r1.py makes it a sentence
-        load_problems("train", write(name, content))
+    load_dataset.assert_called_once_with(HUB_DATASET, split="train")

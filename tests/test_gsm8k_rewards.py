@@ -2,7 +2,6 @@
 
 import random
 import re
-import sys
 from fractions import Fraction
 from unittest import mock
 
@@ -12,7 +11,6 @@ from test_countdown_rewards import (
     needs_data,
     real,
     rewards_of_hostile_texts,
-    write,  # noqa: F401
 )
 
 import gsm8k_rewards
@@ -30,6 +28,7 @@ from gsm8k_rewards import (
     reward,
     solve,
     subgroups,
+    to_problem,
 )
 
 PROBLEM = {
@@ -363,17 +362,12 @@ def test_every_rewarded_public_completion_has_the_label_correct():
 ROW = {"question": "1+1?", "answer": "1+1=<<1+1=2>>2\n#### 2"}
 
 
-@pytest.mark.parametrize("end", ["jsonl", "json", "jsonl.gz", "csv", "parquet"])
-@pytest.mark.parametrize("answer", [2, "2", ROW["answer"]])
-def test_rows_of_a_file_are_read_and_a_repeated_question_is_not_trained_on(write, end, answer):  # noqa: F811
-    path = write(f"rows.{end}", [{"question": q, "answer": answer} for q in ("A?", " a?", "b?")])
-    problems = load_problems("all", path)
-    assert problems == [{"question": q, "answer": str(answer)} for q in ("A?", " a?", "b?")]
-    test = load_problems("test", path)
-    train = [row for row in problems if problem_key(row) != problem_key(test[0])]
-    assert len(test) == 1 and sorted(map(str, load_problems("train", path))) == sorted(
-        map(str, train)
-    )
+@pytest.mark.parametrize("answer", [2, "2", "2.0", ROW["answer"]])
+def test_the_answer_of_a_row_is_a_number_or_ends_in_one(answer):
+    assert to_problem({"question": "A?", "answer": answer, "x": 1}) == {
+        "question": "A?",
+        "answer": str(answer),
+    }
 
 
 @pytest.mark.parametrize("split, asked", [("train", "train"), ("test", "test"), ("all", "test")])
@@ -381,32 +375,16 @@ def test_the_hubs_own_splits_are_used_whole_and_in_order(monkeypatch, split, ask
     load_dataset = mock.Mock(return_value=[ROW] * 3)
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     assert load_problems(split, "hub") == [ROW] * 3
-    assert load_dataset.call_args.args == (HUB_DATASET,)
-    assert load_dataset.call_args.kwargs.items() >= {"name": "main", "split": asked}.items()
+    load_dataset.assert_called_once_with(HUB_DATASET, "main", split=asked)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        *({**ROW, "question": text} for text in ("", " \n", None)),
-        *({**ROW, "answer": text} for text in (None, "many", "#### 3 or 4\n", "57\n####")),
-        {"question": "1+1?"},
-    ],
-)
-def test_a_mistake_in_a_row_is_one_sentence_that_names_it(write, bad):  # noqa: F811
-    path = write("rows.jsonl", [ROW, bad])
-    with pytest.raises(ValueError, match=f"^{path}, row 2: got .*, expected question"):
-        load_problems("train", path)
+@pytest.mark.parametrize("question", ["", " \n", None, 7, "so\fon", "2\times 3", "1\r2"])
+def test_a_question_that_is_no_clear_text_is_refused(question):
+    with pytest.raises(ValueError, match="needs question, a text|a control character"):
+        to_problem({**ROW, "question": question})
 
 
-def test_a_missing_file_network_package_or_second_problem_is_one_sentence(write, monkeypatch):  # noqa: F811
-    with pytest.raises(ValueError, match="^none.jsonl, row 1: got FileNotFoundError"):
-        load_problems("train", "none.jsonl")
-    with pytest.raises(ValueError, match="2 different problems"):
-        load_problems("train", write("rows.csv", [ROW]))
-    monkeypatch.setattr("datasets.load_dataset", mock.Mock(side_effect=ConnectionError("down")))
-    with pytest.raises(ValueError, match="^hub, row 1: got ConnectionError"):
-        load_problems("train", "hub")
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match="`pip install datasets`"):
-        load_problems("train", "rows.jsonl")
+@pytest.mark.parametrize("answer", [None, True, [2], "many", "#### 3 or 4\n", "57\n####", "2\x00"])
+def test_an_answer_that_is_no_clear_number_is_refused(answer):
+    with pytest.raises(ValueError, match="needs .* answer, a number or a text with ####"):
+        to_problem({**ROW, "answer": answer})

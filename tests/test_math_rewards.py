@@ -1,16 +1,12 @@
 """MATH: what a completion earns, which answers are equivalent, hostile texts, files of problems."""
 
-import gzip
-import io
 import json
 import random
 import re
-import sys
 import time
 import tracemalloc
 from unittest import mock
 
-import datasets
 import pytest
 from labelled import needs_data, real
 
@@ -24,6 +20,7 @@ from math_rewards import (
     same_answer,
     subgroups,
     title,
+    to_problem,
 )
 
 PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
@@ -402,13 +399,15 @@ def test_no_real_answer_is_paid_after_one_sign_digit_letter_bracket_or_part_is_c
 
 
 @needs_data
-def test_the_verdict_agrees_with_all_but_ten_labelled_pairs_and_pays_no_wrong_one():
+def test_the_verdict_agrees_with_all_but_eleven_labelled_pairs_and_pays_no_wrong_one():
     def content(text):
         return last_boxed(text) or [text, *re.findall(r"\$+([^$]+)\$+", text)][-1]
 
     rows = real("math_equivalence")
     pairs = [(content(row["pred"]), content(row["gold"]), row["equivalent"]) for row in rows]
-    assert [right for *pair, right in pairs if equivalent(*pair)[0] != right] == [True] * 10
+    assert [right for *pair, right in pairs if equivalent(*pair)[0] != right] == [
+        True
+    ] * 11  # one of them is 1/3 \\approx 1.3
 
 
 @needs_data
@@ -491,40 +490,7 @@ def test_long_lists_that_are_the_same_in_another_order_take_less_than_a_second(i
     assert time.process_time() - start < 1
 
 
-# Files of problems
-
-PROBLEMS = [{"problem": f"What is {n}?", "answer": str(n)} for n in range(40)]
-LINES = "".join(json.dumps(problem) + "\n" for problem in PROBLEMS)
-PARQUET = io.BytesIO()
-datasets.Dataset.from_list(PROBLEMS).to_parquet(PARQUET)
-FILES = {
-    "a.jsonl": LINES.encode(),
-    "a.json": json.dumps(PROBLEMS).encode(),
-    "a.csv": ("problem,answer\n" + "".join(f"What is {n}?,{n}\n" for n in range(40))).encode(),
-    "a.parquet": PARQUET.getvalue(),
-    "a.jsonl.gz": gzip.compress(LINES.encode()),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_of_each_format_gives_the_same_problems_in_silence(name, tmp_path, capfd):
-    (tmp_path / name).write_bytes(FILES[name])
-    assert load_problems("all", str(tmp_path / name)) == PROBLEMS
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_file_is_split_by_the_seed_with_no_problem_in_both_and_read_anew_once_it_changes(
-    tmp_path,
-):
-    path = tmp_path / "a.jsonl"
-    path.write_text(LINES + LINES.replace("What", "WHAT"))
-    splits = [load_problems(split, str(path)) for split in ("train", "test")]
-    train, test = ({row["problem"].lower() for row in rows} for rows in splits)
-    assert len(splits[1]) == 8 and train.isdisjoint(test) and len(train | test) == 40
-    assert load_problems("test", str(path), seed=1) != splits[1] == load_problems("test", str(path))
-    path.write_text(LINES.replace("What", "Whom"))
-    assert load_problems("all", str(path))[0]["problem"] == "Whom is 0?"
-
+# Rows of problems
 
 ANSWERS = [
     ({"answer": 2}, "2"),
@@ -538,62 +504,58 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("row, answer", ANSWERS, ids=range(len(ANSWERS)))
-def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(row, answer, tmp_path):
-    line = json.dumps({"problem": "?", "type": "Algebra", "level": "Level 3"} | row)
-    (tmp_path / "a.jsonl").write_text(line)
+def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(row, answer):
+    problem = to_problem({"problem": "?", "type": "Algebra", "level": "Level 3"} | row)
     expected = {"problem": "?", "answer": answer, "level": "Level 3", "subject": "Algebra"}
-    assert load_problems("all", str(tmp_path / "a.jsonl")) == [expected]
+    assert problem == expected
 
 
-MISTAKES = [
-    ("a.txt", "x", ": expected hub, or a .jsonl, .json, .csv or .parquet file"),
-    ("a.jsonl", "", "row 1: nothing is there"),
-    ("a.jsonl", "{\n", "row 1: JSON parse error"),
-    ("a.parquet", "abc", "row 1: Parquet file size is 3 bytes"),
-    ("a.jsonl.gz", "abc", "row 1: Not a gzipped file"),
-    ("a.jsonl", '{"question": "?", "answer": "2"}', "row 1: expected a text as problem"),
-    ("a.jsonl", '{"problem": " ", "answer": "2"}', "row 1: expected a text as problem"),
-    ("a.jsonl", '{"problem": "?", "answer": "2}"}', "balanced braces as answer"),
-    ("a.jsonl", json.dumps({"problem": "?", "answer": "2" * 501}), "at most 500 characters"),
-    ("a.jsonl", '{"problem": "?", "solution": "it is 2"}', "in the last \\boxed{} of solution"),
-    (
-        "a.jsonl",
-        '{"problem": "?", "answer": 123456789012345678901234}',
-        "expected a text as answer",
-    ),
-    ("a.jsonl", '{"problem": "?", "answer": true}', "got True"),
-    ("a.jsonl", '{"problem": "?", "answer": "2"}', "expected 2 different problems or more"),
-]
+# a row as JSON | a part of the message
+MISTAKES = r"""
+{"question": "?", "answer": "2"} | needs problem, a text
+{"problem": " ", "answer": "2"} | needs problem, a text
+{"problem": ["?"], "answer": "2"} | needs problem, a text
+{"problem": "?", "answer": "2}"} | balanced braces as answer
+{"problem": "?", "answer": "LONG"} | at most 500 characters
+{"problem": "?", "solution": "it is 2"} | or solution with \boxed
+{"problem": "?", "answer": null} | needs answer
+{"problem": "?", "answer": ""} | needs answer
+{"problem": "?", "answer": true} | needs answer
+{"problem": "?", "answer": ["1", "2"]} | needs answer
+{"problem": "?", "answer": "\\frac{1}{2}, \frac{1}{3}"} | a control character
+{"problem": "?", "answer": "\text{east}"} | a control character
+{"problem": "?", "answer": "\binom{5}{2}"} | a control character
+{"problem": "?", "answer": "x \neq 5"} | a control character
+{"problem": "?", "answer": "\nu"} | a control character
+{"problem": "?", "answer": "2\right)"} | a control character
+{"problem": "?", "solution": "it is \\boxed{\frac12}"} | a control character
+{"problem": "?", "solution": "it is \\boxed{2\times 3}"} | a control character
+{"problem": "What is 2 \times 3?", "answer": "6"} | a control character
+{"problem": "What is \frac12?", "answer": "6"} | a control character
+"""
 
 
-@pytest.mark.parametrize("name, text, says", MISTAKES, ids=range(len(MISTAKES)))
-def test_a_mistake_in_a_file_is_one_sentence_that_names_file_row_and_column(
-    name, text, says, tmp_path
-):
-    path = tmp_path / name
-    path.write_text(text)
-    sentence = f"^{re.escape(str(path))}.*{re.escape(says)}(?:.*[^.])?[.]$"
-    with pytest.raises(ValueError, match=sentence):
-        load_problems("train", str(path))
+@pytest.mark.parametrize("mistake", MISTAKES.strip().splitlines())
+def test_a_row_that_is_not_clear_is_refused_with_what_is_needed(mistake):
+    row, said = mistake.replace("LONG", "2" * 501).split(" | ")
+    with pytest.raises(ValueError, match=re.escape(said)):
+        to_problem(json.loads(row))
 
 
-ABSENT = [
-    ("hub", {"datasets": mock.Mock(load_dataset=open)}, "hub, row 1: .*; is there a network?"),
-    ("hub", {"datasets": None}, "pip install datasets"),
-    ("nowhere.jsonl", {}, "nowhere.jsonl, row 1: Unable to find"),
-    (None, {}, "MATH has no built-in problems: use `--data hub`"),
-]
+def test_a_matrix_in_several_lines_and_a_table_with_tabs_are_clear():
+    matrix = "\\begin{pmatrix}\n1 \\\\\nx\n\\end{pmatrix}"
+    row = {"problem": "1\t2\nx\r\ny", "answer": matrix}
+    assert to_problem(row) == row
 
 
-@pytest.mark.parametrize("source, modules, says", ABSENT, ids=range(len(ABSENT)))
-def test_a_source_that_is_absent_is_a_sentence(source, modules, says):
-    with mock.patch.dict(sys.modules, modules), pytest.raises(ValueError, match=says):
-        load_problems("train", source)
+def test_without_a_source_a_sentence_says_what_to_type():
+    with pytest.raises(ValueError, match="MATH has no built-in problems: use `--data hub`"):
+        load_problems("train", None)
 
 
 def test_the_hub_s_own_splits_are_used():
-    rows = datasets.Dataset.from_list(PROBLEMS)
+    rows = [{"problem": f"What is {n}?", "answer": str(n)} for n in range(40)]
     with mock.patch("datasets.load_dataset", return_value=rows) as load:
-        assert [load_problems(split, "hub") for split in ("train", "test", "all")] == [PROBLEMS] * 3
+        assert [load_problems(split, "hub") for split in ("train", "test", "all")] == [rows] * 3
     calls = [(call.args[0], call.kwargs["split"]) for call in load.call_args_list]
     assert calls == [("hiyouga/math12k", split) for split in ("train", "test", "test")]
