@@ -123,10 +123,14 @@ def problem_key(problem):
 
 def subgroups(problem):
     """A problem's evaluation subgroups: its level and its subject, if known."""
-    level = re.search(r"[0-9]+", str(problem.get("level", "")))  # 5 or "Level 5"
-    subject = re.sub(r"[^a-z0-9]+", "_", str(problem.get("subject", "")).lower()).strip("_")
-    names = [f"level_{level[0]}"] if level else []
-    return [*names, subject] if subject else names
+    names = []
+    level = re.search(r"[0-9]+", f"{problem.get('level')}")  # 5 or "Level 5"
+    if level:
+        names.append(f"level_{level[0]}")
+    words = re.findall("[a-z0-9]+", f"{problem.get('subject', '')}".lower())
+    if words:
+        names.append("_".join(words))
+    return names
 
 
 # ---- The prompt
@@ -168,11 +172,10 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
 
 def last_boxed(text):
     """The content of the last `\\boxed{...}`; "" if empty or not closed; None without a box."""
-    start = None
-    for box in BOX.finditer(text):
-        start = box.end()
-    if start is None:
+    boxes = list(BOX.finditer(text))
+    if not boxes:
         return None
+    start = boxes[-1].end()
     depth = 1
     for match in BRACE.finditer(text, start, start + MAX_BOX):
         if match[0] == "{":
@@ -216,9 +219,11 @@ def expect(condition, fault):
 # Characters that stand for a command, by their names in Unicode.
 NAMED = r"""
 - MINUS SIGN, - EN DASH, - HYPHEN, * ASTERISK OPERATOR, \times MULTIPLICATION SIGN, : RATIO
-\cdot MIDDLE DOT, \cdot DOT OPERATOR, \cdot BULLET OPERATOR, / DIVISION SIGN, / DIVISION SLASH
-/ FRACTION SLASH, \pm PLUS-MINUS SIGN, \mp MINUS-OR-PLUS SIGN, \infty INFINITY, \angle ANGLE
-\le LESS-THAN OR EQUAL TO, \le LESS-THAN OR SLANTED EQUAL TO, \ge GREATER-THAN OR EQUAL TO
+\cdot MIDDLE DOT, \cdot DOT OPERATOR, \cdot BULLET OPERATOR, \cdot BULLET
+/ DIVISION SIGN, / DIVISION SLASH, / FRACTION SLASH
+\pm PLUS-MINUS SIGN, \mp MINUS-OR-PLUS SIGN, \infty INFINITY, \angle ANGLE
+\le LESS-THAN OR EQUAL TO, \le LESS-THAN OR SLANTED EQUAL TO, \le LESS-THAN OVER EQUAL TO
+\ge GREATER-THAN OVER EQUAL TO, \ge GREATER-THAN OR EQUAL TO
 \ge GREATER-THAN OR SLANTED EQUAL TO, \ne NOT EQUAL TO, \approx ALMOST EQUAL TO, \in ELEMENT OF
 \cup UNION, \cap INTERSECTION, \setminus SET MINUS, \emptyset EMPTY SET, \ell SCRIPT SMALL L
 \lfloor LEFT FLOOR, \rfloor RIGHT FLOOR, \lceil LEFT CEILING, \rceil RIGHT CEILING, ' PRIME
@@ -283,7 +288,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"(\.[0-9]*) *\\(?:overline|bar|dot) *(?:\{ *([0-9]+) *\}|([0-9]))(?! *[0-9\\{])",
      r"\1‾\2\3"),
     ("(\\.[0-9]*)([0-9])[\u0304\u0305\u0307](?! *[0-9])", r"\1‾\2"),
-    (r"(\.[0-9]*?)(?:([0-9])\2{2,}|([0-9]{2,6}?)\3+) *(?:\.\.\.|\\[lc]?dots(?![a-z]))",
+    (r"(\.[0-9]*?)(?:([0-9])\2{2,}|([0-9]{2,6}?)\3+) *(?:\.\.\.|\\[lc]?dots(?![a-z]))(?! *[0-9.])",
      r"\1‾\2\3"),
     (r"\.\(([0-9]+)\)", r".‾\1"), (r"\.\.\.", r"\\ldots "),
     # Roots without a command: of a number, a letter or what brackets hold.
@@ -308,12 +313,13 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"<=|\\leq(?:slant)?(?![a-z])", r"\\le "),
     (r">=|\\geq(?:slant)?(?![a-z])", r"\\ge "), (r"!=|/=|\\neq(?![a-z])|\\not *=", r"\\ne "),
     (r"\\lt(?![a-z])", "<"), (r"\\gt(?![a-z])", ">"),
-    (r"\\(?:simeq|approxeq)(?![a-z])", r"\\approx "), (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\[dt]binom(?![a-z])", r"\\binom"),
+    (r"\\(?:simeq|approxeq)(?![a-z])", r"\\approx "),
+    (r"\\[dtc]frac(?![a-z])", r"\\frac"), (r"\\[dt]binom(?![a-z])", r"\\binom"),
     (r"\\colon(?![a-z])", ":"), (r"\\[lr]?vert(?![a-z])", "|"), (r"\\lg(?![a-z])", r"\\log "),
     (r"\\lbrace(?![a-z])", r"\\{"), (r"\\rbrace(?![a-z])", r"\\}"),
     (r"\\langle(?![a-z])", "("), (r"\\rangle(?![a-z])", ")"),
     (r"\\mathbb *(?:\{ *R *\}|R(?![a-zA-Z]))|\\R(?:eals)?(?![a-zA-Z])", r"(-\\infty,\\infty)"),
-    (r"\(-\\infty,\\infty\) *(?:\\backslash|\\setminus|-|\\(?= )) *(\\?\{.*\})$",
+    (r"\(-\\infty,\\infty\) *(?:\\backslash|\\setminus|-) *(\\\{.*\\\}|\{.*\})$",
      r"(-\\infty,\\infty)\\setminus \1"),
     # Commands that others can say.
     (r"\\(sin|cos|tan) *\^ *\{ *-1 *\}", r"\\arc\1 "),
@@ -342,7 +348,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
      r"|(?<![\\A-Za-z])(?:and|or)(?![A-Za-z])(?![^{}]*\})) *,?", ","),
     (r"\\text\{ *([-+]?[0-9][0-9.,:/]*)(?=[ }])", r" \1\\text{"),
     (r"(?i)(:[0-5][0-9]) *(?:\\text\{ *)?([ap])\.? ?m\.?(?: *\}|$)", r"\1\\text{\2m}"),
-    (r"^0([0-9]:)", r"\1"),
+    (r"^0([0-9]:)", r"\1"), (r"(?i)^([0-9]+) *([ap])\.? ?m\.?$", r"\1\\text{\2m}"),
     (r"^\(?(?=.*[A-Za-z]{5})([A-Za-z]+(?:[ -][A-Za-z]+)*)\)?$", r"\\text{\1}"),
     (r"(?<=[0-9)}\]])(?: +(?=[A-Za-z]{4}|(?:[ckm]m|kg|ft|in|mi|yds?|lbs?|mph|pct|sq|sec|min|hrs?"
      r"|days?|per)(?![a-zA-Z]))|(?=(?:[ckm]m|kg|ft)(?![a-zA-Z])))"
@@ -350,6 +356,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"(\\text\{[^{}]*)\b(?:square|sq\.?) ([^{}^]+)\}", r"\1\2^2}"),
     (r"(\\text\{[^{}]*)\bcubic ([^{}^]+)\}", r"\1\2^3}"),
     (r"(\\text\{[^{}]*)\} *\^ *(?:([0-9])|\{ *([0-9]) *\})", r"\1^\2\3}"),
+    (r"(\\text\{[^{}]*)\^\{([0-9])\} *\}", r"\1^\2}"),
     # Degrees and percent are units; a sine needs radians, or else is not read.
     (r" *(?:\^ *(?:\\circ|\{ *\\circ *\})|°|\\degree)(?![a-z])", "°"),
     (r"° *([CF])(?![a-zA-Z])", r"\\text{\1}"),
@@ -359,6 +366,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     ("°$", r"\\text{degrees}"), ("°", " "),
     (r"(?:\\?% *){2}", r"\\beside "), (r" *\\?%", r"\\text{percent}"),
     (r"(\\text\{[^{}]*)\} *\\text\{", r"\1 "), (r"\\text\{[ .]*\}", " "),
+    (r"(\\text\{percent)\} *([A-Za-z]{4,}(?: [A-Za-z]+){0,2})$", r"\1 \2}"),
     # Real numbers without some points: x \ne 1, and x \ne 1, 2 or x \ne 1, x \ne 2.
     *[(r"^ *([A-Za-z]) *\\ne *([^;=<>]+), *\1 *\\ne *(?=[^;=<>]+$)", r"\1\\ne \2,")] * 3,
     (r"^ *([A-Za-z]) *\\ne *([^;=<>]+)$", r"\1\\in (-\\infty,\\infty)\\setminus \\{\2\\}"),
@@ -399,28 +407,42 @@ def join_thousands(match):
     """
     before = match.string[: match.start()]
     opened = re.findall(r"(?<!\\)[(\[]|\\{", before)
-    inside = len(opened) > len(re.findall(r"(?<!\\)[)\]]|\\}", before))
+    closed = re.findall(r"(?<!\\)[)\]]|\\}", before)
     spaced = re.search(r"[0-9] ?,[ ~\\]+[0-9]", match.string)
-    separates = inside and not spaced and re.fullmatch("[0-9,]+", match[0])
-    return match[0] if separates else re.sub("[^0-9]", "", match[0])
+    plain = re.fullmatch("[0-9,]+", match[0])
+    if plain and not spaced and len(opened) > len(closed):
+        return match[0]
+    return re.sub("[^0-9]", "", match[0])
 
 
 def depths(tokens):
     """How many brackets are open after each token. An interval's two may differ: [1, 2)."""
-    found = list(accumulate((token in OPENING) - (token in OPENING.values()) for token in tokens))
-    balanced = all(0 <= depth <= MAX_DEPTH for depth in found) and found[-1:] in ([], [0])
-    expect(balanced, "unbalanced brackets, or too many")
+    found = []
+    depth = 0
+    for token in tokens:
+        if token in OPENING:
+            depth += 1
+        elif token in OPENING.values():
+            depth -= 1
+        expect(0 <= depth <= MAX_DEPTH, "unbalanced brackets, or too many")
+        found.append(depth)
+    expect(depth == 0, "a bracket is not closed")
     return found
 
 
 def split(tokens, separators):
     """(the parts between separators that stand outside of all brackets, the separators)."""
-    pairs = enumerate(zip(tokens, depths(tokens)))
-    places = [place for place, (token, depth) in pairs if depth == 0 and token in separators]
-    starts = [0, *(place + 1 for place in places)]
-    parts = [tokens[start:end] for start, end in zip(starts, [*places, len(tokens)])]
-    expect(len(parts) <= MAX_PARTS and (not places or all(parts)), "empty parts, or too many")
-    return parts, [tokens[place] for place in places]
+    parts = [[]]
+    found = []
+    for token, depth in zip(tokens, depths(tokens)):
+        if depth == 0 and token in separators:
+            found.append(token)
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    expect(len(parts) <= MAX_PARTS, "too many parts")
+    expect(not found or all(parts), "an empty part")
+    return parts, found
 
 
 # ---- Reading, 2: lists, pairs, sets, intervals, unions, matrices
@@ -474,6 +496,7 @@ def intervals_between(parts):
     """The intervals that are left of the real numbers without the points of a set."""
     reals, points = parts
     expect("".join(reals) == r"(-\infty,\infty)", "a set without another one")
+    expect(points[0] + points[-1] in (r"\{\}", "{}"), "a set without braces")
     items = items_of([points[1:-1]])
     places = []
     for point in items:
@@ -497,9 +520,16 @@ def items_of(parts):
 def matrix(tokens):
     """A matrix, or a number times a matrix, as its entries."""
     start = tokens.index(r"\matrix")
-    rows = [split(row, {"&"})[0] for row in split(tokens[start + 1 : -1], {r"\cr"})[0]]
-    entries = [[*tokens[:start], "(", *entry, ")"] for entry in sum(rows, [])]
-    return f"matrix {[len(row) for row in rows]}", entries
+    factor = tokens[:start]
+    rows, _ = split(tokens[start + 1 : -1], {r"\cr"})
+    shape = []
+    entries = []
+    for row in rows:
+        cells, _ = split(row, {"&"})
+        shape.append(len(cells))
+        for cell in cells:
+            entries.append([*factor, "(", *cell, ")"])
+    return f"matrix {shape}", entries
 
 
 def same(a, b):
@@ -589,7 +619,9 @@ def interval(steps):
         steps = [*steps, (right, "<", [r"\infty"])]
     (low, opens, name), (other, closes, high) = steps
     expect(name == other and is_name(name), "no interval")
-    return [{"<": "(", r"\le": "["}[opens], *low, ",", *high, {"<": ")", r"\le": "]"}[closes]]
+    first = "(" if opens == "<" else "["
+    last = ")" if closes == "<" else "]"
+    return [first, *low, ",", *high, last]
 
 
 def same_steps(a, b):
@@ -600,14 +632,24 @@ def same_steps(a, b):
         return False
     if left == other_left and sign in ("=", r"\in"):
         return has_percent(right) == has_percent(other_right) and same(right, other_right)
-    difference = ["(", *left, ")", "-", "(", *right, ")"]
-    other_difference = ["(", *other_left, ")", "-", "(", *other_right, ")"]
-    pairs = [(x.value, y.value) for x, y in at_points(difference, other_difference)]
-    ratios = [approximate(calculate("/", x, y)) for x, y in pairs]
-    if len(ratios) < NEEDED or all(close(x, pairs[0][0]) for x, _ in pairs):  # 1 = 2 is not 3 = 4
+    values = []
+    ratios = []
+    for x, y in at_points(difference(left, right), difference(other_left, other_right)):
+        values.append(x.value)
+        ratios.append(approximate(calculate("/", x.value, y.value)))
+    if len(ratios) < NEEDED:
         return False
-    proportional = all(close(ratio, ratios[0]) for ratio in ratios)
-    return proportional and (sign in ("=", r"\ne") or close(ratios[0], abs(ratios[0])))
+    first = ratios[0]
+    if all(close(value, values[0]) for value in values):  # 1 = 2 is not 3 = 4
+        return False
+    if not all(close(ratio, first) for ratio in ratios):
+        return False
+    return sign in ("=", r"\ne") or close(first, abs(first))
+
+
+def difference(left, right):
+    """left - right, as tokens."""
+    return ["(", *left, ")", "-", "(", *right, ")"]
 
 
 # ---- Reading, 4: values, their units, and words
@@ -720,7 +762,7 @@ def unit_and_words(token):
     expect(power in ("", *"0123456789"), "a power that is not a digit")
     measures = set()
     words = set()
-    for word in re.findall(r"[^\s/,()-]+", text):
+    for word in re.findall(r"[^\s/,()-]+", re.sub(r"\bin +(?!per)", "", text)):  # not: in total
         small = word.lower()
         singular = re.sub("(?<=..)s$", "", small)
         forms = {word, small, singular, re.sub("ths?$", "", small)}
@@ -731,6 +773,7 @@ def unit_and_words(token):
             measures.add(MEASURE_OF[min(known)])
         elif singular not in FILLERS:
             words.add(singular)
+    expect(measures or not power, "a power of a word")
     return (*sorted(measures), power) if measures else (), words
 
 
@@ -746,12 +789,12 @@ def same_values(a, b):
         return words_of(a) == words_of(b)
     formula, unit, words = read_value(a)
     other, other_unit, other_words = read_value(b)
-    if (unit or words) and (other_unit or other_words):  # apples are no meters, nor girls boys
-        same_unit = unit and unit == other_unit
-        same_words = words and words == other_words
-        if unit and other_unit and not same_unit or words and other_words and not same_words:
-            return False
-        if not same_unit and not same_words:
+    for said, other_said in (
+        (unit, other_unit),
+        (words, other_words),
+        (unit or words, other_unit or other_words),  # apples are no meters
+    ):
+        if said and other_said and said != other_said:
             return False
     if same_formulas(formula, other):
         return True
@@ -765,10 +808,12 @@ def hundredth(formula, unit):
 
 # ---- Computing, 1: whether two formulas agree
 
-# HHTT, ClNa, CO_2 are texts, not products: capitals with a small letter each, or letters that
-# occur twice.
+# HHTT, ClNa, CO_2 and A-C-B are texts, not products or differences: capitals with a small letter
+# each, or letters that occur twice.
+LETTERS = re.compile(r"(?:[A-Za-z-]|_\{[0-9]+\})+")
 SEQUENCE = re.compile(
     r"(?:[A-Z](?:_\{[0-9]+\})?[a-z]?(?:_\{[0-9]+\})?){2,}|(?=.*([A-Za-z]).*\1)[A-Za-z]+"
+    r"|[A-Z](?:-[A-Z]){2,}"
 )
 POINTS = 10  # points at which formulas with letters are computed
 NEEDED = 3  # so many points must give numbers
@@ -789,10 +834,11 @@ def same_formulas(a, b):
     """Whether two formulas have the same value, whatever the value of their letters."""
     if a == b:
         return True
-    if all(SEQUENCE.fullmatch("".join(tokens)) for tokens in (a, b)):
+    texts = ["".join(a), "".join(b)]
+    if all(map(LETTERS.fullmatch, texts)) and any(map(SEQUENCE.fullmatch, texts)):
         return False
     if r"\infty" in (*a, *b):
-        return "".join(a).lstrip("+") == "".join(b).lstrip("+")
+        return texts[0].lstrip("+") == texts[1].lstrip("+")
     compared = 0
     for x, y in at_points(a, b):
         agree = close(x.value, y.value)
@@ -804,21 +850,26 @@ def same_formulas(a, b):
     return compared >= NEEDED
 
 
-def rounds(decimal, formula, value):
+def rounds(tokens, formula, value):
     """Whether a decimal of six digits or more is the value of a fraction or a root, rounded."""
-    text = "".join(decimal)
+    text = "".join(tokens)
     if not ROUNDED.fullmatch(text) or PLAIN.fullmatch("".join(formula)):
         return False
-    return abs(calculate("-", Fraction(text), value)) * 2 * 10 ** len(text.partition(".")[2]) <= 1
+    return last_digits_apart(text, value) * 2 <= 1
 
 
 def near(tokens, approximation):
-    """Whether a decimal is the value of tokens, rounded or cut off after its last digit."""
+    """Whether a decimal is the value of tokens, rounded to its last digit."""
     exact = Formula(read_value(tokens)[0], 0)
     rough = "".join(read_value(approximation)[0])
     expect(PLAIN.fullmatch(rough) and not exact.letters, "no approximation of a number")
-    distance = abs(calculate("-", exact.value, Fraction(rough)))
-    return distance * 10 ** len(rough.partition(".")[2]) < 1
+    return last_digits_apart(rough, exact.value) * 2 <= 1
+
+
+def last_digits_apart(text, value):
+    """How far a decimal is from a value, in units of its last digit."""
+    _, _, digits = text.partition(".")
+    return abs(calculate("-", Fraction(text), value)) * 10 ** len(digits)
 
 
 # ---- Computing, 2: a formula at a point
@@ -970,15 +1021,20 @@ class Formula:
         r"""\sin^2 2x, \log_2 8. Without brackets, read up to the next sign, bracket or function."""
         name, _, base = token.partition("_")
         power = self.argument(digits=500) if self.take("^") else Fraction(1)
-        bracket = self.next() == "("
-        value = approximate(self.atom() if bracket else self.joined({"(", "|", *FUNCTIONS}))
-        clear = bracket or self.next() not in OVER or self.rest[-2:-1] in ([r"\log"], [r"\ln"])
-        expect(clear and power != -1, "two readings")  # of sin x/2
-        expect(abs(value) < LARGE and (not base or name == r"\log"), "too large")
+        expect(power != -1, "an inverse or a reciprocal")
+        if self.next() == "(":
+            value = self.atom()
+        else:
+            value = self.joined({"(", "|", *FUNCTIONS})
+            if self.next() in OVER:  # sin x/2 has two readings, ln 8/ln 2 has one
+                expect(self.rest[-2:-1] in ([r"\log"], [r"\ln"]), "two readings")
+        value = approximate(value)
+        expect(abs(value) < LARGE, "too large")
         result = FUNCTIONS[name](value)
         if base:
+            expect(name == r"\log", "an index")
             base = Formula(TOKEN.findall(base[1:-1]), self.point)
-            result /= FUNCTIONS[name](approximate(base.value))
+            result /= numbers.log10(approximate(base.value))
         expect(numbers.isfinite(result), "not finite")
         return raised(result if abs(result) > NOISE else Fraction(0), power)
 
@@ -994,10 +1050,10 @@ OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": oper
 def decimal(token):
     """The value of a number such as 12.5 or 0.1‾6, in which the digits after ‾ repeat."""
     start, _, repeated = token.partition("‾")
-    value = Fraction(f"{start}0" if start[-1] == "." else start)
+    value = Fraction(f"0{start}")
     if repeated:
-        digits = len(start.partition(".")[2])
-        value += Fraction(int(repeated), 10**digits * (10 ** len(repeated) - 1))
+        _, _, fixed = start.partition(".")
+        value += Fraction(int(repeated), 10 ** len(fixed) * (10 ** len(repeated) - 1))
     return value
 
 
@@ -1016,12 +1072,16 @@ def approximate(value):
     return over / under
 
 
+def bits(value):
+    """The length of a fraction's numerator or denominator, whichever is longer."""
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
 def calculate(sign, x, y):
     """x + y, x - y, x * y or x / y. The result is exact for fractions."""
     if isinstance(x, Fraction) and isinstance(y, Fraction):
         value = OPERATIONS[sign](x, y)
-        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-        expect(bits <= MAX_BITS, "too many digits")
+        expect(bits(value) <= MAX_BITS, "too many digits")
         return value
     x = approximate(x)
     y = approximate(y)
@@ -1036,8 +1096,7 @@ def raised(base, power):
     """base to the power."""
     whole = isinstance(power, Fraction) and power.denominator == 1
     if whole and isinstance(base, Fraction):
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
-        expect(bits * abs(power) <= MAX_BITS, "too many digits")
+        expect((bits(base) - 1) * abs(power) <= MAX_BITS, "too many digits")
         return base ** int(power)
     base = approximate(base)
     expect(abs(power) * (1 + abs(numbers.mag(base or 1))) < 10**6, "too large")

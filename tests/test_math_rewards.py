@@ -45,6 +45,10 @@ ROWS = [  # (completion, total, why)
     ("\\boxed{1\\}", 0.5, "empty or never closed"),
     ("\\boxed{", 0.5, "empty or never closed"),
     ("", 0.0, "no \\boxed{...}"),
+    ("so \\boxed {0.5}", 2.0, "correct"),
+    ("so \\boxed{2} or \\boxed\n{\\frac12}", 2.0, "correct"),
+    ("so \\boxed{0.5} or \\boxed  {2}", 1.0, "'2' is not"),
+    ("so \\boxed {", 0.5, "empty or never closed"),
     ("0.5", 0.0, "no \\boxed{...}"),
     ("\\boxed", 0.0, "no \\boxed{...}"),
     ("\\fbox{0.5}", 0.0, "no \\boxed{...}"),
@@ -368,6 +372,93 @@ def test_which_answers_are_equivalent_whichever_of_the_two_is_the_gold(gold, rig
     forward = {answer: equivalent(answer, gold)[0] for answer in answers}
     backward = {answer: equivalent(gold, answer)[0] for answer in answers}
     assert forward == backward == dict.fromkeys(answers, right)
+
+
+# gold | answers that are right | answers that are wrong; two spaces stand between answers.
+TABLE = r"""
+Words beside equal numbers agree if both sides have them.
+5\text{ km east} | 5  5\text{ km}  5 km due east | 5\text{ km west}  5\text{ km north east}
+3\text{ even numbers} | 3 | 3\text{ odd numbers}  3\text{ even}
+12\text{ noon} | 12  12\text{ pm} | 12\text{ midnight}  12\text{ am}  12 in the morning
+8\text{ in the evening} | 8\text{ pm}  8 pm | 8\text{ am}  8\text{ in the morning}
+10\%\text{ decrease} | 10\% decrease  10\%  10 | 10\%\text{ increase}  10\% increase
+7\text{ girls} | 7  7\text{ girl}  \text{7 girls} | 7\text{ boys}  7 boys  7\text{ cm}
+6\text{ different ways} | 6\text{ ways}  6 | 6\text{ books}
+2, 3\text{ girls} | 2, 3  3, 2 girls | 2, 3\text{ boys}
+Words that change the number.
+5 | 5\text{ apples} | 5\text{ pi}  5 pi  5\text{ undefined}
+5 | 5 units | 5\text{ gross}  5\text{ per mille}
+5 | 5\text{ in total} | 5\text{ x}  5\text{ i}  5\text{ B}  5\text{ theta}
+5 | 5\text{ in total} | 5\text{ quintillion}  5 ‰  5\text{ score}
+5 | 5\text{ per day} | 5\text{ quarters}  5\text{ invalid}  5\text{ infinite}
+5 | 5\text{ per day} | 5\text{ apples}^2  5\text{ none}
+0.3 | .3  0.30 | 0.3\text{ repeating}  0.3\text{ recurring}  0.3...  0.3…  0.3\ldots  0.\overline{3}
+Relations that only look like a value.
+5 | 5\approx 5.0  5 \approx 5 | 5 \sim 8  5\sim 5  5\approx 8  5 \approx 6  5 ≈ 5.2  5 ∼ 5
+101 | x = 101 \approx 101.0 | 101\approx 8  101 \approx 8x  101\approx x
+\frac13 | \frac13\approx 0.33  x=\frac13 \approx 0.333 | \frac13 \approx 1.3  \frac13 \approx 3
+\pi | \pi \approx 3.14  \pi ≈ 3.1416 | \pi \approx 4  \pi\approx 3.2
+Letters in another order are another text, but products may be turned.
+HHTT | H H T T  \text{HHTT} | HTHT  TTHH  \text{HTHT}
+ABCD | \text{ABCD} | DCBA  ABDC
+NaCl | \mathrm{NaCl} | ClNa  CNal  aNlC
+CO_2 | C O_2  CO_{2} | O_2C  C_2O
+A-C-B | A-C-B | A-B-C
+hhtt | hhtt | htht
+xy | yx  x\cdot y | x+y
+nRT | nTR  Rn\cdot T | nRt
+IR | R\cdot I  I R | RI
+Characters for commands.
+10-2\sqrt5 | 10 - 2√5  10−2√5  10 - 2√(5) | 10 - 2√6  102√5
+3 | √9  √(10-1)  ∛27  ∜81  ⌊3.5⌋  ３  𝟑 | ③  ³  ⑶  ⒊  3²  3₄+0  √3
+\frac12 | ½  1⁄2  1∕2  4÷8  2⁻¹  −½+1 | 1½2  ½²  ②⁄④
+\frac52 | 2½  2 ½ | 2²½  2·½
+x^{12}+1 | x¹²+1  1+x¹⁰x² | x^1²+1  x¹+1²  x₁₂+1
+x_{1}^{2} | x₁²  x²₁ | x₁₂  x¹²
+2\sqrt{3x} | 2√(3x)  2 √(3 x) | 2√3x  2√3·x
+\sqrt{2}\pi | √2·π  π√2 | √2π  √2 \pi  √(2π)
+3\pm\sqrt2 | 3 ± √2  3−√2, 3+√2 | 3 + √2  3 ± 2
+(-\infty,1)\cup(1,\infty) | (−∞,1)∪(1,∞)  ℝ∖{1} | (−∞,1)∩(1,∞)  ℕ∖{1}
+2\theta\le\pi | 2θ ≤ π  2θ⩽𝜋  π ≥ 2ϑ | 2θ ≥ π  2φ ≤ π
+\lambda+\Omega | λ+Ω  Ω + 𝜆 | λ+ω
+90^\circ | 90°  90º | 90′
+5\text{ cm}^2 | 5 cm²  5\text{ cm²}  5\text{ cm}² | 5 cm³  5\text{ cm}
+Repeating decimals.
+\frac13 | 0.\overline{3}  0.\bar{3}  0.\bar3  0.\dot{3}  0.333... | 0.\overline{4}  0.33…
+\frac13 | 0.333…  .333\ldots  0.3̅  0.(3) | 0.\overline{3}5
+\frac{7}{66} | 0.1\overline{06}  0.10606... | 0.\overline{106}  0.1\bar{0}6
+\frac{7}{66} | 0.1\dot{0}\dot{6} | 0.1̅06̅
+\frac17 | 0.\overline{142857}  0.\dot{1}4285\dot{7}  0.142857142857... | 0.\overline{142856}
+\frac{37}{3} | 12.\overline{3}  12.333... | 12.\overline{33}3  1 2.\overline{3}
+\frac{37}{3} | 12\frac13  -(-12.\bar3) | 9.\overline{9}
+1 | 0.999…  .\overline{9}  3\cdot 0.\bar3 | 0.\overline{99}8  0.9...  0.999...9
+0 | 0.\overline{0} | 0.(3)  1.(0)
+Real numbers without several points.
+(-\infty,1)\cup(1,2)\cup(2,\infty) | \mathbb R\setminus\{1,2\} | \mathbb R\setminus\{1,3\}
+(-\infty,1)\cup(1,2)\cup(2,\infty) | \mathbb{R}\setminus\{2, 1\} | \mathbb R\setminus\{1,2,3\}
+(-\infty,1)\cup(1,2)\cup(2,\infty) | \mathbb{R} - \{1,2\} | \mathbb R\setminus\{1\}
+x \ne 1, 2 | \mathbb R\backslash\{1,2\}  x \neq 2,\ x \neq 1 | x\ne 1, y\ne 2  x = 1, 2
+x \ne 1, 2 | x \ne 1 \text{ and } x\ne 2  ℝ∖{1,2} | y \ne 1, 2
+x\ne -2, 0, \frac12 | \mathbb{R}\setminus\{\frac12,-2,0\} | \mathbb{R}\setminus\{-2,0\}
+x\ne -2, 0, \frac12 | x\ne 0, x\ne -2, x\ne .5 | \mathbb{Z}\setminus\{-2,0,\frac12\}
+x \ne a | \mathbb R\setminus\{a\} | \mathbb R\setminus\{b\}  \mathbb R\setminus\{a,b\}
+The base.
+10001_2 | 10001_{(2)}  10001_{2}  10001_(2) | 10001_{(3)}  10001_{(2}
+10001_2 | 10001₂  (10001)_{(2)} | 10002_{(2)}
+2\pi | 2*pi  2 pi | 2p
+\pi+1 | pi + 1  1+π | pie+1
+"""
+
+
+CASES = [line.split(" | ") for line in TABLE.strip().splitlines() if "|" in line]
+
+
+@pytest.mark.parametrize("gold, right, wrong", CASES)
+def test_which_answers_have_the_value_of_a_gold_whichever_is_the_gold(gold, right, wrong):
+    verdicts = {}
+    for answer in right.split("  ") + wrong.split("  "):
+        verdicts[answer] = {equivalent(answer, gold)[0], equivalent(gold, answer)[0]}
+    assert verdicts == {answer: {answer in right.split("  ")} for answer in verdicts}
 
 
 AROUND = [
