@@ -137,10 +137,10 @@ def load_problems(split, source=None, seed=0):
     Raises:
         ValueError: what is wrong with the source, in one sentence for the user.
     """
-    if source is None and split == "train":
-        return generate_problems(split, 16_384, seed)
-    if source is None:  # the same for every seed, so that runs can be compared
-        return generate_problems(split, 512, 0)
+    if source is None:
+        if split == "train":
+            return generate_problems("train", 16_384, seed)
+        return generate_problems(split, 512, 0)  # for every seed, so that runs can be compared
     problems = []
     try:
         for row in read_rows(source):
@@ -378,7 +378,7 @@ ROW = rf"\s*(\[{NUMBERS}\]|\({NUMBERS}\)|{NUMBERS})\s* to \s*(-?[0-9]+)(?:\.0*)?
 def to_problem(row):
     """The problem of a row. Its nums are a list, [19, 36.0], or a text such as "[19 36]"."""
     if not isinstance(row, dict):
-        raise ValueError(f"needs nums and target; got {row!r:.80}")
+        raise ValueError("needs an object, {...}, with nums and target")
     nums = row.get("nums", row.get("numbers"))
     found = re.fullmatch(ROW, f"{nums} to {row.get('target')}")
     if not found:
@@ -414,19 +414,18 @@ def read_rows(source):
 
 def csv_rows(text):
     """The rows below the names of the columns."""
-    lines = csv.reader(io.StringIO(text), strict=True)
-    names = next(lines, [])
-    for cells in filter(None, lines):  # not the blank ones
-        if len(cells) != len(names):
-            raise ValueError(f'{len(cells)} cells for {names}: a list needs quotes, "[1, 2]"')
-        yield to_row(list(zip(names, cells)))
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    for row in reader:
+        if len(row) != len(reader.fieldnames) or None in row.values():
+            raise ValueError('more or fewer cells than columns; a list needs quotes: "[1, 2]"')
+        yield row
 
 
 def to_row(pairs):
     """A dict of (name, value). ValueError for a name that occurs twice."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError(f"a name occurs twice in {pairs!s:.200}")
+        raise ValueError("a name occurs twice")
     return row
 
 

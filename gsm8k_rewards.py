@@ -62,10 +62,10 @@ THINGS = "apples books cards coins eggs flowers marbles pencils shells stamps st
 
 def read_stories(text):
     """[(story, steps)]"""
-    return [
-        (" ".join(story.split()), steps)
-        for story, steps in re.findall(r"((?:\S.*\n)+)    (.*)\n", text)
-    ]
+    stories = []
+    for story, steps in re.findall(r"((?:\S.*\n)+)    (.*)\n", text):
+        stories.append((" ".join(story.split()), steps))
+    return stories
 
 
 # Each story has the steps that solve it below it. In the steps a is the number put in for {a}, and
@@ -169,8 +169,18 @@ def solve(steps, numbers):
     solution = []
     for step in steps.split():
         left, operator, right = re.split("([-+*/])", step)
-        a, b = [values.get(name) or int(name) for name in (left, right)]
-        result = {"+": a + b, "-": a - b, "*": a * b, "/": 0 if a % b else a // b}[operator]
+        a = values[left]
+        b = values[right] if right in values else int(right)
+        if operator == "+":
+            result = a + b
+        elif operator == "-":
+            result = a - b
+        elif operator == "*":
+            result = a * b
+        elif a % b == 0:
+            result = a // b
+        else:
+            return None
         if not 1 <= result <= 999:
             return None
         solution.append((a, operator, b, result))
@@ -190,18 +200,24 @@ def generate_problems(split, size, seed):
         story, steps = rng.choice(STORIES + NEW_STORIES if split == "test" else STORIES)
         solution = None
         while not solution:
-            numbers = {name: rng.randint(2, 99 if name in "abc" else 12) for name in "abckmhj"}
+            numbers = {}
+            for name in "abckmhj":
+                numbers[name] = rng.randint(2, 99 if name in "abc" else 12)
             solution = solve(steps, numbers)
         first, second = rng.sample(NAMES, 2)
         x, y = rng.sample(THINGS, 2)
         question = story.format(A=first, B=second, x=x, y=y, **numbers)
-        lines = [f"{a}{o}{b}=<<{a}{o}{b}={result}>>{result}" for a, o, b, result in solution]
-        row = {"question": question, "answer": "\n".join([*lines, f"#### {solution[-1][-1]}"])}
+        answer = ""
+        for a, operator, b, result in solution:
+            step = f"{a}{operator}{b}="
+            answer += f"{step}<<{step}{result}>>{result}\n"
+        row = {"question": question, "answer": f"{answer}#### {result}"}
+        if (story, steps) in NEW_STORIES:
+            row["new_story"] = 1
         # An eighth of all problems belongs to the test split.
-        if (zlib.crc32(question.encode()) % 8 == 0) == (split == "test"):
-            problems.setdefault(
-                question, row | {"new_story": 1} if (story, steps) in NEW_STORIES else row
-            )
+        held_out = zlib.crc32(question.encode()) % 8 == 0
+        if held_out == (split == "test"):
+            problems.setdefault(question, row)
     return list(problems.values())
 
 
@@ -222,10 +238,10 @@ def load_problems(split, source=None, seed=0):
     Raises:
         ValueError: what is wrong with the source, in one sentence for the user.
     """
-    if source is None and split == "train":
-        return generate_problems(split, 16_384, seed)
-    if source is None:  # the same for every seed, so that runs can be compared
-        return generate_problems(split, 512, 0)
+    if source is None:
+        if split == "train":
+            return generate_problems("train", 16_384, seed)
+        return generate_problems(split, 512, 0)  # for every seed, so that runs can be compared
     problems = []
     try:
         for row in read_rows(source, split):
@@ -268,8 +284,12 @@ def subgroups(problem):
 
     The stories that are only in the test split form a subgroup of their own.
     """
-    names = [[], ["1_step"], ["2_steps"], ["3_steps"], ["4_or_more_steps"]]
-    return ["new_story"] if "new_story" in problem else names[min(4, problem["answer"].count("<<"))]
+    count = problem["answer"].count("<<")
+    if "new_story" in problem:
+        return ["new_story"]
+    if count == 0:
+        return []
+    return [["1_step", "2_steps", "3_steps", "4_or_more_steps"][min(count, 4) - 1]]
 
 
 # ---- The reward
@@ -281,15 +301,25 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
     answer, fault = read_answer(completion)
     value, why = parse_number(answer)
-    form = 1.0 if not fault else 0.5 if fault.startswith("something else") else 0.0
-    correct = float(value is not None and value == gold(problem))
-    why = why or ("correct" if correct else f"is {value!s:.40}, not {gold(problem)!s:.40}")
-    return Reward(form + correct, form, correct, f"{why}; format: {fault}" if fault else why)
+    correct = 0.0
+    if value is not None:
+        right = gold(problem)
+        correct = float(value == right)
+        why = "correct" if correct else f"is {value!s:.40}, not {right!s:.40}"
+    form = 1.0
+    if fault == MORE:
+        form = 0.5
+    elif fault:
+        form = 0.0
+    if fault:
+        why += f"; format: {fault}"
+    return Reward(form + correct, form, correct, why)
 
 
 def final_answer(completion, problem, prompt=PROMPTS["short"]):
     """The vote of a completion in maj@k: the number of its answer block as text, or None."""
-    value = parse_number(read_answer(completion)[0])[0]
+    answer, _ = read_answer(completion)
+    value, _ = parse_number(answer)
     return None if value is None else str(value)
 
 
@@ -299,24 +329,38 @@ def read_answer(text):
     Either is "" if there is none.
     """
     thinking, closed, conclusion = text.rpartition("</think>")
-    before, opened, block = conclusion.partition("<answer>")
-    _, ended, rest = block.partition("</answer>")
     _, found, last = conclusion.rpartition("</answer>")[0].rpartition("<answer>")
     answer = last.partition("</answer>")[0] if found else ""
-    faults = {
-        "no </think>": not closed,
-        "a second </think>": "</think>" in thinking,
-        # Some models repeat the tag that the prompt has already opened.
-        "a second <think>": "<think>" in thinking.lstrip().removeprefix("<think>"),
-        "no <answer>": not opened,
-        "text before the answer block": before.strip(),
-        "no </answer>": not ended,
-        "two answer blocks": "<answer>" in block,
-        "<think> after </think>": "<think>" in block,
-        "text after </answer>": not END.fullmatch(rest),
-        "something else in the answer block": not re.fullmatch(rf"\s*[-+−–]?{PLAIN}\s*", answer),
-    }
-    return answer, next((fault for fault, present in faults.items() if present), "")
+    fault = format_fault(thinking, closed, conclusion)
+    if not fault and not BARE.fullmatch(answer):
+        fault = MORE
+    return answer, fault
+
+
+def format_fault(thinking, closed, conclusion):
+    """The first fault of a completion's tags, or ""."""
+    before, opened, block = conclusion.partition("<answer>")
+    _, ended, rest = block.partition("</answer>")
+    if not closed:
+        return "no </think>"
+    if "</think>" in thinking:
+        return "a second </think>"
+    # Some models repeat the tag that the prompt has already opened.
+    if "<think>" in thinking.lstrip().removeprefix("<think>"):
+        return "a second <think>"
+    if not opened:
+        return "no <answer>"
+    if before.strip():
+        return "text before the answer block"
+    if not ended:
+        return "no </answer>"
+    if "<answer>" in block:
+        return "two answer blocks"
+    if "<think>" in block:
+        return "<think> after </think>"
+    if not END.fullmatch(rest):
+        return "text after </answer>"
+    return ""
 
 
 # ---- The number that a text states
@@ -326,27 +370,45 @@ PLAIN = (
     r"(?:(?:[1-9][0-9]{0,2}(?:(?:,[0-9]{3}){1,9}|(?:[ \u00a0\u2009\u202f][0-9]{3}){1,9})"
     r"|[0-9]{1,30})(?:\.[0-9]{0,30}|[^\S\n]?/[^\S\n]?0*[1-9][0-9]{0,29})?|\.[0-9]{1,30})"
 )
+BARE = re.compile(rf"\s*[-+−–]?{PLAIN}\s*")
+MORE = "something else in the answer block"
 NUMBER = re.compile(
     rf"""(?:(?P<sign>[-+−–])\ *)?
     (?:(?P<plain>{PLAIN})|(?P<whole>[0-9]{{0,30}})\s?
-        \\[dt]?frac\{{(?P<top>[0-9]{{1,30}})\}}\{{(?P<bottom>0*[1-9][0-9]{{0,29}})\}})
-    (?:\s*(?:\\?%|[¢€]|(?:°|\^\\circ|\^\{{\\circ\}})\s*[CF]?))?  # 50%, 25¢, 72°F
-    (?P<unit>[\s/]*[A-Za-z]{{2,}}(?:[\s/]+[A-Za-z]{{2,}}){{0,2}})?  # miles per hour
+        \\frac\{{(?P<top>[0-9]{{1,30}})\}}\{{(?P<bottom>0*[1-9][0-9]{{0,29}})\}})
+    (?:\s*(?:\\?%|¢|(?:°|\^\\circ|\^\{{\\circ\}})\s*[CF]?))?  # 50%, 25¢, 72°F
+    (?P<unit>(?:[\s/]*(?:[A-Za-z]{{2,}}|[mgl](?=/))  # dollars, miles per hour, km/h, m/s
+        (?:[\s/]+(?:[A-Za-z]{{2,}}|(?<=[A-Za-z]/)[a-z])){{0,2}})?)
     \s*\.?""",
     re.VERBOSE,
 )
-# Two spaces replace each, so that the digits on both sides do not become one number.
-MARKUP = re.compile(
-    r"\\(?:boxed|text[a-z]*|mathrm) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\*\*|\\[()\[\]]|\\?[$€£]|`"
+# A currency is a sign of its block in Unicode, or its code.
+CURRENCY = (
+    r"(?:\b(?:US|AU|CA|NZ|HK|[ACRS]))?\\?[$£¥¤\u20a0-\u20c0]|(?<![A-Za-z])(?:USD|EUR|GBP|INR|JPY"
+    r"|CNY|RMB|CAD|AUD|NZD|CHF|SGD|HKD|KRW|PHP|MXN|BRL|ZAR|Rs\.?)(?![A-Za-z])"
 )
-# These words change the number before them: 5 million, 3 sevenths, 2 and a half.
-CHANGES_THE_NUMBER = re.compile(
-    r"\b(zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|"
-    r"fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
-    r"ninety|hundred|thousand|million|billion|trillion|quadrillion|half|halve|third|fif|eigh|nin|"
-    r"twelf|twentie|thirtie|fortie|fiftie|and|or|to|plus|minus|point|negative|squared|cubed|dozen|"
-    r"grand|lakh|crore|k|m|mil|mill|mn|mio|bn|tn|thou)(th)?s?\b",
-    re.IGNORECASE,
+# How a text is brought to the plain number in it. Where marks go, two spaces keep the digits on
+# both sides apart.
+COMMA = re.compile(r"\{,\}")
+SPACE = re.compile(r"\\[ ,;:]|(?<=[0-9}])~")
+FRACTION = re.compile(r"\\[dtc]?frac *(?:\{([0-9]+)\}|([0-9])) *(?:\{([0-9]+)\}|([0-9]))")
+MARKUP = re.compile(
+    r"\\(?:boxed|text[a-z]*|mathrm) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\*\*|\\[()\[\]]|`"
+    rf"|^\(([^()]*)\)\.?$|{CURRENCY}"
+)
+
+
+# These words and their plurals change the number before them: 5 million, 3 sevenths, 5 is wrong.
+# math_rewards.py has them, too.
+CHANGES_THE_NUMBER = set(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
+    "hundred thousand million billion trillion quadrillion quintillion half halve third fifth "
+    "eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand lakh crore "
+    "mil mill mille permille mn mio bn tn thou kilo mega giga milli micro nano and or nor to plus "
+    "minus point negative squared cubed pi repeating repeated recurring periodic undefined "
+    "indeterminate infinite infinity nan none null nothing invalid impossible unknown wrong "
+    "incorrect false untrue not no never neither cannot".split()
 )
 
 
@@ -355,18 +417,31 @@ def parse_number(text):
 
     50% is 50, and 3\\frac{1}{2} is 7/2. A text with anything unknown beside the number is refused.
     """
-    plain = text.strip()[:201].replace("{,}", ",").replace("\\,", " ")
-    while (inside := MARKUP.sub(r"  \1  ", plain).strip()) != plain:
-        plain = inside
+    text = text.strip()
+    shown = f"{text!r:.60}"
+    plain = text[:201]
     match = NUMBER.fullmatch(plain)
-    if not match or len(text.strip()) > 200:
-        count = min(2, len(re.findall(r"[0-9][0-9.,]*", plain)))
-        return None, f"{['no', 'not a plain', 'more than one'][count]} number: {text.strip()!r:.60}"
-    if change := CHANGES_THE_NUMBER.search(match["unit"] or ""):
-        return None, f"{change[0]!r} may change the number: {text.strip()!r:.60}"
-    value = int(match["whole"] or 0) + Fraction(
-        re.sub(r"[\s,]", "", match["plain"] or f"{match['top']}/{match['bottom']}")
-    )
+    if not match:
+        plain = SPACE.sub(" ", COMMA.sub(",", plain))
+        plain = FRACTION.sub(r"\\frac{\1\2}{\3\4}", plain)
+    before = ""
+    while not match and plain != before:
+        before = plain
+        plain = MARKUP.sub(r"  \1\2  ", plain).strip()
+        match = NUMBER.fullmatch(plain)
+    if not match or len(text) > 200:
+        numbers = re.findall(r"[0-9][0-9.,]*", plain)
+        if len(numbers) > 1:
+            return None, f"more than one number: {shown}"
+        return None, f"{'not a plain' if numbers else 'no'} number: {shown}"
+    for word in re.findall("[a-z]+", match["unit"].lower()):
+        singular = word.removesuffix("s")
+        if {word, singular, singular.removesuffix("th")} & CHANGES_THE_NUMBER:
+            return None, f"{word!r} may change the number: {shown}"
+    if match["plain"]:
+        value = Fraction(re.sub(r"[\s,]", "", match["plain"]))
+    else:
+        value = int(match["whole"] or 0) + Fraction(f"{match['top']}/{match['bottom']}")
     return -value if match["sign"] in ("-", "−", "–") else value, ""
 
 
@@ -382,7 +457,7 @@ CONTROL = (
 def to_problem(row):
     """The problem of a row. The answer is a number, or a text that ends in #### and a number."""
     if not isinstance(row, dict):
-        raise ValueError(f"needs question and answer; got {row!r:.80}")
+        raise ValueError("needs an object, {...}, with question and answer")
     question = row.get("question")
     problem = {"question": question, "answer": str(row.get("answer"))}
     if not isinstance(question, str) or not question.strip() or gold(problem) is None:
@@ -423,19 +498,18 @@ def read_rows(source, split):
 
 def csv_rows(text):
     """The rows below the names of the columns."""
-    lines = csv.reader(io.StringIO(text), strict=True)
-    names = next(lines, [])
-    for cells in filter(None, lines):  # not the blank ones
-        if len(cells) != len(names):
-            raise ValueError(f'{len(cells)} cells for {names}: a list needs quotes, "[1, 2]"')
-        yield to_row(list(zip(names, cells)))
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    for row in reader:
+        if len(row) != len(reader.fieldnames) or None in row.values():
+            raise ValueError('more or fewer cells than columns; a list needs quotes: "[1, 2]"')
+        yield row
 
 
 def to_row(pairs):
     """A dict of (name, value). ValueError for a name that occurs twice."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError(f"a name occurs twice in {pairs!s:.200}")
+        raise ValueError("a name occurs twice")
     return row
 
 

@@ -236,7 +236,7 @@ NAMED = r"""
 COMMANDS = {}
 for entry in re.split(r",\s|\n", NAMED.strip()):
     command, _, character_name = entry.partition(" ")
-    COMMANDS[character_name] = f"{command} " if command[-1].isalpha() else command
+    COMMANDS[character_name] = f"{command} "
 
 
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -263,10 +263,8 @@ def command_of(match):
         return COMMANDS[name]
     greek = re.fullmatch("GREEK (SMALL|CAPITAL) LETTER (?:FINAL )?([A-Z]+)", name)
     if greek:
-        letter = greek[2].replace("LAMDA", "LAMBDA").capitalize()
-        if greek[1] == "SMALL":
-            letter = letter.lower()
-        return f"\\{letter} "
+        letter = greek[2].replace("LAMDA", "LAMBDA")
+        return f"\\{letter.lower() if greek[1] == 'SMALL' else letter.capitalize()} "
     normal = unicodedata.normalize("NFKC", character)
     if normal == character or re.match("CIRCLED|PARENTHESIZED|DIGIT .* FULL STOP", name):
         return character
@@ -503,8 +501,7 @@ def intervals_between(parts):
         formula = Formula(point, 0)
         expect(not formula.letters or len(items) == 1, "points whose order is unknown")
         places.append((approximate(formula.value).real, point))
-    places.sort()
-    ends = [["-", r"\infty"], *(point for _, point in places), [r"\infty"]]
+    ends = [["-", r"\infty"], *(point for _, point in sorted(places)), [r"\infty"]]
     return [["(", *low, ",", *high, ")"] for low, high in zip(ends, ends[1:])]
 
 
@@ -1130,7 +1127,7 @@ LOST = re.compile("\t|(?<![\\\\}&])(?<![\\\\}&] )\n(?=[a-z])")  # of \tan or \ne
 
 def to_problem(row):
     """The problem of a row. ValueError if a text is missing or no box could hold the answer."""
-    expect(isinstance(row, dict), f"needs problem and answer; got {row!r:.80}")
+    expect(isinstance(row, dict), "needs an object, {...}, with problem and answer")
     for name in ("problem", "answer", "solution"):
         text = f"{row.get(name)}"
         lost = CONTROL.search(text) or (name == "answer" and LOST.search(text))
@@ -1140,9 +1137,8 @@ def to_problem(row):
         stated = isinstance(text, str) and text.strip()
         expect(stated, f"needs {name}, a text, or solution with \\boxed{{}}; got {row!s:.300}")
     answer = problem["answer"]
-    expect(len(answer) <= MAX_ANSWER, f"needs at most {MAX_ANSWER} characters as answer")
-    closed = last_boxed(f"\\boxed{{{answer}}}") == answer.strip()
-    expect(closed, f"needs balanced braces as answer; got {answer!r:.80}")
+    fits = len(answer) <= MAX_ANSWER and last_boxed(f"\\boxed{{{answer}}}") == answer.strip()
+    expect(fits, f"needs at most {MAX_ANSWER} characters and balanced braces; got {answer!r:.80}")
     for name, other in (("level", "level"), ("subject", "type")):
         value = row.get(name, row.get(other))
         if value is not None:
@@ -1194,19 +1190,18 @@ def read_rows(source, split):
 
 def csv_rows(text):
     """The rows below the names of the columns."""
-    lines = csv.reader(io.StringIO(text), strict=True)
-    names = next(lines, [])
-    for cells in filter(None, lines):  # not the blank ones
-        if len(cells) != len(names):
-            raise ValueError(f'{len(cells)} cells for {names}: a list needs quotes, "[1, 2]"')
-        yield to_row(list(zip(names, cells)))
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    for row in reader:
+        if len(row) != len(reader.fieldnames) or None in row.values():
+            raise ValueError('more or fewer cells than columns; a list needs quotes: "[1, 2]"')
+        yield row
 
 
 def to_row(pairs):
     """A dict of (name, value). ValueError for a name that occurs twice."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError(f"a name occurs twice in {pairs!s:.200}")
+        raise ValueError("a name occurs twice")
     return row
 
 

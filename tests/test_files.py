@@ -92,10 +92,10 @@ a.json | [ROW, 7] | row 2: needs
 a.json | [ROW, ROW | row 1:
 a.csv | | expected 2
 a.csv | NAMES\n | expected 2
-a.csv | NAMES\nCELLS\nCELLS,1\n | row 2: 3 cells
-a.csv | NAMES\nCELLS\n[1, 2, 3],6\n | row 2: 4 cells
-a.csv | NAMES\nCELLS\n7\n | row 2: 1 cells
-a.csv | NAMES,A\nCELLS,1\n | row 1: a name occurs twice
+a.csv | NAMES\nCELLS\nCELLS,1\n | row 2: more or fewer cells
+a.csv | NAMES\nCELLS\n[1, 2, 3],6\n | row 2: more or fewer cells
+a.csv | NAMES\nCELLS\n7\n | row 2: more or fewer cells
+a.csv | NAMES,A\nCELLS,1\n | row 1: more or fewer cells than columns
 a.csv | NAMES\nCELLS\n"7,8\n | row 2: unexpected end of data
 a.csv | NAMES\nCELLS\n,\n | row 2: needs
 a.csv | x;y\n1;2\n | needs A

@@ -14,6 +14,7 @@ from test_countdown_rewards import (
 )
 
 import gsm8k_rewards
+import math_rewards
 from gsm8k_rewards import (
     HUB_DATASET,
     NEW_STORIES,
@@ -199,7 +200,7 @@ def test_the_reward_of_a_completion_its_reason_and_its_vote(text, parts, why, pr
         ),
         (
             None,
-            ["2i", "5π", "1e3", "0x10", "1_000", "--7", "-$-7", "~7", "=7", "x = 72", "(7)"],
+            ["2i", "5π", "1e3", "0x10", "1_000", "--7", "-$-7", "~7", "=7", "x = 72", "(7)8"],
         ),
         (None, ["about 72", "not 72", "7!", "√4", "7/2/3", "7.5/2", "7/-2", "7/0", r"\frac{7}{0}"]),
         (
@@ -232,6 +233,34 @@ def test_the_reward_of_a_completion_its_reason_and_its_vote(text, parts, why, pr
 )
 def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(value, texts):
     assert {text: parse_number(text)[0] for text in texts} == dict.fromkeys(texts, value)
+
+
+# value | texts; two spaces stand between texts
+TABLE = r"""
+8 | \boxed{8}\ years old.  8\ years  8~apples  8\;cm  \boxed{8}\ \text{ years}
+100 | 100 km/h  100km/h.  100 km/hr  100 m/s  100 miles/h  100 g/l  100 dollars / hour
+18 | (18)  (18).  **(18)**  \((18)\)  (\boxed{18})  (18 apples)  ($18)
+1/2 | \frac12  \frac1{2}  \frac{1}2  \dfrac12  \cfrac 1 2  \frac12 cup  \boxed{\tfrac12}
+7/2 | 3\frac12  3 \frac1{2} cups
+5 | USD 5  US$5  US$ 5  A$5.00  Rs. 5  Rs 5  EUR 5  ₹5  ¥5  5 USD  5€  $5 USD  CA\$5
+-5 | -US$5  US$-5  -₹5  -USD 5  USD -5
+None | 5 pi  0.3 repeating  5 recurring  5 gross  5 score  5 is wrong  5 not  5 incorrect  5 none
+None | 5 undefined  5 per mille  5 infinite  5 invalid  5 k/h  5/x  5 x/y  5 m/2  ~5  5 squared
+None | (5)(6)  (5) 6  (5  5)  ((5)+1)  US5  XUSD 5  x$5  5 USD 6  1 USD 080  1$080  1₹080  (1)080
+None | \frac123  \frac{1}23  \frac1  5\ 6  5~6  \frac12\frac12
+"""
+
+
+@pytest.mark.parametrize("line", TABLE.strip().splitlines())
+def test_currencies_rates_brackets_and_short_fractions_are_read_and_other_words_are_not(line):
+    value, texts = line.split(" | ")
+    expected = None if value == "None" else Fraction(value)
+    found = {text: parse_number(text)[0] for text in texts.split("  ")}
+    assert found == dict.fromkeys(found, expected)
+
+
+def test_the_words_that_change_a_number_are_those_of_math():
+    assert gsm8k_rewards.CHANGES_THE_NUMBER < math_rewards.CHANGES_THE_NUMBER
 
 
 def test_every_number_is_read_back_in_every_form():

@@ -606,7 +606,7 @@ MISTAKES = r"""
 {"question": "?", "answer": "2"} | needs problem, a text
 {"problem": " ", "answer": "2"} | needs problem, a text
 {"problem": ["?"], "answer": "2"} | needs problem, a text
-{"problem": "?", "answer": "2}"} | balanced braces as answer
+{"problem": "?", "answer": "2}"} | and balanced braces
 {"problem": "?", "answer": "LONG"} | at most 500 characters
 {"problem": "?", "solution": "it is 2"} | or solution with \boxed
 {"problem": "?", "answer": null} | needs answer
