@@ -270,11 +270,11 @@ def command_of(match):
         return character
     made_of = NOT_ASCII.sub(command_of, normal)
     kind = unicodedata.decomposition(character)
-    if kind.startswith("<super>"):
+    if "<super>" in kind:
         return f"{RAISED}{made_of}{RAISED}"
-    if kind.startswith("<sub>"):
+    if "<sub>" in kind:
         return f"{LOWERED}{made_of}{LOWERED}"
-    if kind.startswith("<fraction>"):
+    if "<fraction>" in kind:
         return re.sub("(.*)/(.*)", r"\\frac{\1}{\2} ", made_of)
     return made_of
 
@@ -283,12 +283,12 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     # Repeating decimals: 0.1‾6 stands for 0.1\overline{6}. Dots after other numbers are kept.
     (r"(\.[0-9]*) *\\dot *\{?([0-9])\}? *([0-9]*) *\\dot *\{?([0-9])\}?(?! *[0-9\\{])",
      r"\1‾\2\3\4"),
-    (r"(\.[0-9]*) *\\(?:overline|bar|dot) *(?:\{ *([0-9]+) *\}|([0-9]))(?! *[0-9\\{])",
-     r"\1‾\2\3"),
+    (r"(\.[0-9]*) *(?:\\(?:overline|bar|dot) *(?:\{ *([0-9]+) *\}|([0-9]))|(?<=\.)\(([0-9]+)\))"
+     r"(?! *[0-9\\{])", r"\1‾\2\3\4"),
     ("(\\.[0-9]*)([0-9])[\u0304\u0305\u0307](?! *[0-9])", r"\1‾\2"),
     (r"(\.[0-9]*?)(?:([0-9])\2{2,}|([0-9]{2,6}?)\3+) *(?:\.\.\.|\\[lc]?dots(?![a-z]))(?! *[0-9.])",
      r"\1‾\2\3"),
-    (r"\.\(([0-9]+)\)", r".‾\1"), (r"\.\.\.", r"\\ldots "),
+    (r"\.\.\.", r"\\ldots "),
     # Roots without a command: of a number, a letter or what brackets hold.
     (r"(?<![\\A-Za-z])sqrt(?![A-Za-z])", r"\\root{2}√"), (r"√ *\(([^()]*)\)", r"{\1}"),
     (r"√ *\{", "{"),
@@ -332,10 +332,10 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"^([-+]?[0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]+)$", r"\1*10^{\2}"),  # as csv files have it
     (r"^(?!\\pi)((?:[A-Za-z]|\\[a-z]+)(?:_\{[^{}]*\})?) *\\approx", r"\1="),
     # Matrices.
-    (r"\[ *\\begin *\{array\} *\{[lcr|]*\}(.*)\\end *\{array\} *\]", r"\\matrix \1\\endmatrix "),
-    (r"\( *\\begin *\{array\} *\{[lcr|]*\}(.*)\\end *\{array\} *\)", r"\\matrix \1\\endmatrix "),
-    (r"\\begin *\{[bp]?matrix\}", r"\\matrix "), (r"\\end *\{[bp]?matrix\}", r"\\endmatrix "),
-    (r"\\cr *\\endmatrix", r"\\endmatrix"),
+    (r"[\[(] *\\begin *\{array\} *\{[lcr|]*\}(.*?)(?:\\cr *)?\\end *\{array\} *[\])]",
+     r"\\matrix \1\\endmatrix "),
+    (r"\\begin *\{[bp]?matrix\}", r"\\matrix "),
+    (r"(?:\\cr *)?\\end *\{[bp]?matrix\}", r"\\endmatrix "),
     # Fonts: a single letter of mathematics is that letter; all else is a text.
     (r"(?<=[0-9)}]) *\\mathrm *\{ *([mgsLNJW]) *\}(?= *(?:$|[,^]))", r"\\text{\1}"),
     (r"\\(?:math(?:rm|bf|it|sf|normal)|boldsymbol) *\{ *(\\?[A-Za-z]|\\[a-zA-Z]+) *\}", r" \1 "),
@@ -345,8 +345,8 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r",? *(?:\\text\{[ ,]*(?:and|or|,)[ ,]*\}"
      r"|(?<![\\A-Za-z])(?:and|or)(?![A-Za-z])(?![^{}]*\})) *,?", ","),
     (r"\\text\{ *([-+]?[0-9][0-9.,:/]*)(?=[ }])", r" \1\\text{"),
-    (r"(?i)(:[0-5][0-9]) *(?:\\text\{ *)?([ap])\.? ?m\.?(?: *\}|$)", r"\1\\text{\2m}"),
-    (r"^0([0-9]:)", r"\1"), (r"(?i)^([0-9]+) *([ap])\.? ?m\.?$", r"\1\\text{\2m}"),
+    (r"(?i)(:[0-5][0-9]|^[0-9]+) *(?:\\text\{ *)?([ap])\.? ?m\.?(?: *\}|$)", r"\1\\text{\2m}"),
+    (r"^0([0-9]:)", r"\1"),
     (r"^\(?(?=.*[A-Za-z]{5})([A-Za-z]+(?:[ -][A-Za-z]+)*)\)?$", r"\\text{\1}"),
     (r"(?<=[0-9)}\]])(?: +(?=[A-Za-z]{4}|(?:[ckm]m|kg|ft|in|mi|yds?|lbs?|mph|pct|sq|sec|min|hrs?"
      r"|days?|per)(?![a-zA-Z]))|(?=(?:[ckm]m|kg|ft)(?![a-zA-Z])))"
@@ -370,6 +370,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"^ *([A-Za-z]) *\\ne *([^;=<>]+)$", r"\1\\in (-\\infty,\\infty)\\setminus \\{\2\\}"),
     (r"^ *([^,;=<>]+) *\\ne *([A-Za-z]) *$", r"\2\\in (-\\infty,\\infty)\\setminus \\{\1\\}"),
 ]  # fmt: skip
+COMPILED = [(re.compile(pattern), plain) for pattern, plain in SPELLINGS]
 THOUSANDS = re.compile(
     r"(?<![0-9.,])[1-9][0-9]{0,2}(?:(?:,|\{,\}|\s*,?\s*\\!\s*|\\,)[0-9]{3})+(?![0-9])"
 )
@@ -390,11 +391,9 @@ MAX_PARTS = 25  # of a list or a chain of equations
 
 def tokenize(text):
     """The tokens (str) of a text in one spelling."""
-    if not text.isascii():
-        text = in_ascii(text)
-    text = THOUSANDS.sub(join_thousands, text)
-    for pattern, plain in SPELLINGS:
-        text = re.sub(pattern, plain, text)
+    text = THOUSANDS.sub(join_thousands, in_ascii(text))
+    for pattern, plain in COMPILED:
+        text = pattern.sub(plain, text)
     return TOKEN.findall(re.sub("(?<![0-9a-zA-Z]) +| +(?![0-9a-zA-Z])", "", " ".join(text.split())))
 
 
