@@ -19,12 +19,14 @@ The reward (0 to 2) is the sum of two parts:
     answer 1.0  the number in the last answer block after the thinking is the one after `####`
 
 A number is read as an exact fraction: 7, 7.0 and 14/2 are equal, but 33.3 and 100/3 are not.
-    read      thousands in groups of three, by commas or spaces; a sign (- + − –) and $ £ € before
-              it; % ° ¢ and up to three words, the unit, after it; \frac{7}{2}; markup around it:
-              **, \boxed{ }, \text{ }, \( \), \[ \], $ and `; a final full stop
+    read      thousands in groups of three, by commas or spaces; a sign (- + − –) and a currency
+              (its sign, or a code such as USD) before it; % ° ¢ and up to three words, the unit,
+              after it (km/h, too); \frac{7}{2}, \frac72; markup around it: **, \boxed{ }, \text{ },
+              \( \), \[ \], ( ), $ and `; a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
     refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08),
-              words that change the number (5 million, 3 sevenths), a unit of one letter (5k, 5x),
+              words that change the number (5 million, 3 sevenths, 5 pi, 5 is wrong), a unit of one
+              letter (5k, 5x),
               digits other than 0-9, x = 72
 A refused answer gets no correctness reward, and `why` says what is wrong. Nothing is executed. The
 time is linear in the length of the completion.

@@ -19,23 +19,30 @@ spelling. Then it takes the text apart from the outside in: lists and brackets, 
 formulas. Recursive descent computes a formula exactly if it is rational, else to 300 digits. A
 formula with letters is computed at ten points. No part of a text is executed or skipped. Every
 operation is bounded, so no time limit is needed. A text that is not read in full equals
-only itself.
+only itself. Words beside two equal numbers must agree, except units of which one side has none.
 
     problem's answer   correct                                  wrong
     1/2                0.5, \frac24, \sqrt{1/4}                 0.51, 1 2
-    1/3                0.333333 (six digits or more)            0.333, 0.333334
+    1/3                0.333333 (six digits or more), 0.333...  0.333, 0.333334
+    0.1\overline{6}    1/6, 0.1666..., 0.1\dot{6}               0.16, 0.1\text{ repeating}
     43500              43,500, 43{,}500, \$43,500               43, 500
     40                 4(10), 4 \cdot 10                        4{10}, which prints 410
-    5                  x = 5, f(2) = 5, 2+3 = 5, 5 apples       2x = 10, \geq 5, 5 or more
+    5                  x = 5, f(2) = 5, 2+3 = 5, 5 apples       2x = 10, \geq 5, 5 or more, 5 pi
     5\text{ cm}^2      5, 5 square centimeters                  5\text{ cm}, 5\text{ m}^2
     10\%               10, 0.1                                  1
-    2516_8             2516                                     2516_9
+    5\text{ km east}   5, 5\text{ km}                           5\text{ km west}
+    2516_8             2516, 2516_{(8)}                         2516_9
     2x/3               \frac{2x}{3}                             2/3x (it has two readings)
-    x^2+2x+1           (x+1)^2, y = (1+x)^2                     (t+1)^2
+    x^2+2x+1           (x+1)^2, y = (1+x)^2, x²+2x+1            (t+1)^2
+    xy                 yx                                       x+y
+    HHTT               \text{HHTT}                              HTHT
+    2\sqrt{3}          2√3                                      √12x
+    \frac23            \frac23 \approx 0.67                     \frac23 \approx 0.5, \frac23 \sim 1
     y = 3x+5           3x-y = -5                                y = 3x
     1, 2               2 and 1, \{2, 1\}, x=1 or x=2            1, 2, 2
     (1, 2)             1, 2                                     (2, 1), [1, 2]
     (3, \infty)        x > 3, 3 < x                             x \ge 3
+    x \ne 1, 2         \mathbb{R}\setminus\{1, 2\}              x \ne 1
     \text{(B)}         B, b, (B)                                C
     1:58\text{ a.m.}   1:58 am, 1:58                            1:58 pm
 
