@@ -22,6 +22,7 @@ import ast
 import csv
 import functools
 import io
+import itertools
 import json
 import random
 import re
@@ -63,20 +64,18 @@ def reachable(nums):
     if len(nums) == 1:
         return frozenset(nums)
     reached = set()
-    for chosen in range(1, 2 ** (len(nums) - 1)):  # its bits choose one part, each split once
-        part = []
-        rest = []
-        for number in nums:
-            side = part if chosen % 2 else rest
-            side.append(number)
-            chosen //= 2
-        for value in reachable(tuple(part)):
-            for other in reachable(tuple(rest)):
-                small = min(value, other)
-                large = max(value, other)
-                reached.update((large + small, large - small, large * small))
-                if small and large % small == 0:
-                    reached.add(large // small)
+    for size in range(1, len(nums)):
+        for part in itertools.combinations(nums, size):
+            rest = list(nums)
+            for number in part:
+                rest.remove(number)
+            for value in reachable(part):
+                for other in reachable(tuple(rest)):
+                    reached.update((value + other, value * other))
+                    if value >= other:
+                        reached.add(value - other)
+                    if other and value % other == 0:
+                        reached.add(value // other)
     return frozenset(reached)
 
 
@@ -131,8 +130,8 @@ def load_problems(split, source=None, seed=0):
 
     Args:
         split: "train", "test", or "all" (every row, in order).
-        source: None for the generator, "hub" for HUB_DATASET, else a .jsonl, .json, .csv or
-            .parquet file, also with .gz. A tenth of its problems, at most 500, is the test split.
+        source: None for the generator, "hub" for HUB_DATASET, else a file of JSON lines, a JSON
+            array, csv or parquet, also with .gz. A tenth of it, at most 500, is the test split.
         seed: the seed of the generated training problems. No test split depends on it.
     Raises:
         ValueError: what is wrong with the source, in one sentence for the user.
@@ -151,10 +150,11 @@ def load_problems(split, source=None, seed=0):
         ) from None
     except Exception as error:  # of the disk, the network, the file's format, or the row
         raise ValueError(f"{source}, row {len(problems) + 1}: {error}") from None
-    needed = 1 if split == "all" else 2  # some to train, some to test
-    if len(problems) < needed:
-        raise ValueError(f"{source}: expected {needed} different problems or more")
-    return problems if split == "all" else held_out(problems, split)
+    if split == "all" and problems:
+        return problems
+    if len(problems) < 2:
+        raise ValueError(f"{source}: needs 2 different problems or more, to train and to test")
+    return held_out(problems, split)
 
 
 # ---- The prompts
@@ -225,8 +225,10 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     correct = float(value == problem["target"])
     if correct:
         why = "correct"
-    elif not answer:
-        why = missing(completion, prompt.thinking)
+    elif not answer and fault.startswith("no "):
+        why = "no answer block"
+        if fault.startswith("no </"):
+            why += ", for the completion was cut off"
     if fault:
         why += f"; format: {fault}"
     for_format, for_answer = prompt.weights
@@ -243,17 +245,6 @@ def read_answer(text, prompt):
     _, found, last = conclusion.rpartition("</answer>")[0].rpartition("<answer>")
     answer = last.partition("</answer>")[0] if found else ""
     return answer, format_fault(text, thinking, closed, conclusion, prompt)
-
-
-def missing(text, tag):
-    """Why a completion has no answer. A text that ends with an open tag was cut off."""
-    if text.rfind("<answer>") > text.rfind("</answer>"):
-        return "no answer block: cut off before </answer>"
-    if tag and f"</{tag}>" not in text:
-        return f"no answer block: cut off before </{tag}>"
-    if "<answer></answer>" in text:
-        return "the answer block is empty"
-    return "no answer block after the thinking"
 
 
 def format_fault(text, thinking, closed, conclusion, prompt):
@@ -393,23 +384,20 @@ def read_rows(source):
         import datasets
 
         return datasets.load_dataset(HUB_DATASET, split="train")
-    ending = source.lower().removesuffix(".gz").rpartition(".")[2]
-    if ending not in ("jsonl", "json", "csv", "parquet"):
-        raise ValueError("expected hub, or a .jsonl, .json, .csv or .parquet file")
     import pyarrow.parquet  # comes with datasets
 
     with pyarrow.input_stream(source) as file:  # .gz is unpacked
         content = file.read()
-    if ending == "parquet":
+    if content.startswith(b"PAR1"):
         return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
-    text = content.decode("utf-8-sig")
-    if ending == "csv":
-        return csv_rows(text)
+    text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
-    if text.lstrip().startswith("["):
+    if text.startswith("["):
         return decode(text)
-    lines = filter(str.strip, text.split("\n"))
-    return map(decode, lines)
+    if text.startswith("{"):
+        lines = filter(str.strip, text.split("\n"))
+        return map(decode, lines)
+    return csv_rows(text)
 
 
 def csv_rows(text):

@@ -233,9 +233,9 @@ def load_problems(split, source=None, seed=0):
 
     Args:
         split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
-        source: None for the generator, "hub" for HUB_DATASET with its own two splits, else a
-            .jsonl, .json, .csv or .parquet file, also with .gz. A tenth of its problems, at most
-            500, is the test split.
+        source: None for the generator, "hub" for HUB_DATASET with its own two splits, else a file
+            of JSON lines, a JSON array, csv or parquet, also with .gz. A tenth of it, at most 500,
+            is the test split.
         seed: the seed of the generated training problems. No test split depends on it.
     Raises:
         ValueError: what is wrong with the source, in one sentence for the user.
@@ -254,10 +254,11 @@ def load_problems(split, source=None, seed=0):
         ) from None
     except Exception as error:  # of the disk, the network, the file's format, or the row
         raise ValueError(f"{source}, row {len(problems) + 1}: {error}") from None
-    needed = 1 if split == "all" else 2  # some to train, some to test
-    if len(problems) < needed:
-        raise ValueError(f"{source}: expected {needed} different problems or more")
-    return problems if split == "all" or source == "hub" else held_out(problems, split)
+    if problems and (split == "all" or source == "hub"):
+        return problems
+    if len(problems) < 2:
+        raise ValueError(f"{source}: needs 2 different problems or more, to train and to test")
+    return held_out(problems, split)
 
 
 def gold(problem):
@@ -479,23 +480,20 @@ def read_rows(source, split):
 
         part = "train" if split == "train" else "test"
         return datasets.load_dataset(HUB_DATASET, "main", split=part)
-    ending = source.lower().removesuffix(".gz").rpartition(".")[2]
-    if ending not in ("jsonl", "json", "csv", "parquet"):
-        raise ValueError("expected hub, or a .jsonl, .json, .csv or .parquet file")
     import pyarrow.parquet  # comes with datasets
 
     with pyarrow.input_stream(source) as file:  # .gz is unpacked
         content = file.read()
-    if ending == "parquet":
+    if content.startswith(b"PAR1"):
         return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
-    text = content.decode("utf-8-sig")
-    if ending == "csv":
-        return csv_rows(text)
+    text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
-    if text.lstrip().startswith("["):
+    if text.startswith("["):
         return decode(text)
-    lines = filter(str.strip, text.split("\n"))
-    return map(decode, lines)
+    if text.startswith("{"):
+        lines = filter(str.strip, text.split("\n"))
+        return map(decode, lines)
+    return csv_rows(text)
 
 
 def csv_rows(text):

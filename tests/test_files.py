@@ -52,6 +52,7 @@ def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, 
         "bom.csv": b"\xef\xbb\xbf" + csv(rows).replace("\n", "\r\n").encode().replace(b".\r", b"."),
         "a.csv.gz": gzip.compress(csv(rows).encode()),
         "a.parquet": parquet(rows, tmp_path / "rows"),
+        "a.txt": text,
         "a[1]*? ü.jsonl": text,
         "a[1]*? ü.parquet": parquet(rows, tmp_path / "rows"),
     }
@@ -81,17 +82,18 @@ a.jsonl | ROW\nnull\n | row 2: needs
 a.jsonl | ROW\n[1, 2]\n | row 2: needs
 a.jsonl | ROW\n{"A": "\ud800", "answer": "1"}\n | row 2:
 a.jsonl | ROW\n{"A": "\b", "answer": "1"}\n | row 2:
-a.jsonl | version https://git-lfs.github.com/spec/v1\n | row 1: Expecting value
+a.jsonl | version https://git-lfs.github.com/spec/v1\noid x\n | row 1: needs A
+a.jsonl | ROW\nversion\n | row 2: Expecting value
 a.jsonl | ROW\n{"A": "caf\xe9"}\n | 'utf-8' codec
-a.jsonl | | expected 2
-a.jsonl | \n \n | expected 2
-a.jsonl | ROW\n | expected 2
-a.json | [] | expected 2
+a.jsonl | | needs 2
+a.jsonl | \n \n | needs 2
+a.jsonl | ROW\n | needs 2
+a.json | [] | needs 2
 a.json | [ROW, ROW,] | row 1:
 a.json | [ROW, 7] | row 2: needs
 a.json | [ROW, ROW | row 1:
-a.csv | | expected 2
-a.csv | NAMES\n | expected 2
+a.csv | | needs 2
+a.csv | NAMES\n | needs 2
 a.csv | NAMES\nCELLS\nCELLS,1\n | row 2: more or fewer cells
 a.csv | NAMES\nCELLS\n[1, 2, 3],6\n | row 2: more or fewer cells
 a.csv | NAMES\nCELLS\n7\n | row 2: more or fewer cells
@@ -99,9 +101,9 @@ a.csv | NAMES,A\nCELLS,1\n | row 1: more or fewer cells than columns
 a.csv | NAMES\nCELLS\n"7,8\n | row 2: unexpected end of data
 a.csv | NAMES\nCELLS\n,\n | row 2: needs
 a.csv | x;y\n1;2\n | needs A
-a.tsv | ROW | expected hub, or a .jsonl
-a | ROW | expected hub, or a .jsonl
-a.parquet | ROW | row 1:
+a.tsv | x\ty\n1\t2\n | row 1: needs A
+a.txt | hello | needs 2
+a.parquet | PAR1ROW | row 1:
 a.jsonl.gz | ROW | row 1:
 absent.jsonl | None | No such file
 """
