@@ -119,8 +119,8 @@ def generate_problems(split, size, seed):
         problem = {"nums": nums, "target": rng.choice(targets)}
         key = problem_key(problem)
         # An eighth of all problems, whatever the order of their numbers, belongs to the test split.
-        held_out = zlib.crc32(key.encode()) % 8 == 0
-        if held_out == (split == "test"):
+        for_test = zlib.crc32(key.encode()) % 8 == 0
+        if for_test == (split == "test"):
             problems.setdefault(key, problem)
     return list(problems.values())
 
@@ -221,7 +221,11 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
     answer, fault = read_answer(completion, prompt)
     value, why, legal = judge(answer, problem, prompt.steps)
-    form = 0.0 if fault else 1.0 if legal else prompt.partial
+    form = prompt.partial
+    if fault:
+        form = 0.0
+    elif legal:
+        form = 1.0
     correct = float(value == problem["target"])
     if correct:
         why = "correct"
@@ -313,10 +317,11 @@ def parse(text):
     """The syntax tree of an expression, never executed. Other texts raise SyntaxError."""
     # In this order: another character, **, //, (), 5(2), a plus sign, a second minus sign.
     illegal = r"[^0-9+\-*/()\s]|\*\s*\*|/\s*/|\(\s*\)|[0-9)]\s*\(|(?:^|[-+*/(])\s*(?:\+|-\s*-)"
-    if illegal := re.search(illegal, text):
-        raise SyntaxError(f"it has {illegal[0]!r:.20}")
-    # Python does not accept 07.
-    return ast.parse(" ".join(re.sub(r"\b0+\B", "", text).split()), mode="eval").body
+    found = re.search(illegal, text)
+    if found:
+        raise SyntaxError(f"it has {found[0]!r:.20}")
+    text = re.sub(r"\b0+\B", "", text)  # Python does not accept 07
+    return ast.parse(" ".join(text.split()), mode="eval").body
 
 
 def value_of(node):

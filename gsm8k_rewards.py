@@ -217,8 +217,8 @@ def generate_problems(split, size, seed):
         if (story, steps) in NEW_STORIES:
             row["new_story"] = 1
         # An eighth of all problems belongs to the test split.
-        held_out = zlib.crc32(question.encode()) % 8 == 0
-        if held_out == (split == "test"):
+        for_test = zlib.crc32(question.encode()) % 8 == 0
+        if for_test == (split == "test"):
             problems.setdefault(question, row)
     return list(problems.values())
 
