@@ -21,6 +21,7 @@ the value from the syntax tree, in exact fractions. The time is linear in the co
 import ast
 import csv
 import functools
+import gzip
 import io
 import itertools
 import json
@@ -389,11 +390,13 @@ def read_rows(source):
         import datasets
 
         return datasets.load_dataset(HUB_DATASET, split="train")
-    import pyarrow.parquet  # comes with datasets
-
-    with pyarrow.input_stream(source) as file:  # .gz is unpacked
+    with open(source, "rb") as file:
         content = file.read()
+    if content.startswith(b"\x1f\x8b"):
+        content = gzip.decompress(content)
     if content.startswith(b"PAR1"):
+        import pyarrow.parquet  # comes with datasets
+
         return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
     text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode

@@ -33,6 +33,7 @@ time is linear in the length of the completion.
 """
 
 import csv
+import gzip
 import io
 import json
 import random
@@ -480,11 +481,13 @@ def read_rows(source, split):
 
         part = "train" if split == "train" else "test"
         return datasets.load_dataset(HUB_DATASET, "main", split=part)
-    import pyarrow.parquet  # comes with datasets
-
-    with pyarrow.input_stream(source) as file:  # .gz is unpacked
+    with open(source, "rb") as file:
         content = file.read()
+    if content.startswith(b"\x1f\x8b"):
+        content = gzip.decompress(content)
     if content.startswith(b"PAR1"):
+        import pyarrow.parquet  # comes with datasets
+
         return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
     text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode

@@ -52,6 +52,7 @@ question: \binom{5}{2} equals 10. docs/agreement.md compares the verdicts with o
 """
 
 import csv
+import gzip
 import io
 import json
 import math
@@ -1176,11 +1177,13 @@ def read_rows(source, split):
 
         part = "train" if split == "train" else "test"
         return datasets.load_dataset(HUB_DATASET, split=part)
-    import pyarrow.parquet  # comes with datasets
-
-    with pyarrow.input_stream(source) as file:  # .gz is unpacked
+    with open(source, "rb") as file:
         content = file.read()
+    if content.startswith(b"\x1f\x8b"):
+        content = gzip.decompress(content)
     if content.startswith(b"PAR1"):
+        import pyarrow.parquet  # comes with datasets
+
         return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
     text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
