@@ -547,7 +547,8 @@ REPEATED = [
     "x^y+", "1,", "x=1,", "1<", "\\pm", "\\cup", "(1,2);", "\\text{a}", "5 cm", "\\Gamma(x)+",
     "\\\\", "$", " ", "1\\!", "1,000", "\\left", "°", "\\%", "\\approx", "{", "\\{", "\\boxed{",
     "\\boxed{}", "\\lceil x", "\\begin{pmatrix}", "\\text{or}", "\\binom{x}{y}+", "3^{300}", "}",
-    "\\log_2 x+", "\\ln(x+y)+",
+    "\\log_2 x+", "\\ln(x+y)+", "√", "√(", "½", "²", "ﷺ", "\ue000", ".1", ".1212", "x \\ne 1, ",
+    "HT", "\\setminus\\{1\\}", "0.\\bar{3}", "\\boxed {",
 ]  # fmt: skip
 DEEP = [a + depth * a + "2" + depth * b + b for a, b in NESTED for depth in (30, 60, 5_000)]
 
