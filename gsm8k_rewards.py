@@ -409,8 +409,8 @@ CHANGES_THE_NUMBER = set(
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
     "hundred thousand million billion trillion quadrillion quintillion half halve third fifth "
     "eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand lakh crore "
-    "mil mill mille permille mn mio bn tn thou kilo mega giga milli micro nano and or nor to plus "
-    "minus point negative squared cubed pi repeating repeated recurring periodic undefined "
+    "mil mill mille permille promille ppm ppb mn mio bn tn thou kilo mega giga milli "
+    "micro nano and or nor to plus minus point negative squared cubed pi repeating repeated recurring periodic undefined "
     "indeterminate infinite infinity nan none null nothing invalid impossible unknown wrong "
     "incorrect false untrue not no never neither cannot".split()
 )

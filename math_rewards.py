@@ -239,7 +239,8 @@ NAMED = r"""
 ( MATHEMATICAL LEFT ANGLE BRACKET, ) MATHEMATICAL RIGHT ANGLE BRACKET, | DIVIDES
 \mathbb{R} DOUBLE-STRUCK CAPITAL R, \mathbb{C} DOUBLE-STRUCK CAPITAL C
 \mathbb{N} DOUBLE-STRUCK CAPITAL N, \mathbb{Z} DOUBLE-STRUCK CAPITAL Z
-° DEGREE SIGN, ° MASCULINE ORDINAL INDICATOR
+° DEGREE SIGN, ° MASCULINE ORDINAL INDICATOR, ° RING ABOVE, \circ RING OPERATOR
+\cdots MIDLINE HORIZONTAL ELLIPSIS
 \root{2}√ SQUARE ROOT, \root{3}√ CUBE ROOT, \root{4}√ FOURTH ROOT
 """
 COMMANDS = {}
@@ -290,10 +291,10 @@ def command_of(match):
 
 SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     # Repeating decimals: 0.1‾6 stands for 0.1\overline{6}. Dots after other numbers are kept.
-    (r"(\.[0-9]*) *\\dot *\{?([0-9])\}? *([0-9]*) *\\dot *\{?([0-9])\}?(?! *[0-9\\{])",
-     r"\1‾\2\3\4"),
+    (r"(\.[0-9]*) *\\dot *\{?([0-9])\}? *([0-9]*) *\\dot *\{?([0-9])\}?"
+     r"(?! *(?:[0-9{]|\\(?:overline|bar|dot)))", r"\1‾\2\3\4"),
     (r"(\.[0-9]*) *(?:\\(?:overline|bar|dot) *(?:\{ *([0-9]+) *\}|([0-9]))|(?<=\.)\(([0-9]+)\))"
-     r"(?! *[0-9\\{])", r"\1‾\2\3\4"),
+     r"(?! *(?:[0-9{]|\\(?:overline|bar|dot)))", r"\1‾\2\3\4"),
     ("(\\.[0-9]*)([0-9])[\u0304\u0305\u0307](?! *[0-9])", r"\1‾\2"),
     (r"(\.[0-9]*?)(?:([0-9])\2{2,}|([0-9]{2,6}?)\3+) *(?:\.\.\.|\\[lc]?dots(?![a-z]))(?! *[0-9.])",
      r"\1‾\2\3"),
@@ -720,15 +721,15 @@ CHANGES_THE_NUMBER = set(
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
     "hundred thousand million billion trillion quadrillion quintillion half halve third fifth "
     "eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand lakh crore "
-    "mil mill mille permille mn mio bn tn thou kilo mega giga milli micro nano and or nor to plus "
-    "minus point negative squared cubed pi repeating repeated recurring periodic undefined "
+    "mil mill mille permille promille ppm ppb mn mio bn tn thou kilo mega giga milli "
+    "micro nano and or nor to plus minus point negative squared cubed pi repeating repeated recurring periodic undefined "
     "indeterminate infinite infinity nan none null nothing invalid impossible unknown wrong "
     "incorrect false untrue not no never neither cannot".split()
 )
 # So do these, though not in the answer to a story about five apples more.
 CHANGES_THE_NUMBER |= set(
-    "k M B T quarter double triple twice inverse reciprocal mod modulo remainder factorial base "
-    "root power more less fewer least most than is are was if when unless otherwise except above "
+    "k M B T bar dots etc choose quarter double triple twice inverse reciprocal mod modulo "
+    "remainder factorial base root power more less fewer least most than is are was if when unless otherwise except above "
     "below over under infty sqrt sin cos tan sinh cosh tanh arcsin arccos arctan ln log exp alpha "
     "beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi "
     "chi psi omega".split()

@@ -421,13 +421,15 @@ x_{1}^{2} | x₁²  x²₁ | x₁₂  x¹²
 (-\infty,1)\cup(1,\infty) | (−∞,1)∪(1,∞)  ℝ∖{1} | (−∞,1)∩(1,∞)  ℕ∖{1}
 2\theta\le\pi | 2θ ≤ π  2θ⩽𝜋  π ≥ 2ϑ | 2θ ≥ π  2φ ≤ π
 \lambda+\Omega | λ+Ω  Ω + 𝜆 | λ+ω
-90^\circ | 90°  90º | 90′
+90^\circ | 90°  90º  90˚  90^∘ | 90′
 5\text{ cm}^2 | 5 cm²  5\text{ cm²}  5\text{ cm}² | 5 cm³  5\text{ cm}
 Repeating decimals.
 \frac13 | 0.\overline{3}  0.\bar{3}  0.\bar3  0.\dot{3}  0.333... | 0.\overline{4}  0.33…
 \frac13 | 0.333…  .333\ldots  0.3̅  0.(3) | 0.\overline{3}5
 \frac{7}{66} | 0.1\overline{06}  0.10606... | 0.\overline{106}  0.1\bar{0}6
 \frac{7}{66} | 0.1\dot{0}\dot{6} | 0.1̅06̅
+33\frac13\% | 33.\overline{3}\%  33.333...\%  \frac13 | 33.\overline{3}\overline{3}  33\%
+\frac{\pi}{3} | 0.\overline{3}\pi  0.\bar3\cdot\pi | 0.\overline{3}
 \frac17 | 0.\overline{142857}  0.\dot{1}4285\dot{7}  0.142857142857... | 0.\overline{142856}
 \frac{37}{3} | 12.\overline{3}  12.333... | 12.\overline{33}3  1 2.\overline{3}
 \frac{37}{3} | 12\frac13  -(-12.\bar3) | 9.\overline{9}
@@ -441,6 +443,7 @@ x \ne 1, 2 | \mathbb R\backslash\{1,2\}  x \neq 2,\ x \neq 1 | x\ne 1, y\ne 2  x
 x \ne 1, 2 | x \ne 1 \text{ and } x\ne 2  ℝ∖{1,2} | y \ne 1, 2
 x\ne -2, 0, \frac12 | \mathbb{R}\setminus\{\frac12,-2,0\} | \mathbb{R}\setminus\{-2,0\}
 x\ne -2, 0, \frac12 | x\ne 0, x\ne -2, x\ne .5 | \mathbb{Z}\setminus\{-2,0,\frac12\}
+x \ne \pm 1 | \mathbb{R}\setminus\{-1, 1\}  x\ne 1,-1 | \mathbb{R}\setminus\{1\}
 x \ne a | \mathbb R\setminus\{a\} | \mathbb R\setminus\{b\}  \mathbb R\setminus\{a,b\}
 The base.
 10001_2 | 10001_{(2)}  10001_{2}  10001_(2) | 10001_{(3)}  10001_{(2}
