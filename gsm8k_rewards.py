@@ -405,14 +405,14 @@ MARKUP = re.compile(
 # These words and their plurals change the number before them: 5 million, 3 sevenths, 5 is wrong.
 # math_rewards.py has them, too.
 CHANGES_THE_NUMBER = set(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
-    "hundred thousand million billion trillion quadrillion quintillion half halve third fifth "
-    "eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand lakh crore "
-    "mil mill mille permille promille ppm ppb mn mio bn tn thou kilo mega giga milli "
-    "micro nano and or nor to plus minus point negative squared cubed pi repeating repeated recurring periodic undefined "
-    "indeterminate infinite infinity nan none null nothing invalid impossible unknown wrong "
-    "incorrect false untrue not no never neither cannot".split()
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
+    "ninety hundred thousand million billion trillion quadrillion quintillion half halve third "
+    "fifth eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand "
+    "lakh crore mil mill mille permille promille ppm ppb mn mio bn tn thou kilo mega giga milli "
+    "micro nano and or to plus minus point negative squared cubed pi repeating repeated recurring "
+    "periodic undefined indeterminate infinite infinity nan dne none null nothing invalid "
+    "impossible unknown wrong incorrect false untrue not no never neither cannot".split()
 )
 
 

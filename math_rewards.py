@@ -246,7 +246,7 @@ NAMED = r"""
 COMMANDS = {}
 for entry in re.split(r",\s|\n", NAMED.strip()):
     command, _, character_name = entry.partition(" ")
-    COMMANDS[character_name] = f"{command} "
+    COMMANDS[character_name] = f"{command} " if command[-1].isalpha() else command
 
 
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -371,7 +371,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"\\(sin|cos|tan|cot|sec|csc)( *\^ *\{? *[0-9] *\}?)? *(?:([0-9.]+)°|[({] *([0-9.]+)° *[)}])",
      r"\\\1\2(\3\4\\pi /180)"),
     (r"\\(sin|cos|tan|cot|sec|csc)([^°]*)°", r"\\beside \\\1\2"),
-    ("°$", r"\\text{degrees}"), ("°", " "),
+    (r"°(?=$| *\\text\{(?! *[CF] *\}))", r"\\text{degrees}"), ("°", " "),
     (r"(?:\\?% *){2}", r"\\beside "), (r" *\\?%", r"\\text{percent}"),
     (r"(\\text\{[^{}]*)\} *\\text\{", r"\1 "), (r"\\text\{[ .]*\}", " "),
     (r"(\\text\{percent)\} *([A-Za-z]{4,}(?: [A-Za-z]+){0,2})$", r"\1 \2}"),
@@ -717,22 +717,22 @@ FILLERS = set(
 # These words and their plurals change the number before them: 5 million, 5 pi, 5 is wrong.
 # gsm8k_rewards.py has the same.
 CHANGES_THE_NUMBER = set(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
-    "hundred thousand million billion trillion quadrillion quintillion half halve third fifth "
-    "eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand lakh crore "
-    "mil mill mille permille promille ppm ppb mn mio bn tn thou kilo mega giga milli "
-    "micro nano and or nor to plus minus point negative squared cubed pi repeating repeated recurring periodic undefined "
-    "indeterminate infinite infinity nan none null nothing invalid impossible unknown wrong "
-    "incorrect false untrue not no never neither cannot".split()
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
+    "ninety hundred thousand million billion trillion quadrillion quintillion half halve third "
+    "fifth eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand "
+    "lakh crore mil mill mille permille promille ppm ppb mn mio bn tn thou kilo mega giga milli "
+    "micro nano and or to plus minus point negative squared cubed pi repeating repeated recurring "
+    "periodic undefined indeterminate infinite infinity nan dne none null nothing invalid "
+    "impossible unknown wrong incorrect false untrue not no never neither cannot".split()
 )
 # So do these, though not in the answer to a story about five apples more.
 CHANGES_THE_NUMBER |= set(
     "k M B T bar dots etc choose quarter double triple twice inverse reciprocal mod modulo "
-    "remainder factorial base root power more less fewer least most than is are was if when unless otherwise except above "
-    "below over under infty sqrt sin cos tan sinh cosh tanh arcsin arccos arctan ln log exp alpha "
-    "beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi "
-    "chi psi omega".split()
+    "remainder factorial base root power more less fewer least most than is are was if when "
+    "unless otherwise except above below over under infty sqrt sin cos tan sinh cosh tanh arcsin "
+    "arccos arctan ln log exp alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu "
+    "nu xi rho sigma tau upsilon phi chi psi omega".split()
 )
 BASED = re.compile(r"(?:\( )?([0-9]+)(?: \))? _\{([2-9]|[12][0-9]|3[0-6])\}")  # 2516_8
 

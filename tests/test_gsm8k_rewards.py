@@ -239,6 +239,7 @@ def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(va
 TABLE = r"""
 8 | \boxed{8}\ years old.  8\ years  8~apples  8\;cm  \boxed{8}\ \text{ years}
 100 | 100 km/h  100km/h.  100 km/hr  100 m/s  100 miles/h  100 g/l  100 dollars / hour
+100 | 100 miles north
 18 | (18)  (18).  **(18)**  \((18)\)  (\boxed{18})  (18 apples)  ($18)
 1/2 | \frac12  \frac1{2}  \frac{1}2  \dfrac12  \cfrac 1 2  \frac12 cup  \boxed{\tfrac12}
 7/2 | 3\frac12  3 \frac1{2} cups

@@ -377,9 +377,11 @@ def test_which_answers_are_equivalent_whichever_of_the_two_is_the_gold(gold, rig
 # gold | answers that are right | answers that are wrong; two spaces stand between answers.
 TABLE = r"""
 Words beside equal numbers agree if both sides have them.
-5\text{ km east} | 5  5\text{ km}  5 km due east | 5\text{ km west}  5\text{ km north east}
+5\text{ km east} | 5  5\text{ km}  5 km due east | 5\text{ km north}  5\text{ km west}
+5\text{ km east} | 5\text{ km east} | 5\text{ km north east}
 3\text{ even numbers} | 3 | 3\text{ odd numbers}  3\text{ even}
 12\text{ noon} | 12  12\text{ pm} | 12\text{ midnight}  12\text{ am}  12 in the morning
+30^\circ\text{ north} | 30°  30^\circ | 30^\circ\text{ south}
 8\text{ in the evening} | 8\text{ pm}  8 pm | 8\text{ am}  8\text{ in the morning}
 10\%\text{ decrease} | 10\% decrease  10\%  10 | 10\%\text{ increase}  10\% increase
 7\text{ girls} | 7  7\text{ girl}  \text{7 girls} | 7\text{ boys}  7 boys  7\text{ cm}
@@ -413,6 +415,7 @@ Characters for commands.
 3 | √9  √(10-1)  ∛27  ∜81  ⌊3.5⌋  ３  𝟑 | ③  ³  ⑶  ⒊  3²  3₄+0  √3
 \frac12 | ½  1⁄2  1∕2  4÷8  2⁻¹  −½+1 | 1½2  ½²  ②⁄④
 \frac52 | 2½  2 ½ | 2²½  2·½
+\arctan 2 | \tan⁻¹ 2  \tan^{−1}2 | \tan² 2
 x^{12}+1 | x¹²+1  1+x¹⁰x² | x^1²+1  x¹+1²  x₁₂+1
 x_{1}^{2} | x₁²  x²₁ | x₁₂  x¹²
 2\sqrt{3x} | 2√(3x)  2 √(3 x) | 2√3x  2√3·x
