@@ -1,6 +1,6 @@
-"""The README's picture, of a default run's files: python docs/hero.py out/NAME
+"""The README's picture, of a default run's files: python docs/hero.py out/NAME PICTURE
 
-It writes docs/hero.png: a held-out problem before training and after it, the first that went from
+It shows a held-out problem before training and after it, the first that went from
 wrong to correct; one update (lesson/example.py chooses it); accuracy by step with its 95% interval.
 """
 
@@ -98,4 +98,4 @@ def draw(run, file):
 
 
 if __name__ == "__main__":
-    draw(Run(sys.argv[1]), ROOT / "docs" / "hero.png")
+    draw(Run(sys.argv[1]), sys.argv[2])

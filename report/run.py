@@ -88,10 +88,11 @@ def vocabulary(path):
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
     byte_level = "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
+    added = tokenizer.added_tokens_decoder  # slow: once, not for each token
     tokens = [""] * (max(tokenizer.get_vocab().values()) + 1)
     for piece, i in tokenizer.get_vocab().items():
         raw = piece.replace("\u2581", " ").encode()  # SentencePiece's space
-        if byte_level and i not in tokenizer.added_tokens_decoder:
+        if byte_level and i not in added:
             raw = bytes([byte_of[letter] for letter in piece])
         tokens[i] = raw.decode("latin-1")
     return {"tokens": tokens, "special": tokenizer.all_special_ids}

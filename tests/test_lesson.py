@@ -1,11 +1,14 @@
-"""The lesson's page: it is of nano_r1.py as it is; in a browser it asks before it shows."""
+"""docs/make.sh, and the lesson it makes: in a browser the page asks before it shows."""
 
 import base64
 import gzip
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,29 +18,62 @@ import make
 import source
 
 SOURCE = source.FILE.read_text()
-RECORD = json.loads(make.RECORD.read_text())
+SCRIPT = source.ROOT / "docs" / "make.sh"
+FLAGS = "--steps 2 --prompts_per_step 4 --eval_problems 8"
+COMPLETIONS = 32  # of a step
 WIDTH = 1400  # of a page
 
 
-def test_the_page_is_of_the_file_as_it_is():
-    assert make.page(SOURCE, RECORD) == make.PAGE.read_text(), "run: python docs/lesson/make.py"
+def make_pages(folder, programs):
+    """docs/make.sh for a short run, with `python` from that folder of programs."""
+    path = f"{programs}:{os.environ['PATH']}"
+    command = ["bash", SCRIPT, folder, *FLAGS.split()]
+    subprocess.run(command, env={**os.environ, "PATH": path}, check=True)
 
 
-def test_comments_may_change_without_a_new_record_and_code_may_not():
-    assert source.fingerprint(f"{SOURCE}# a\n") == RECORD["code"]
-    with pytest.raises(SystemExit, match="record.py"):
-        make.page(f"{SOURCE}print()\n", RECORD)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The pages of a short run, its directory and the record of its step."""
+    folder = tmp_path_factory.mktemp("pages")
+    make_pages(folder, Path(sys.executable).parent)
+    run = next(folder.glob("pages-*"))
+    return SimpleNamespace(
+        folder=folder,
+        lesson=folder / "lesson.html",
+        report=folder / "report_default_run.html",
+        run=run,
+        record=json.loads((run / "lesson.json").read_text()),
+    )
 
 
-def test_an_equation_that_is_gone_stops_the_build(monkeypatch):
+def test_each_page_states_the_commit_that_made_it(made):
+    for page in (made.lesson, made.report):
+        assert re.search(r"docs/make.sh</code> at commit \w+", page.read_text())
+
+
+def test_a_finished_run_is_not_run_again(made, tmp_path):
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/commands\n')
+    program.chmod(0o755)
+    make_pages(made.folder, tmp_path)
+    commands = (tmp_path / "commands").read_text().split()
+    assert commands == ["docs/lesson/make.py", "docs/hero.py"]
+
+
+def test_the_readmes_picture_is_made_of_the_runs_files(made):
+    assert (made.folder / "hero.png").stat().st_size > 10_000
+
+
+def test_an_equation_that_is_gone_stops_the_build(made, monkeypatch):
     monkeypatch.setitem(equations.EQUATIONS, "e = m c^2", "e = mc^2")
     with pytest.raises(SystemExit, match="e = m c"):
-        make.page(SOURCE, RECORD)
+        make.page(SOURCE, made.record)
 
 
-def test_the_values_of_the_loss_are_those_of_the_completion():
-    row = RECORD["rows"][RECORD["place"] - 1]
-    values = make.values_by_line(SOURCE, RECORD)
+def test_the_values_of_the_loss_are_those_of_the_completion(made):
+    record = made.record
+    row = record["rows"][record["place"] - 1]
+    values = make.values_by_line(SOURCE, record)
 
     def value(function, text):
         return values[make.line_of(SOURCE, function, text)][0]
@@ -47,22 +83,22 @@ def test_the_values_of_the_loss_are_those_of_the_completion():
     )
     losses = [float(x.replace("−", "-")) for x in value("grpo_loss", "loss = loss +")[2]]
     part = float(value("grpo_loss", "return")[1].replace("−", "-"))
-    assert len(losses) == len(RECORD["pieces"]) == row["length"]
-    assert part == pytest.approx(sum(losses) / len(losses) / 128, rel=1e-3)
+    assert len(losses) == len(record["pieces"]) == row["length"]
+    assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
-def test_the_default_runs_report_opens_at_the_completion_of_the_lesson():
-    text = (make.PAGE.parent / "report_default_run.html").read_text()
-    blocks = re.findall(r'id="(head|run0-step\d+)">([^<]+)<', text)
+def test_the_report_opens_at_the_completion_of_the_lesson(made):
+    record = made.record
+    blocks = re.findall(r'id="(head|run0-step\d+)">([^<]+)<', made.report.read_text())
     blocks = {name: json.loads(gzip.decompress(base64.b64decode(data))) for name, data in blocks}
     moved = blocks["head"]["runs"][0]["moved"]
     step = max(moved, key=moved.get)
-    assert int(step) == RECORD["step"]
-    assert blocks[f"run0-step{step}"]["opening"] == [RECORD["group"], RECORD["place"]]
+    assert int(step) == record["step"]
+    assert blocks[f"run0-step{step}"]["opening"] == [record["group"], record["place"]]
 
 
-def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(opened):
-    page = opened(make.PAGE)
+def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made, opened):
+    page = opened(made.lesson)
     asked = page.evaluate("predictions")
     assert [one["line"] for one in asked] == sorted(one["line"] for one in asked)
     for number, one in enumerate(asked):
@@ -73,16 +109,16 @@ def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(opene
         assert value.is_visible() and "✓" in question.inner_text()
 
 
-def test_in_a_browser_an_address_in_a_fold_opens_it(opened):
+def test_in_a_browser_an_address_in_a_fold_opens_it(made, opened):
     line = source.functions_of(SOURCE)["VLLMSampler.sleep"].lineno
-    assert opened(make.PAGE, f"#L{line}").locator(f"#L{line}").is_visible()
+    assert opened(made.lesson, f"#L{line}").locator(f"#L{line}").is_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(theme, opened):
+def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(theme, made, opened):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(make.PAGE, width=390, color_scheme=theme)
+    page = opened(made.lesson, width=390, color_scheme=theme)
     page.locator("#all").click()
     found = Axe().run(page).response["violations"]
     assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in found] == []

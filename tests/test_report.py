@@ -17,9 +17,7 @@ import nano_r1
 from report import labels, payload, record, viewer
 from report.run import Run
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-import hero
-
+ROOT = Path(__file__).parents[1]
 WIDTH = 1200  # of a page
 HOSTILE = "</script><img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
 TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7, 1+2+3=6", "no", "one", "two", "three", "four"]
@@ -203,13 +201,8 @@ def test_a_mistake_gets_one_sentence_and_writes_nothing(arguments, run):
     assert re.fullmatch("report: .+\n", done.stderr)
 
 
-def test_the_readmes_picture_is_made_of_a_runs_files(run, tmp_path):
-    hero.draw(Run(run.path), tmp_path / "hero.png")
-    assert (tmp_path / "hero.png").stat().st_size > 10_000
-
-
 def test_a_metric_has_one_name_on_console_page_and_in_its_table():
-    table = (hero.ROOT / "docs/metrics.md").read_text().split("\n")
+    table = (ROOT / "docs/metrics.md").read_text().split("\n")
     for name, (label, _) in labels.METRICS.items():
         assert name not in nano_r1.STEP_LINE or label in nano_r1.COLUMNS or name == "time/step"
         assert any(line.startswith(f"| `{name}`") and label in line for line in table), name

@@ -1,7 +1,7 @@
-"""Makes docs/lesson.html of nano_r1.py and docs/lesson/record.json: python docs/lesson/make.py
+"""Makes the lesson of nano_r1.py and a run's record: python docs/lesson/make.py out/NAME PAGE
 
-The page shows the file as it is, with the values of one real step beside its lines. If the code
-has changed, first record the step again with `python docs/lesson/record.py`.
+The page shows the file as it is, with the values of one real step beside its lines. They are those
+of out/NAME/lesson.json, which record.py has written with the same nano_r1.py.
 """
 
 import ast
@@ -9,6 +9,7 @@ import html
 import json
 import re
 import sys
+from pathlib import Path
 
 from equations import EQUATIONS
 from example import shade
@@ -17,12 +18,11 @@ from markdown_it import MarkdownIt
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
-from source import FILE, ROOT, fingerprint, functions_of, statements_of
+from source import FILE, functions_of, statements_of
 
+from report.run import read_rows
 from report.viewer import fill
 
-RECORD = ROOT / "docs" / "lesson" / "record.json"
-PAGE = ROOT / "docs" / "lesson.html"
 SCRIPTS = "page/dom.js ../docs/lesson/page/lesson.js"
 STYLES = "page/base.css ../docs/lesson/page/lesson.css"
 
@@ -226,11 +226,14 @@ def code_html(source, record):
 
 
 def outline(source):
-    """The nine steps as links to the last line that names them, in `main` or what it calls."""
+    """The nine steps of the header as links to the lines of `main` that name them."""
     links = []
+    main = functions_of(source)["main"]
+    lines = source.splitlines()
     for number, text in re.findall(r"^#  (\d)\. (.+?)(?: o_1|[.:,;])", source, re.MULTILINE):
-        places = [i for i, line in enumerate(source.splitlines(), 1) if f" {number}. " in line]
-        links.append(f'<li><a href="#L{places[-1]}">{text}</a></li>')
+        for line in range(main.lineno, main.end_lineno + 1):
+            if f" {number}. " in lines[line - 1]:
+                links.append(f'<li><a href="#L{line}">{text}</a></li>')
     return "".join(links)
 
 
@@ -252,8 +255,6 @@ def story(record):
 
 def page(source, record):
     """The page as text. The same file and record give the same page."""
-    if record["code"] != fingerprint(source):
-        sys.exit("The code of nano_r1.py has changed: run python docs/lesson/record.py out/NAME")
     missing = [text for text in EQUATIONS if text not in source]
     if missing:
         sys.exit(f"nano_r1.py has no `{missing[0]}`: change docs/lesson/equations.py.")
@@ -278,6 +279,6 @@ def page(source, record):
 
 
 if __name__ == "__main__":
-    text = page(FILE.read_text(), json.loads(RECORD.read_text()))
-    PAGE.write_text(text)
-    print(f"{PAGE.relative_to(ROOT)}: {len(text) / 1e6:.2f} MB")
+    path, output = sys.argv[1:]
+    record = read_rows(f"{path}/lesson.json")[0]
+    Path(output).write_text(page(FILE.read_text(), record))

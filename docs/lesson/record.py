@@ -1,9 +1,9 @@
 """Records what the lines of nano_r1.py computed in one step: python docs/lesson/record.py out/NAME
 
-out/NAME is a run of the default command. example.py chooses one of its steps and two completions.
-The record follows the one that became more likely. The default command runs once more up to that
-step, for about a minute, and writes docs/lesson/record.json. If a tensor has a row for each
-completion or group, only the row of the followed completion is kept.
+out/NAME is a run on one process of the CPU. example.py chooses one of its steps and two
+completions. The record follows the one that became more likely. The run is repeated up to that
+step, and the record is written to out/NAME/lesson.json. If a tensor has a row for each completion
+or group, only the row of the followed completion is kept.
 """
 
 import ast
@@ -13,11 +13,10 @@ import json
 import re
 import sys
 import tempfile
-from pathlib import Path
 
 import torch
 from example import choose_example
-from source import FILE, fingerprint, functions_of, statements_of
+from source import FILE, functions_of, statements_of
 
 import nano_r1 as r1
 from report.run import Run
@@ -216,18 +215,17 @@ class Tracer:
         return sum((self.followed.show(name, value) for name, value in zip(names, values)), [])
 
 
-def record_step(example):
-    """Run the default command once more, trace the example's step, and return the record."""
+def record_step(run):
+    """Repeat a report.run.Run, trace the step of its example, and return the record."""
     record = {}
+    example = choose_example(run)
     place = example.up.place
-    size = r1.Config().group_size
+    size = run.group_size
+    rows = run.step(example.step)[0]
 
     def rollout(sampler, problems, task, config, step):
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # main's
         if step > example.step:
-            sys.settrace(None)
-            rows = frame.f_locals["rows"]  # of the step's file
-            record.update(rows=rows[place // size * size :][:size])
             raise Enough
         episodes = r1.rollout(sampler, problems, task, config, step)
         if step == example.step:
@@ -237,11 +235,11 @@ def record_step(example):
             config.micro_batch_size = 1  # each completion in a forward pass of its own
             tracer = Tracer(functions_of(SOURCE), followed, frame.f_locals["reference"])
             record.update(
-                code=fingerprint(SOURCE),
                 step=step,
                 steps=config.steps,
                 group=example.group,
                 place=place % size + 1,
+                rows=rows[place // size * size :][:size],
                 pieces=followed.pieces,
                 changes=example.up.change.tolist(),
                 against=example.against,
@@ -253,12 +251,14 @@ def record_step(example):
             episodes = r1.rollout(sampler, problems, task, config, step)
         return episodes
 
+    again = {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
     with contextlib.suppress(Enough):
-        r1.main(r1.Config(name=tempfile.mkdtemp(), record_tokens_every=0), rollout=rollout)
+        r1.main(r1.Config(**run.config | again), rollout=rollout)
+    sys.settrace(None)
     return record
 
 
 if __name__ == "__main__":
-    record = record_step(choose_example(Run(sys.argv[1])))
-    Path(__file__).with_name("record.json").write_text(json.dumps(record, indent=1) + "\n")
+    record = record_step(Run(sys.argv[1]))
+    r1.write(f"{sys.argv[1]}/lesson.json", [record])
     print(f"step {record['step']}, group {record['group']}, completion {record['place']}")

@@ -1,7 +1,6 @@
 """nano_r1.py as functions and statements."""
 
 import ast
-import hashlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,12 +24,3 @@ def statements_of(function):
     inner = [node for child in function.body[has_docstring:] for node in ast.walk(child)]
     nodes = [node for node in inner if isinstance(node, ast.stmt)]
     return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
-
-
-def fingerprint(source):
-    """A hash of the code without comments, docstrings and line numbers, to match a record."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
-            node.body = node.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
