@@ -12,7 +12,8 @@
 # stopped one continues. No test compares the committed pages with the code: make them for a release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-commit=$(git describe --always --dirty 2> /dev/null || echo unknown)
+COMMIT=$(git describe --always --dirty 2> /dev/null || echo unknown)
+export COMMIT
 code=$(cat nano_r1.py countdown_rewards.py report/*.py docs/lesson/*.py models/nano-base/*.* |
   cksum | cut -d " " -f 1)
 pages=${1:-docs}
@@ -29,7 +30,7 @@ fi
 [ -e "$run/lesson.json" ] || python docs/lesson/record.py "$run"
 python docs/lesson/make.py "$run" "$run/lesson.html"
 python docs/hero.py "$run" "$pages/hero.png"
-made="<p>Made by <code>docs\/make.sh<\/code> at commit $commit.<\/p>"
+made="<p>Made by <code>docs\/make.sh<\/code> at commit $COMMIT.<\/p>"
 sed "s/<\/footer>/$made&/" "$run/lesson.html" > "$pages/lesson.html"
 sed "s/<\/footer>/$made&/" "$run/report.html" > "$pages/report_default_run.html"
 [ $# -gt 0 ] || python notebooks/make.py

@@ -9,7 +9,6 @@ or group, only the row of the followed completion is kept.
 import ast
 import contextlib
 import functools
-import json
 import re
 import sys
 import tempfile
