@@ -7,6 +7,7 @@ the cells of showing.py, which show what was defined.
 
 import ast
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -38,63 +39,46 @@ def nano_r1_notebook():
     """nano_r1.py with the cells of showing.py, each after the function that it names.
 
     These cells need samplers and engines, which stand below `main` in the file. In the notebook
-    they come first, in one cell. Only `Parts`, which needs the functions above it, stays below.
+    they come first, in one cell. Only the last section, which needs the functions above it, stays.
     """
-    source = (ROOT / "nano_r1.py").read_text().partition('\nif __name__ == "__main__"')[0]
-    cells = source.split("\n# %%")
-    loop = next(i for i, cell in enumerate(cells) if "\ndef main(" in cell)
-    parts = next(i for i, cell in enumerate(cells) if "\nclass Parts" in cell) - 1  # its heading
-    machinery = [cell.partition("\n")[2] for cell in cells[loop + 1 : parts]]
-    del cells[loop + 1 : parts]
     shown = {}  # {name of a function: cells}
-    for cell in jupytext.read(SHOWING).cells[1:]:
-        shown.setdefault(cell.metadata.pop("after"), []).append(cell)
-    book = jupytext.reads("\n# %%".join(cells), "py:percent")
-    made = []
-    for cell in book.cells:
-        made += split(cell.source, shown) if cell.cell_type == "code" else [cell]
-    made.insert(2, folded(MACHINERY, "\n".join(machinery)))  # below the imports
-    book.cells = made
+    for cell in SHOWING.read_text().split("\n# %%")[2:]:
+        name = re.search(r'after="(\w+)"', cell)[1]
+        shown[name] = f"{shown.get(name, '')}\n# %%{cell}"
+    source = (ROOT / "nano_r1.py").read_text().partition('\nif __name__ == "__main__"')[0]
+    story, _, machinery = source.partition("\n# %% [markdown]\n# # The machinery\n")
+    machinery, heading, last = machinery.rpartition("\n# %% [markdown]\n")
+    lines = (story + heading + last).splitlines()
+    for node in reversed(ast.parse("\n".join(lines)).body):
+        if getattr(node, "name", None) in shown:
+            lines.insert(node.end_lineno, f"{shown.pop(node.name)}\n# %%")
     if shown:
-        sys.exit(f"nano_r1.py does not define {', '.join(shown)}: change notebooks/showing.py.")
+        sys.exit(f"nano_r1.py does not define {list(shown)}: change notebooks/showing.py.")
+    book = jupytext.reads("\n".join(lines), "py:percent")
+    book.cells = [cell for cell in book.cells if cell.source]
+    for cell in book.cells:
+        if not cell.metadata.pop("after", None) and cell.cell_type == "code":
+            names = re.findall(r"^(?:def|class) (\w+)", cell.source, re.MULTILINE)
+            fold(cell, ", ".join(names) or "Imports")
+    below_imports = new_code_cell(re.sub("^# %%.*\n", "", machinery, flags=re.MULTILINE))
+    fold(below_imports, MACHINERY)
+    book.cells.insert(2, below_imports)
     return book
 
 
-def split(source, shown):
-    """A cell's definitions, folded; the cells of `shown` are taken out and stand between them."""
-    cells = []
-    names = []
-    lines = source.splitlines()
-    start = 0
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.append(node.name)
-        if names and names[-1] in shown:
-            cells.append(folded(", ".join(names), "\n".join(lines[start : node.end_lineno])))
-            cells += shown.pop(names[-1])
-            names = []
-            start = node.end_lineno
-    rest = "\n".join(lines[start:])
-    if rest.strip():
-        cells.append(folded(", ".join(names) or "Imports", rest))
-    return cells
-
-
-def folded(title, source):
-    """A cell of which Colab shows the title and JupyterLab the first line."""
-    metadata = {"cellView": "form", "jupyter": {"source_hidden": True}}
-    return new_code_cell(f"#@title {title}\n{source.strip()}", metadata=metadata)
+def fold(cell, title):
+    """Colab shows the title of such a cell, JupyterLab its first line."""
+    cell.source = f"#@title {title}\n{cell.source}"
+    cell.metadata = {"cellView": "form", "jupyter": {"source_hidden": True}}
 
 
 if __name__ == "__main__":
     for path, book in make_notebooks().items():
-        if path.stem not in (sys.argv[1:] or [path.stem]):
-            continue
-        print(path.name, flush=True)
-        where = {"metadata": {"path": str(path.parent)}}
-        NotebookClient(book, timeout=3600, resources=where).execute()
-        for cell in book.cells:
-            if cell.cell_type == "code":
-                cell.metadata.pop("execution", None)  # times of day
-                cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
-        jupytext.write(book, path, fmt="ipynb")
+        if path.stem in (sys.argv[1:] or [path.stem]):
+            print(path.name, flush=True)
+            client = NotebookClient(book, timeout=3600, record_timing=False)
+            client.execute(cwd=str(path.parent))
+            for cell in book.cells:
+                if cell.cell_type == "code":
+                    cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            jupytext.write(book, path, fmt="ipynb")

@@ -1,21 +1,18 @@
 """docs/make.sh, and the lesson it makes: in a browser the page asks before it shows."""
 
-import base64
-import gzip
-import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "lesson"))
-import equations
 import make
 import source
+
+from report.run import read_rows
 
 SOURCE = source.FILE.read_text()
 SCRIPT = source.ROOT / "docs" / "make.sh"
@@ -33,45 +30,32 @@ def make_pages(folder, programs):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The pages of a short run, its directory and the record of its step."""
+    """A folder with the pages of a short run."""
     folder = tmp_path_factory.mktemp("pages")
     make_pages(folder, Path(sys.executable).parent)
-    run = next(folder.glob("pages-*"))
-    return SimpleNamespace(
-        folder=folder,
-        lesson=folder / "lesson.html",
-        report=folder / "report_default_run.html",
-        run=run,
-        record=json.loads((run / "lesson.json").read_text()),
-    )
+    return folder
 
 
 def test_each_page_states_the_commit_that_made_it(made):
-    for page in (made.lesson, made.report):
-        assert re.search(r"docs/make.sh</code> at commit \w+", page.read_text())
+    for page in ("lesson.html", "report_default_run.html"):
+        assert re.search(r"docs/make.sh</code> at commit \w+", (made / page).read_text())
+
+
+def test_the_readmes_picture_is_made_of_the_runs_files(made):
+    assert (made / "hero.png").stat().st_size > 10_000
 
 
 def test_a_finished_run_is_not_run_again(made, tmp_path):
     program = tmp_path / "python"
     program.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/commands\n')
     program.chmod(0o755)
-    make_pages(made.folder, tmp_path)
-    commands = (tmp_path / "commands").read_text().split()
-    assert commands == ["docs/lesson/make.py", "docs/hero.py"]
-
-
-def test_the_readmes_picture_is_made_of_the_runs_files(made):
-    assert (made.folder / "hero.png").stat().st_size > 10_000
-
-
-def test_an_equation_that_is_gone_stops_the_build(made, monkeypatch):
-    monkeypatch.setitem(equations.EQUATIONS, "e = m c^2", "e = mc^2")
-    with pytest.raises(SystemExit, match="e = m c"):
-        make.page(SOURCE, made.record)
+    make_pages(made, tmp_path)
+    commands = (tmp_path / "commands").read_text()
+    assert commands == "docs/lesson/make.py\ndocs/hero.py\n"
 
 
 def test_the_values_of_the_loss_are_those_of_the_completion(made):
-    record = made.record
+    [record] = read_rows(next(made.glob("pages-*")) / "lesson.json")
     row = record["rows"][record["place"] - 1]
     values = make.values_by_line(SOURCE, record)
 
@@ -87,18 +71,8 @@ def test_the_values_of_the_loss_are_those_of_the_completion(made):
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
-def test_the_report_opens_at_the_completion_of_the_lesson(made):
-    record = made.record
-    blocks = re.findall(r'id="(head|run0-step\d+)">([^<]+)<', made.report.read_text())
-    blocks = {name: json.loads(gzip.decompress(base64.b64decode(data))) for name, data in blocks}
-    moved = blocks["head"]["runs"][0]["moved"]
-    step = max(moved, key=moved.get)
-    assert int(step) == record["step"]
-    assert blocks[f"run0-step{step}"]["opening"] == [record["group"], record["place"]]
-
-
 def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made, opened):
-    page = opened(made.lesson)
+    page = opened(made / "lesson.html")
     asked = page.evaluate("predictions")
     assert [one["line"] for one in asked] == sorted(one["line"] for one in asked)
     for number, one in enumerate(asked):
@@ -111,14 +85,14 @@ def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made,
 
 def test_in_a_browser_an_address_in_a_fold_opens_it(made, opened):
     line = source.functions_of(SOURCE)["VLLMSampler.sleep"].lineno
-    assert opened(made.lesson, f"#L{line}").locator(f"#L{line}").is_visible()
+    assert opened(made / "lesson.html", f"#L{line}").locator(f"#L{line}").is_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(theme, made, opened):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(made.lesson, width=390, color_scheme=theme)
+    page = opened(made / "lesson.html", width=390, color_scheme=theme)
     page.locator("#all").click()
     found = Axe().run(page).response["violations"]
     assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in found] == []

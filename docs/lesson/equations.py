@@ -1,4 +1,7 @@
-"""nano_r1.py's equations as LaTeX. The file has them in plain text; the page typesets them."""
+"""nano_r1.py's equations as LaTeX. The file has them in plain text; the page typesets them.
+
+An equation that is not in this list stays plain text on the page.
+"""
 
 CLIP = r"\min\bigl(\rho_{it} A_i,\ \mathrm{clip}(\rho_{it}, 1-\varepsilon, 1+\varepsilon) A_i\bigr)"
 K3 = r"\beta \left(e^{d} - 1 - d\right)"

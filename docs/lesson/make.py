@@ -114,7 +114,7 @@ def values_by_line(source, record):
             if shown:
                 found[statement.lineno] = shown
     total = sum(record["changes"])
-    line = line_of(source, "main", "batches = update(")
+    line = line_of(source, "main", "batches = ")
     changes = [f"{change:+.4f}" for change in record["changes"]]
     found[line] = [[CHANGE, f"{total:+.3f} nats in all", changes]]
     return found
@@ -181,7 +181,7 @@ def predictions_of(source, record, values):
             f"The mean of d is {mean} nats per token.",
         ),
         (
-            line_of(source, "main", "batches = update("),
+            line_of(source, "main", "batches = "),
             "Is this completion more or less likely after the update than before?",
             ["more likely", "less likely"],
             0 if sum(record["changes"]) > 0 else 1,
@@ -255,9 +255,6 @@ def story(record):
 
 def page(source, record):
     """The page as text. The same file and record give the same page."""
-    missing = [text for text in EQUATIONS if text not in source]
-    if missing:
-        sys.exit(f"nano_r1.py has no `{missing[0]}`: change docs/lesson/equations.py.")
     code = code_html(source, record)
     sections = []
     for is_prose, first, lines in cells_of(source):
