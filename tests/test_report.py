@@ -72,7 +72,7 @@ def record_step(path, step, size, rank=0, ranks=1):
     reference = make_model(1, tokenizer)
     episodes = []
     for i, text in enumerate(TEXTS):
-        e = SimpleNamespace(
+        e = nano_r1.Episode(
             prompt_ids=tokenizer.encode(f"Problem {i // 4}:"),
             token_ids=tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id],
         )
