@@ -64,10 +64,10 @@ def prose(lines):
 def highlighted(source):
     """[HTML of each line]; the name of a function that is called links to it."""
     text = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    dot = r'<span class="o">\.</span>'
+    free = rf'(?:(?<!{dot})|(?<=<span class="n">parts</span>{dot}))'  # no method, or main's part
     for name, node in functions_of(source).items():
-        called = (
-            rf'(?<!<span class="o">.</span>)<span class="n">{name}</span>(?=<span class="p">\()'
-        )
+        called = rf'{free}<span class="n">{name}</span>(?=<span class="p">\()'
         text = re.sub(called, f'<a href="#L{node.lineno}">{name}</a>', text)
     return text.split("\n")
 

@@ -258,6 +258,4 @@ def record_step(run):
 
 
 if __name__ == "__main__":
-    record = record_step(Run(sys.argv[1]))
-    r1.write(f"{sys.argv[1]}/lesson.json", [record])
-    print(f"step {record['step']}, group {record['group']}, completion {record['place']}")
+    r1.write(f"{sys.argv[1]}/lesson.json", [record_step(Run(sys.argv[1]))])
