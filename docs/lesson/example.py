@@ -24,7 +24,7 @@ def shade(change):
 
 
 def choose_example(run):
-    """The step, group, completions up and down, and numbers of exceptions of a report.run.Run."""
+    """The step, group, completions up and down of a report.run.Run."""
     best = max([pack_step(run, step) for step in run.tokens], key=itemgetter("moved"))
     rows, arrays = run.step(best["step"])
     group, opening = best["opening"]
@@ -45,11 +45,9 @@ def choose_example(run):
         one.gain = one.before * np.expm1(one.change)  # of the probability
         completions.append(one)
     formed = [one for one in completions if one.row["format_reward"] == 1]
-    moved = [one.change.sum() * np.sign(one.row["advantage"]) for one in completions]
     return SimpleNamespace(
         step=best["step"],
         group=group,
         up=completions[opening - 1],
         down=min(formed, key=lambda one: (one.correct, one.gain.min())),
-        against=[number for number, total in enumerate(moved, start=1) if total < -CUTS[1]],
     )

@@ -145,9 +145,6 @@ def predictions_of(source, record, values):
     distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
     mean = f"{sum(distances) / len(distances):.3f}".replace("-", "−")
     further = sum(distances) < 0
-    exceptions = "".join(
-        f" Completion {number} moved against its advantage." for number in record["against"]
-    )
     asked = [
         (
             line_of(source, "group_advantages", "return"),
@@ -185,8 +182,8 @@ def predictions_of(source, record, values):
             "Is this completion more or less likely after the update than before?",
             ["more likely", "less likely"],
             0 if sum(record["changes"]) > 0 else 1,
-            f"Open the value to see each token's change.{exceptions} One update comes from all "
-            "completions, so those that share a token pull at it together.",
+            "Open the value to see each token's change. One update comes from all completions, so "
+            "those that share a token pull at it together.",
         ),
     ]
     names = ("line", "question", "choices", "answer", "because")

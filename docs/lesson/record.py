@@ -241,7 +241,6 @@ def record_step(run):
                 rows=rows[place // size * size :][:size],
                 pieces=followed.pieces,
                 changes=example.up.change.tolist(),
-                against=example.against,
                 values=tracer.values,
             )
             tracer.current[frame] = tracer.at("main", frame.f_lineno)
