@@ -347,6 +347,12 @@ def test_a_bad_adapter_gets_a_sentence(change, said):
         check_grpo.judge_loss(lambda *x: change(LOSSES["GRPO"](*x, None), x[4]))
 
 
+def test_a_difference_in_small_numbers_gets_a_sentence():
+    small = replace(LOSSES["Dr. GRPO"], constant=1e6, kl_weight=0.0, entropy=0.0)
+    text = said(lambda *inputs: small(*inputs, None) + 1e-13 * inputs[0].sum().tanh())
+    assert "neither an algorithm" in text and "\nNo entry differs" in text
+
+
 RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keepdim=True)\n"
 
 
