@@ -11,7 +11,7 @@
 # After 60 steps, yes follows 99% of the right results and 1% of the wrong ones. So the model goes
 # on until it has found a solution. Nothing but the reward has told it what yes means.
 #
-#     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 7% to about 64%
+#     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 6% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
 #     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
@@ -105,7 +105,7 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (two CPU cores, six minutes: from 7% to about 64%)
+    python nano_r1.py --task countdown    (two CPU cores, six minutes: from 6% to about 67%)
 
     python nano_r1.py --task gsm8k --steps 30 --name words    (writes out/words)
 
