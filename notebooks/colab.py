@@ -11,7 +11,7 @@
 #
 # The task is Countdown: combine the given numbers with + - * / to reach a target. A small program
 # checks the answer. It rewards the format with 0 to 1 and a correct solution with 1. The base
-# usually gives up early. GRPO compares each completion with its group. The *advantage* is the
+# writes "yes" or "no" after an attempt almost at random, and stops at a yes. GRPO compares each completion with its group. The *advantage* is the
 # reward minus the group's mean, divided by the group's standard deviation.
 #
 # **Predict:** how many of the eight completions are correct? If two are correct, what is their
@@ -70,11 +70,11 @@ run = r1.main(config)
 # %% [markdown]
 # ## Before and after
 #
-# **Predict:** are the completions longer or shorter than before? What do they do differently?
+# **Predict:** when does the trained model write "yes"? Are its completions longer or shorter?
 #
-# All completions are sampled at temperature 1. At its best temperature the base solves 14% of
-# public problems (`docs/base.md`). The base's training data had systematic search; this training
-# makes the search frequent (`docs/results.md`).
+# All completions are sampled at temperature 1. At its best temperature the base solves 15% of
+# public problems (`docs/base.md`). Its training data had systematic search. In the task's
+# format, yes and no meant nothing there; this training gives them their meaning (`docs/results.md`).
 
 # %%
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")

@@ -213,7 +213,8 @@ summary("teacher", teacher_episodes)
 # groups of 8) sample. The teacher in distillation is the GRPO model of the same seed. The
 # evaluation samples 64 completions of each of 64 held-out problems at temperature 1, and tests
 # forgetting on 256 word problems. `kl` is the exact KL to the base, in nats per token. (Commit
-# b154da9; `five.py` of commit beb1656.)
+# b154da9; `five.py` of commit beb1656. The base of that commit wrote true checks; today's learns
+# them from the reward.)
 #
 # **Predict:** what is the order by pass@1, and by pass@64? Which method forgets most?
 
