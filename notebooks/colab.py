@@ -11,8 +11,9 @@
 #
 # The task is Countdown: combine the given numbers with + - * / to reach a target. A small program
 # checks the answer. It rewards the format with 0 to 1 and a correct solution with 1. The base
-# writes "yes" or "no" after an attempt almost at random, and stops at a yes. GRPO compares each completion with its group. The *advantage* is the
-# reward minus the group's mean, divided by the group's standard deviation.
+# writes "yes" or "no" after an attempt almost at random, and stops at a yes. GRPO compares each
+# completion with its group. The *advantage* is the reward minus the group's mean, divided by the
+# group's standard deviation.
 #
 # **Predict:** how many of the eight completions are correct? If two are correct, what is their
 # advantage?
@@ -73,8 +74,8 @@ run = r1.main(config)
 # **Predict:** when does the trained model write "yes"? Are its completions longer or shorter?
 #
 # All completions are sampled at temperature 1. At its best temperature the base solves 15% of
-# public problems (`docs/base.md`). Its training data had systematic search. In the task's
-# format, yes and no meant nothing there; this training gives them their meaning (`docs/results.md`).
+# public problems (`docs/base.md`). Its training data had systematic search. In the task's format,
+# yes and no meant nothing there; this training gives them their meaning (`docs/results.md`).
 
 # %%
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")

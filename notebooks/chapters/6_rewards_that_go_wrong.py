@@ -147,7 +147,8 @@ else:
 # ## What was seen
 #
 # The numbers are from seed 0; `benchmarks/wrong_rewards.py` of commit beb1656 made the record, with
-# a base that wrote true checks. That base's pass@1 is 0.11. Its 95% intervals are about +-0.07 at 0.5 and +-0.04 at 0.1.
+# a base that wrote true checks. That base's pass@1 is 0.11. Its 95% intervals are about +-0.07 at
+# 0.5 and +-0.04 at 0.1.
 #
 # - **E had the correct reward (1).** pass@1 ends at 0.54.
 # - **F had format only (2).** The reward rises from 0.51 to 0.95, but pass@1 ends at 0.10.
