@@ -1239,7 +1239,7 @@ def write(path, rows):
     """One JSON object per line. The file is never half written, even if the run is killed."""
     if RANK == 0:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{path}.tmp", "w") as file:
+        with open(f"{path}.tmp", "w", encoding="utf-8") as file:
             for row in rows:
                 file.write(json.dumps(row) + "\n")
         os.replace(f"{path}.tmp", path)
@@ -1249,7 +1249,7 @@ def read(path):
     """The rows of such a file; none if it is not there."""
     if not os.path.exists(path):
         return []
-    with open(path) as file:
+    with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
