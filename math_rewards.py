@@ -374,6 +374,7 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"°(?=$| *\\text\{(?! *[CF] *\}))", r"\\text{degrees}"), ("°", " "),
     (r"(?:\\?% *){2}", r"\\beside "), (r" *\\?%", r"\\text{percent}"),
     (r"(\\text\{[^{}]*)\} *\\text\{", r"\1 "), (r"\\text\{[ .]*\}", " "),
+    (r"(\\text\{[^{}]*)\bmph\b", r"\1mi/h"), (r"(\\text\{[^{}]*)\b(?:kph|kmh)\b", r"\1km/h"),
     (r"(\\text\{percent)\} *([A-Za-z]{4,}(?: [A-Za-z]+){0,2})$", r"\1 \2}"),
     # Real numbers without some points: x \ne 1, and x \ne 1, 2 or x \ne 1, x \ne 2.
     *[(r"^ *([A-Za-z]) *\\ne *([^;=<>]+), *\1 *\\ne *(?=[^;=<>]+$)", r"\1\\ne \2,")] * 3,
@@ -664,6 +665,7 @@ def difference(left, right):
 MEASURES = """
 cm centimeter centimetre
 mm millimeter millimetre
+nm nanometer nanometre
 m meter metre
 km kilometer kilometre
 in inch inche
@@ -673,8 +675,12 @@ mi mile
 acre
 l liter litre
 ml milliliter millilitre
-gallon
-quart
+gallon gal
+quart qt
+pint pt
+cup
+tablespoon tbsp
+teaspoon tsp
 g gram
 kg kilogram
 mg milligram
@@ -686,16 +692,18 @@ ms millisecond
 min minute
 h hr hour
 day
-week
-month
-year
+week wk
+month mo
+year yr
 am midnight morning
 pm noon afternoon evening
-dollar
+dollar usd buck
+euro eur
 cent
 percent pct percentage
-degree
-radian
+degree deg
+radian rad
+revolution rev
 celsius c
 fahrenheit f
 n newton
@@ -704,6 +712,11 @@ kj kilojoule
 w watt
 kw kilowatt
 v volt
+hz hertz
+pa pascal
+mol mole
+cal calorie
+kcal kilocalorie
 """
 MEASURE_OF = {}
 for line in MEASURES.strip().splitlines():

@@ -385,6 +385,8 @@ Words beside equal numbers agree if both sides have them.
 8\text{ in the evening} | 8\text{ pm}  8 pm | 8\text{ am}  8\text{ in the morning}
 10\%\text{ decrease} | 10\% decrease  10\%  10 | 10\%\text{ increase}  10\% increase
 7\text{ girls} | 7  7\text{ girl}  \text{7 girls} | 7\text{ boys}  7 boys  7\text{ cm}
+60\text{ mph} | 60\text{ miles per hour}  60 mph  60\text{ mi/h}  60 | 60\text{ kph}  60\text{ km/h}
+2\text{ yrs} | 2\text{ years}  2\text{ yr.} | 2\text{ hrs}  2\text{ months}
 6\text{ different ways} | 6\text{ ways}  6 | 6\text{ books}
 2, 3\text{ girls} | 2, 3  3, 2 girls | 2, 3\text{ boys}
 Words that change the number.
