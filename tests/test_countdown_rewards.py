@@ -1,14 +1,14 @@
 """Countdown: the reward of a completion, what a legal expression is, the generator, files."""
 
-import json
 import random
 import re
 import time
 from fractions import Fraction
-from pathlib import Path
 from unittest import mock
 
 import pytest
+from labelled import DATA, needs_data, real
+from tables import columns, lines
 
 import countdown_rewards
 from countdown_rewards import (
@@ -25,242 +25,199 @@ from countdown_rewards import (
     to_problem,
 )
 
-# Public problems and completions with other people's labels: docs/agreement.md.
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of public data is absent")
 
-
-def real(name):
-    return [json.loads(line) for line in open(DATA / f"{name}.jsonl", encoding="utf-8")]
-
-
-def of(target, *nums, style="short"):
-    return {"nums": list(nums), "target": target, "style": style}
-
-
-def completion(answer, thinking="36-19=17,17-7=10,10+55=65 yes"):
-    return f"{thinking}\n</think>\n<answer>{answer}</answer>"
+def of(target, *nums):
+    return {"nums": list(nums), "target": target}
 
 
 # The reward of a completion
 
-RIGHT = "((36-19)-7)+55"
-WRONG = "((36-19)+7)+55"
-PROBLEM = of(65, 19, 36, 55, 7)
-TAGS = of(65, 19, 36, 55, 7, style="reasoning")
-STEPS = of(1, 1, 2, 3, style="steps")
-FULL = (2.0, 1.0, 1.0)  # total, format, answer
-FORM = (1.0, 1.0, 0.0)
-TAGS_ALONE = (0.5, 0.5, 0.0)
-VALUE_ALONE = (1.0, 0.0, 1.0)
-NOTHING = (0.0, 0.0, 0.0)
-ROWS = [
-    (completion(RIGHT), PROBLEM, FULL, "correct"),
-    (completion(WRONG), PROBLEM, FORM, "equals 79, not 65"),
-    (completion("36/(19+7)*55"), PROBLEM, FORM, "equals 990/13, not 65"),
-    (completion("36+55"), PROBLEM, FORM, "uses 36, 55 instead of each"),
-    (completion("36+19+55+7=65"), PROBLEM, TAGS_ALONE, "it has '='"),
-    (completion("(36+19+55+7"), PROBLEM, TAGS_ALONE, "'(' was never closed"),
-    (completion("36+19+55+7)"), PROBLEM, TAGS_ALONE, "unmatched ')'"),
-    (completion("36+19+55*/7"), PROBLEM, TAGS_ALONE, "not an expression"),
-    (completion("1" * 1001), PROBLEM, TAGS_ALONE, "more than 1000 characters"),
-    (completion("(" * 499 + "1" + ")" * 499 + "+"), PROBLEM, TAGS_ALONE, "not an expression"),
-    (completion("1+" * 499 + "1"), PROBLEM, FORM, "uses 1, 1, 1, 1, 1, 1, 1, 1"),
-    (completion(""), PROBLEM, TAGS_ALONE, "not an expression"),
-    (completion(" \n"), PROBLEM, TAGS_ALONE, "not an expression"),
-    (completion("()"), PROBLEM, TAGS_ALONE, "it has '()'"),
-    (completion("+-"), PROBLEM, TAGS_ALONE, "it has '+'"),
-    # The tags
-    (" yes </think>\n\n<answer>\n( (36 - 19)\t- 7 )\n + 55 </answer> ", PROBLEM, FULL, ""),
-    (f"36-19=17\n<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "correct; format: no </think>"),
-    (f"<answer>{WRONG}</answer>", PROBLEM, NOTHING, "equals 79, not 65; format: no </think>"),
-    (f"yes</think>So:<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "text before the answer"),
-    (completion(RIGHT) + " Done.", PROBLEM, VALUE_ALONE, "format: text after </answer>"),
-    (completion(RIGHT) + "</answer>", PROBLEM, VALUE_ALONE, "format: text after </answer>"),
-    (completion(RIGHT) + " so </answer>\n", PROBLEM, VALUE_ALONE, "text after </answer>"),
-    (completion(WRONG) + f"<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "two answer blocks"),
-    (completion(RIGHT) + f"<answer>{WRONG}</answer>", PROBLEM, NOTHING, "two answer blocks"),
-    (completion(f"<answer>{RIGHT}"), PROBLEM, VALUE_ALONE, "format: two answer blocks"),
-    (completion(RIGHT + "</think>"), PROBLEM, NOTHING, "format: a second </think>"),
-    ("<think>" + completion(RIGHT), PROBLEM, FULL, ""),
-    ("so <think>" + completion(RIGHT), PROBLEM, VALUE_ALONE, "format: a second <think>"),
-    (f"</answer></think><answer>{RIGHT}</answer>", PROBLEM, FULL, ""),
-    # A block inside the thinking counts neither for nor against the last one.
-    (f"<answer>{RIGHT}</answer></think><answer>{WRONG}</answer>", PROBLEM, FORM, "equals 79"),
-    (f"<answer>{WRONG}</answer></think><answer>{RIGHT}</answer>", PROBLEM, FULL, ""),
-    (
-        f"maybe <answer>{RIGHT}</answer>\n</think>",
-        PROBLEM,
-        NOTHING,
-        "no answer block; format: no <answer>",
-    ),
-    ("", PROBLEM, NOTHING, "; format: no </think>"),
-    (
-        "65",
-        PROBLEM,
-        NOTHING,
-        "no answer block, for the completion was cut off; format: no </think>",
-    ),
-    (RIGHT, PROBLEM, NOTHING, "no answer block, for the completion was cut off"),
-    (
-        f"{RIGHT}</think>",
-        PROBLEM,
-        NOTHING,
-        "no answer block; format: no <answer>",
-    ),
-    (f"<answer>{RIGHT}", PROBLEM, NOTHING, "no answer block, for the completion was cut off"),
-    (
-        f"</think><answer>{RIGHT}",
-        PROBLEM,
-        NOTHING,
-        "was cut off; format: no </answer>",
-    ),
-    (f"{RIGHT}</answer>", PROBLEM, NOTHING, "no answer block, for the completion was cut off"),
-    (
-        "</answer></think><answer>",
-        PROBLEM,
-        NOTHING,
-        "no answer block, for the completion was cut off",
-    ),
-    ("<reasoning>17", TAGS, NOTHING, "no answer block, for the completion was cut off"),
-    # An end marker or a newline behind the answer is harmless.
-    (completion(RIGHT) + "\n", PROBLEM, FULL, ""),
-    (completion(RIGHT) + " \n\n", PROBLEM, FULL, ""),
-    (completion(RIGHT) + "</s>", PROBLEM, FULL, ""),
-    (completion(RIGHT) + "<|im_end|>\n", PROBLEM, FULL, ""),
-    (completion(RIGHT) + "<|eot_id|><|endoftext|>\n</s> ", PROBLEM, FULL, ""),
-    # Tags and weights are those of the prompt.
-    (f"<reasoning>17</reasoning>\n<answer>{RIGHT}</answer>", TAGS, (3, 1, 1), "correct"),
-    (f"<reasoning>17</reasoning>\n<answer>{RIGHT}</answer>", PROBLEM, VALUE_ALONE, "no </think>"),
-    (completion(RIGHT), TAGS, (2, 0, 1), "no <reasoning> at the start"),
-    (f"17</reasoning>\n<answer>{RIGHT}</answer>", TAGS, (2, 0, 1), "no <reasoning> at the start"),
-    ("so\n<answer>3-2*1</answer>", STEPS, FULL, ""),
-    ("so\n3-2*1", STEPS, NOTHING, "no answer block; format: no <answer>"),
-    ("so\n<answer>3-2*1", STEPS, NOTHING, "no answer block, for the completion was cut off"),
-    # Legal: one minus sign before a number or a parenthesis, any depth, exact fractions.
-    (completion("(-53 - 53 + 54 + 65)"), of(13, 53, 53, 54, 65), FULL, ""),
-    (completion("-(96 - 58) + 92"), of(54, 96, 58, 92), FULL, ""),
-    (completion("-2*3+10"), of(4, 2, 3, 10), FULL, ""),
-    (completion("-12/4/3+2"), of(1, 12, 4, 3, 2), FULL, ""),
-    (completion("-(-(7))"), of(7, 7), FULL, ""),
-    (completion("4 * -(9*2)"), of(-72, 4, 9, 2), FULL, ""),
-    (completion("9+-2"), of(7, 9, 2), FULL, ""),
-    (completion("2--5"), of(7, 2, 5), FULL, ""),
-    (completion("6/-2*3"), of(-9, 6, 2, 3), FULL, ""),
-    (completion("0+7"), of(7, 0, 7), FULL, ""),
-    (completion("7*7"), of(49, 7, 7), FULL, ""),
-    (completion("8/(3-8/3)"), of(24, 8, 3, 8, 3), FULL, ""),
-    (completion("1+2*3-8/4"), of(5, 1, 2, 3, 8, 4), FULL, ""),
-    (completion("10-3-2"), of(5, 10, 3, 2), FULL, ""),
-    (completion("24/4/2*3"), of(9, 24, 4, 2, 3), FULL, ""),
-    (completion("1/3"), of(Fraction(1, 3), 1, 3), FULL, ""),
-    (completion("(" * 195 + "1" + ")" * 195 + "+2" + " " * 607), of(3, 1, 2), FULL, ""),
-    (completion("-(" * 195 + "1" + ")" * 195 + "+2"), of(1, 1, 2), FULL, ""),
-    # Python's parser takes at most 200 parentheses within each other.
-    (completion("(" * 495 + "1" + ")" * 495 + "+2" + " " * 7), of(3, 1, 2), TAGS_ALONE, ""),
-    # No expression: Python's own operators and spellings, other scripts' digits and signs.
-    (completion("2**3"), of(8, 2, 3), TAGS_ALONE, ""),
-    (completion("2* *3"), of(8, 2, 3), TAGS_ALONE, ""),
-    (completion("7//2"), of(3, 7, 2), TAGS_ALONE, ""),
-    (completion("9**9**9"), of(9**9, 9, 9, 9), TAGS_ALONE, ""),
-    (completion("2.5 * 4"), of(10, 2, 5, 4), TAGS_ALONE, ""),
-    (completion(".5*8"), of(4, 5, 8), TAGS_ALONE, ""),
-    (completion("--2+5"), of(7, 2, 5), TAGS_ALONE, ""),
-    (completion("2---5"), of(-3, 2, 5), TAGS_ALONE, ""),
-    (completion("-"), of(0), TAGS_ALONE, ""),
-    (completion("+2+5"), of(7, 2, 5), TAGS_ALONE, ""),
-    (completion("2*+5"), of(10, 2, 5), TAGS_ALONE, ""),
-    (completion("2(5)"), of(10, 2, 5), TAGS_ALONE, ""),
-    (completion("(2)(5)"), of(10, 2, 5), TAGS_ALONE, ""),
-    (completion("2 5"), of(25, 2, 5), TAGS_ALONE, ""),
-    (completion("()2+5"), of(7, 2, 5), TAGS_ALONE, ""),
-    (completion("2+5+"), of(7, 2, 5), TAGS_ALONE, ""),
-    (completion("2_5"), of(25, 25), TAGS_ALONE, ""),
-    (completion("1e1"), of(10, 1, 1), TAGS_ALONE, ""),
-    (completion("5%2"), of(1, 5, 2), TAGS_ALONE, ""),
-    (completion("5^2"), of(25, 5, 2), TAGS_ALONE, ""),
-    (completion("max(5,2)"), of(5, 5, 2), TAGS_ALONE, ""),
-    (completion(r"\boxed{5+2}"), of(7, 5, 2), TAGS_ALONE, ""),
-    (completion("6−2"), of(4, 6, 2), TAGS_ALONE, ""),
-    (completion("6–2"), of(4, 6, 2), TAGS_ALONE, ""),
-    (completion("6×2"), of(12, 6, 2), TAGS_ALONE, ""),
-    (completion("6÷2"), of(3, 6, 2), TAGS_ALONE, ""),
-    (completion("6∕2"), of(3, 6, 2), TAGS_ALONE, ""),
-    (completion("6·2"), of(12, 6, 2), TAGS_ALONE, ""),
-    (completion("１+2"), of(3, 1, 2), TAGS_ALONE, ""),
-    (completion("١+2"), of(3, 1, 2), TAGS_ALONE, ""),
-    (completion("1²+2"), of(3, 1, 2), TAGS_ALONE, ""),
-    (completion("1＋2"), of(3, 1, 2), TAGS_ALONE, ""),
-    (completion("½*2"), of(3, 1, 2), TAGS_ALONE, ""),
-    # An expression, but no solution.
-    (completion("2*2+3"), of(7, 2, 3), FORM, ""),  # a number used twice
-    (completion("2+3"), of(5, 2, 3, 9), FORM, ""),  # left out
-    (completion("2+3-1"), of(4, 2, 3), FORM, ""),  # not given
-    (completion("23"), of(23, 2, 3), FORM, ""),  # joined
-    (completion("2+3"), of(5, 23), FORM, ""),  # split
-    (completion("7"), of(7, 7, 7), FORM, ""),
-    (completion("07+2"), of(9, 7, 2), FORM, ""),
-    (completion("1/0"), of(1, 1, 0), FORM, "divides by zero"),
-    (completion("5/(3-3)"), of(1, 5, 3, 3), FORM, ""),
-    (completion("1/0*0"), of(1, 1, 0, 0), FORM, ""),
-    (completion(f"({10**17}*3+1)/3"), of(10**17, 10**17, 3, 1, 3), FORM, ""),  # rounds to it
-    # Steps, or one equation
-    (completion("\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n"), STEPS, FULL, ""),
-    (completion("Step 1: 1 + 2 = 3 Step 2: 3 / 3 = 1"), STEPS, FULL, ""),
-    (completion("1+2=3\n3/3=1"), STEPS, FULL, ""),
-    (completion("Step 1: 3 - 2 = 1.\nStep 2: 1 * 1 = 1."), STEPS, FULL, ""),
-    (completion("(1 + 2) / 3"), STEPS, FULL, ""),
-    (completion("(1 + 2) / 3 = 1.0"), STEPS, FULL, ""),
-    (completion("(1 + 2) / 3 = 3/3."), STEPS, FULL, ""),
-    (completion("-2 + 1 * 3"), STEPS, FULL, ""),
-    (completion("3 - 5 = -2\n(-2) + 12 = 10"), of(10, 3, 5, 12, style="steps"), FULL, ""),
-    (completion("5 / 2 = 2.5\n2.5 * 4 = 10"), of(10, 2, 4, 5, style="steps"), FULL, ""),
-    (completion("Step 1: 1 + 2 = 4\nStep 2: 4 - 3 = 1"), STEPS, FORM, "1 + 2 = 4' is not true"),
-    (
-        completion("Step 1: 1 + 2 = 3\nStep 2: 3 - 2 = 1"),
-        STEPS,
-        FORM,
-        "uses 1, 2, 2 instead of",
-    ),
-    (
-        completion("Step 1: 2 - 1 = 1\nStep 2: 3 - 3 = 0"),
-        STEPS,
-        FORM,
-        "'Step 1: 2 - 1 = 1' is not true, or its result is not used",
-    ),
-    (completion("Step 1: 3 - 2 = 1"), STEPS, FORM, "uses 3, 2 instead of"),
-    (completion("1 - 1 = 0\n5 / 0 = 5"), STEPS, FORM, "divides by zero"),
-    (completion("1 + 2 = 3\n3 - 3 = 0\n1"), STEPS, TAGS_ALONE, "it has '='"),
-    (completion("first 1 + 2 = 3\nthen 3 / 3 = 1"), STEPS, TAGS_ALONE, "it has 'f'"),
-    (completion("(1 + 2) / 3 = 2"), STEPS, FORM, "'(1 + 2) / 3 = 2' is not true"),
-    (completion("(1 + 2) / 3 = 1/0"), STEPS, TAGS_ALONE, "it has '='"),
-    (completion("(1 + 2) / 3 = 1e0"), STEPS, TAGS_ALONE, "it has '='"),
-    (completion("(1 + 2) / 3 ="), STEPS, TAGS_ALONE, "it has '='"),
-    (completion("1 + 2 + 3"), STEPS, FORM, "equals 6, not 1"),
-    (completion("I do not know"), STEPS, TAGS_ALONE, "it has 'I'"),
-    (completion(""), STEPS, TAGS_ALONE, "not an expression"),
-    (completion("+"), STEPS, TAGS_ALONE, "not an expression"),
-    (completion("3-2*1 = 1" + " " * 1000), STEPS, TAGS_ALONE, "more than 1000 characters"),
-    (completion("3 - 5 = -2\n-2 + 12 = 10"), of(10, 3, 5, 12, style="steps"), FULL, ""),
-    (completion("6 / 2 = 3.0\n3 * 4 = 12"), of(12, 6, 2, 4, style="steps"), FULL, ""),
-    (completion("6/2=3\n4-1=3\n3*3=9"), of(9, 6, 2, 4, 1, style="steps"), FULL, ""),
-    (completion("43-2=41\n34-75=-41\n(-41)+41=0"), of(0, 75, 2, 34, 43, style="steps"), FULL, ""),
-    (completion("(1 + 2)\n/ 3"), STEPS, FULL, ""),
-    (completion("1 + 2 = 4\n4 / 3 = 1"), STEPS, FORM, "is not true"),
-    (completion("2 + 2 = 4\n(1 + 2) / 3 = 1"), STEPS, FORM, "its result is not used"),
-    (completion("3 / 2 = 3/2\n3/2 * 1 = 3/2"), STEPS, TAGS_ALONE, ""),
-    (completion("(1 + 2) / 3 = 3 / 3 = 1"), STEPS, TAGS_ALONE, ""),
+WORDS = [
+    ("«", "36-19=17,17-7=10,10+55=65 yes\n</think>\n<answer>"),
+    ("»", "</answer>"),
+    ("RIGHT", "((36-19)-7)+55"),
+    ("WRONG", "((36-19)+7)+55"),
 ]
+# completion | nums = target | total, format and answer | a part of the reason. «36» is a completion
+# with thinking whose answer block holds 36. A prompt other than `short` stands behind the target.
+ROWS = r"""
+«RIGHT» | 19 36 55 7 = 65 | 2 1 1 | correct
+«WRONG» | 19 36 55 7 = 65 | 1 1 0 | equals 79, not 65
+«36/(19+7)*55» | 19 36 55 7 = 65 | 1 1 0 | equals 990/13, not 65
+«36+55» | 19 36 55 7 = 65 | 1 1 0 | uses 36, 55 instead of each
+«36+19+55+7=65» | 19 36 55 7 = 65 | 0.5 0.5 0 | it has '='
+«(36+19+55+7» | 19 36 55 7 = 65 | 0.5 0.5 0 | '(' was never closed
+«36+19+55+7)» | 19 36 55 7 = 65 | 0.5 0.5 0 | unmatched ')'
+«36+19+55*/7» | 19 36 55 7 = 65 | 0.5 0.5 0 | not an expression
+«⟨1001×1⟩» | 19 36 55 7 = 65 | 0.5 0.5 0 | more than 1000 characters
+«⟨499×(⟩1⟨499×)⟩+» | 19 36 55 7 = 65 | 0.5 0.5 0 | not an expression
+«⟨499×1+⟩1» | 19 36 55 7 = 65 | 1 1 0 | uses 1, 1, 1, 1, 1, 1, 1, 1
+«» | 19 36 55 7 = 65 | 0.5 0.5 0 | not an expression
+« ⏎» | 19 36 55 7 = 65 | 0.5 0.5 0 | not an expression
+«()» | 19 36 55 7 = 65 | 0.5 0.5 0 | it has '()'
+«+-» | 19 36 55 7 = 65 | 0.5 0.5 0 | it has '+'
+# The tags
+\u0020yes </think>⏎⏎<answer>⏎( (36 - 19)\u0009- 7 )⏎ + 55 </answer>\u0020 | 19 36 55 7 = 65 | 2 1 1
+36-19=17⏎<answer>RIGHT</answer> | 19 36 55 7 = 65 | 1 0 1 | correct; format: no </think>
+<answer>WRONG</answer> | 19 36 55 7 = 65 | 0 0 0 | equals 79, not 65; format: no </think>
+yes</think>So:<answer>RIGHT</answer> | 19 36 55 7 = 65 | 1 0 1 | text before the answer
+«RIGHT» Done. | 19 36 55 7 = 65 | 1 0 1 | format: text after </answer>
+«RIGHT»</answer> | 19 36 55 7 = 65 | 1 0 1 | format: text after </answer>
+«RIGHT» so </answer>⏎ | 19 36 55 7 = 65 | 1 0 1 | text after </answer>
+«WRONG»<answer>RIGHT</answer> | 19 36 55 7 = 65 | 1 0 1 | two answer blocks
+«RIGHT»<answer>WRONG</answer> | 19 36 55 7 = 65 | 0 0 0 | two answer blocks
+«<answer>RIGHT» | 19 36 55 7 = 65 | 1 0 1 | format: two answer blocks
+«RIGHT</think>» | 19 36 55 7 = 65 | 0 0 0 | format: a second </think>
+<think>«RIGHT» | 19 36 55 7 = 65 | 2 1 1
+so <think>«RIGHT» | 19 36 55 7 = 65 | 1 0 1 | format: a second <think>
+</answer></think><answer>RIGHT</answer> | 19 36 55 7 = 65 | 2 1 1
+# A block inside the thinking counts neither for nor against the last one.
+<answer>RIGHT</answer></think><answer>WRONG</answer> | 19 36 55 7 = 65 | 1 1 0 | equals 79
+<answer>WRONG</answer></think><answer>RIGHT</answer> | 19 36 55 7 = 65 | 2 1 1
+maybe <answer>RIGHT</answer>⏎</think> | 19 36 55 7 = 65 | 0 0 0 | no answer block; format: no <answer>
+EMPTY | 19 36 55 7 = 65 | 0 0 0 | ; format: no </think>
+65 | 19 36 55 7 = 65 | 0 0 0 | no answer block, for the completion was cut off; format: no </think>
+RIGHT | 19 36 55 7 = 65 | 0 0 0 | no answer block, for the completion was cut off
+RIGHT</think> | 19 36 55 7 = 65 | 0 0 0 | no answer block; format: no <answer>
+<answer>RIGHT | 19 36 55 7 = 65 | 0 0 0 | no answer block, for the completion was cut off
+</think><answer>RIGHT | 19 36 55 7 = 65 | 0 0 0 | was cut off; format: no </answer>
+RIGHT</answer> | 19 36 55 7 = 65 | 0 0 0 | no answer block, for the completion was cut off
+</answer></think><answer> | 19 36 55 7 = 65 | 0 0 0 | no answer block, for the completion was cut off
+<reasoning>17 | 19 36 55 7 = 65 reasoning | 0 0 0 | no answer block, for the completion was cut off
+# An end marker or a newline behind the answer is harmless.
+«RIGHT»⏎ | 19 36 55 7 = 65 | 2 1 1
+«RIGHT» ⏎⏎ | 19 36 55 7 = 65 | 2 1 1
+«RIGHT»</s> | 19 36 55 7 = 65 | 2 1 1
+«RIGHT»<|im_end|>⏎ | 19 36 55 7 = 65 | 2 1 1
+«RIGHT»<|eot_id|><|endoftext|>⏎</s>\u0020 | 19 36 55 7 = 65 | 2 1 1
+# Tags and weights are those of the prompt.
+<reasoning>17</reasoning>⏎<answer>RIGHT</answer> | 19 36 55 7 = 65 reasoning | 3 1 1 | correct
+<reasoning>17</reasoning>⏎<answer>RIGHT</answer> | 19 36 55 7 = 65 | 1 0 1 | no </think>
+«RIGHT» | 19 36 55 7 = 65 reasoning | 2 0 1 | no <reasoning> at the start
+17</reasoning>⏎<answer>RIGHT</answer> | 19 36 55 7 = 65 reasoning | 2 0 1 | no <reasoning> at the start
+so⏎<answer>3-2*1</answer> | 1 2 3 = 1 steps | 2 1 1
+so⏎3-2*1 | 1 2 3 = 1 steps | 0 0 0 | no answer block; format: no <answer>
+so⏎<answer>3-2*1 | 1 2 3 = 1 steps | 0 0 0 | no answer block, for the completion was cut off
+# Legal: one minus sign before a number or a parenthesis, any depth, exact fractions.
+«(-53 - 53 + 54 + 65)» | 53 53 54 65 = 13 | 2 1 1
+«-(96 - 58) + 92» | 96 58 92 = 54 | 2 1 1
+«-2*3+10» | 2 3 10 = 4 | 2 1 1
+«-12/4/3+2» | 12 4 3 2 = 1 | 2 1 1
+«-(-(7))» | 7 = 7 | 2 1 1
+«4 * -(9*2)» | 4 9 2 = -72 | 2 1 1
+«9+-2» | 9 2 = 7 | 2 1 1
+«2--5» | 2 5 = 7 | 2 1 1
+«6/-2*3» | 6 2 3 = -9 | 2 1 1
+«0+7» | 0 7 = 7 | 2 1 1
+«7*7» | 7 7 = 49 | 2 1 1
+«8/(3-8/3)» | 8 3 8 3 = 24 | 2 1 1
+«1+2*3-8/4» | 1 2 3 8 4 = 5 | 2 1 1
+«10-3-2» | 10 3 2 = 5 | 2 1 1
+«24/4/2*3» | 24 4 2 3 = 9 | 2 1 1
+«1/3» | 1 3 = 1/3 | 2 1 1
+«⟨195×(⟩1⟨195×)⟩+2⟨607× ⟩» | 1 2 = 3 | 2 1 1
+«⟨195×-(⟩1⟨195×)⟩+2» | 1 2 = 1 | 2 1 1
+# Python's parser takes at most 200 parentheses within each other.
+«⟨495×(⟩1⟨495×)⟩+2       » | 1 2 = 3 | 0.5 0.5 0
+# No expression: Python's own operators and spellings, other scripts' digits and signs.
+«2**3» | 2 3 = 8 | 0.5 0.5 0
+«2* *3» | 2 3 = 8 | 0.5 0.5 0
+«7//2» | 7 2 = 3 | 0.5 0.5 0
+«9**9**9» | 9 9 9 = 387420489 | 0.5 0.5 0
+«2.5 * 4» | 2 5 4 = 10 | 0.5 0.5 0
+«.5*8» | 5 8 = 4 | 0.5 0.5 0
+«--2+5» | 2 5 = 7 | 0.5 0.5 0
+«2---5» | 2 5 = -3 | 0.5 0.5 0
+«-» | = 0 | 0.5 0.5 0
+«+2+5» | 2 5 = 7 | 0.5 0.5 0
+«2*+5» | 2 5 = 10 | 0.5 0.5 0
+«2(5)» | 2 5 = 10 | 0.5 0.5 0
+«(2)(5)» | 2 5 = 10 | 0.5 0.5 0
+«2 5» | 2 5 = 25 | 0.5 0.5 0
+«()2+5» | 2 5 = 7 | 0.5 0.5 0
+«2+5+» | 2 5 = 7 | 0.5 0.5 0
+«2_5» | 25 = 25 | 0.5 0.5 0
+«1e1» | 1 1 = 10 | 0.5 0.5 0
+«5%2» | 5 2 = 1 | 0.5 0.5 0
+«5^2» | 5 2 = 25 | 0.5 0.5 0
+«max(5,2)» | 5 2 = 5 | 0.5 0.5 0
+«\boxed{5+2}» | 5 2 = 7 | 0.5 0.5 0
+«6−2» | 6 2 = 4 | 0.5 0.5 0
+«6–2» | 6 2 = 4 | 0.5 0.5 0
+«6×2» | 6 2 = 12 | 0.5 0.5 0
+«6÷2» | 6 2 = 3 | 0.5 0.5 0
+«6∕2» | 6 2 = 3 | 0.5 0.5 0
+«6·2» | 6 2 = 12 | 0.5 0.5 0
+«１+2» | 1 2 = 3 | 0.5 0.5 0
+«١+2» | 1 2 = 3 | 0.5 0.5 0
+«1²+2» | 1 2 = 3 | 0.5 0.5 0
+«1＋2» | 1 2 = 3 | 0.5 0.5 0
+«½*2» | 1 2 = 3 | 0.5 0.5 0
+# An expression, but no solution: a number used twice, left out, not given, joined, split.
+«2*2+3» | 2 3 = 7 | 1 1 0
+«2+3» | 2 3 9 = 5 | 1 1 0
+«2+3-1» | 2 3 = 4 | 1 1 0
+«23» | 2 3 = 23 | 1 1 0
+«2+3» | 23 = 5 | 1 1 0
+«7» | 7 7 = 7 | 1 1 0
+«07+2» | 7 2 = 9 | 1 1 0
+«1/0» | 1 0 = 1 | 1 1 0 | divides by zero
+«5/(3-3)» | 5 3 3 = 1 | 1 1 0
+«1/0*0» | 1 0 0 = 1 | 1 1 0
+# As a float, it rounds to the target.
+«(100000000000000000*3+1)/3» | 100000000000000000 3 1 3 = 100000000000000000 | 1 1 0
+# Steps, or one equation
+«⏎Step 1: 1 + 2 = 3⏎Step 2: 3 / 3 = 1⏎» | 1 2 3 = 1 steps | 2 1 1
+«Step 1: 1 + 2 = 3 Step 2: 3 / 3 = 1» | 1 2 3 = 1 steps | 2 1 1
+«1+2=3⏎3/3=1» | 1 2 3 = 1 steps | 2 1 1
+«Step 1: 3 - 2 = 1.⏎Step 2: 1 * 1 = 1.» | 1 2 3 = 1 steps | 2 1 1
+«(1 + 2) / 3» | 1 2 3 = 1 steps | 2 1 1
+«(1 + 2) / 3 = 1.0» | 1 2 3 = 1 steps | 2 1 1
+«(1 + 2) / 3 = 3/3.» | 1 2 3 = 1 steps | 2 1 1
+«-2 + 1 * 3» | 1 2 3 = 1 steps | 2 1 1
+«3 - 5 = -2⏎(-2) + 12 = 10» | 3 5 12 = 10 steps | 2 1 1
+«5 / 2 = 2.5⏎2.5 * 4 = 10» | 2 4 5 = 10 steps | 2 1 1
+«Step 1: 1 + 2 = 4⏎Step 2: 4 - 3 = 1» | 1 2 3 = 1 steps | 1 1 0 | 1 + 2 = 4' is not true
+«Step 1: 1 + 2 = 3⏎Step 2: 3 - 2 = 1» | 1 2 3 = 1 steps | 1 1 0 | uses 1, 2, 2 instead of
+«Step 1: 2 - 1 = 1⏎Step 2: 3 - 3 = 0» | 1 2 3 = 1 steps | 1 1 0 | 'Step 1: 2 - 1 = 1' is not true, or its result is not used
+«Step 1: 3 - 2 = 1» | 1 2 3 = 1 steps | 1 1 0 | uses 3, 2 instead of
+«1 - 1 = 0⏎5 / 0 = 5» | 1 2 3 = 1 steps | 1 1 0 | divides by zero
+«1 + 2 = 3⏎3 - 3 = 0⏎1» | 1 2 3 = 1 steps | 0.5 0.5 0 | it has '='
+«first 1 + 2 = 3⏎then 3 / 3 = 1» | 1 2 3 = 1 steps | 0.5 0.5 0 | it has 'f'
+«(1 + 2) / 3 = 2» | 1 2 3 = 1 steps | 1 1 0 | '(1 + 2) / 3 = 2' is not true
+«(1 + 2) / 3 = 1/0» | 1 2 3 = 1 steps | 0.5 0.5 0 | it has '='
+«(1 + 2) / 3 = 1e0» | 1 2 3 = 1 steps | 0.5 0.5 0 | it has '='
+«(1 + 2) / 3 =» | 1 2 3 = 1 steps | 0.5 0.5 0 | it has '='
+«1 + 2 + 3» | 1 2 3 = 1 steps | 1 1 0 | equals 6, not 1
+«I do not know» | 1 2 3 = 1 steps | 0.5 0.5 0 | it has 'I'
+«» | 1 2 3 = 1 steps | 0.5 0.5 0 | not an expression
+«+» | 1 2 3 = 1 steps | 0.5 0.5 0 | not an expression
+«3-2*1 = 1⟨1000× ⟩» | 1 2 3 = 1 steps | 0.5 0.5 0 | more than 1000 characters
+«3 - 5 = -2⏎-2 + 12 = 10» | 3 5 12 = 10 steps | 2 1 1
+«6 / 2 = 3.0⏎3 * 4 = 12» | 6 2 4 = 12 steps | 2 1 1
+«6/2=3⏎4-1=3⏎3*3=9» | 6 2 4 1 = 9 steps | 2 1 1
+«43-2=41⏎34-75=-41⏎(-41)+41=0» | 75 2 34 43 = 0 steps | 2 1 1
+«(1 + 2)⏎/ 3» | 1 2 3 = 1 steps | 2 1 1
+«1 + 2 = 4⏎4 / 3 = 1» | 1 2 3 = 1 steps | 1 1 0 | is not true
+«2 + 2 = 4⏎(1 + 2) / 3 = 1» | 1 2 3 = 1 steps | 1 1 0 | its result is not used
+«3 / 2 = 3/2⏎3/2 * 1 = 3/2» | 1 2 3 = 1 steps | 0.5 0.5 0
+«(1 + 2) / 3 = 3 / 3 = 1» | 1 2 3 = 1 steps | 0.5 0.5 0
+"""  # noqa: E501
 
 
-@pytest.mark.parametrize("text, problem, parts, why", ROWS, ids=range(len(ROWS)))
-def test_the_reward_of_a_completion_its_reason_and_its_vote(text, problem, parts, why):
-    prompt = PROMPTS[problem["style"]]
+@pytest.mark.parametrize("line", lines(ROWS))
+def test_the_reward_of_a_completion_its_reason_and_its_vote(line):
+    text, numbers, parts, *why = columns(line, WORDS)
+    nums, target = numbers.split("=")
+    target, style = f"{target} short".split()[:2]
+    target = Fraction(target) if "/" in target else int(target)
+    problem = of(target, *map(int, nums.split()))
+    prompt = PROMPTS[style]
     result = reward(text, problem, prompt)
-    assert result[:3] == parts and why in result.why
+    assert result[:3] == tuple(map(float, parts.split())) and "".join(why) in result.why
     assert (result.why == "correct") == (result.format == result.answer == 1.0)
     value = judge(read_answer(text, prompt)[0], problem, prompt.steps)[0]
-    right = value == problem["target"]
+    right = value == target
     assert right == result.answer and (right or value is None or f"equals {value}," in result.why)
 
 
@@ -291,7 +248,7 @@ def test_the_format_is_what_the_grammar_derives_and_the_value_is_pythons():
     texts += [" ".join(rng.choices("11+-*/()", k=rng.randint(1, 9))) for _ in range(3000)]
     for text in texts:
         problem = of(0, *map(int, re.findall("[0-9]+", text)))
-        result = reward(completion(text), problem)
+        result = reward(f"so</think><answer>{text}</answer>", problem)
         assert (result.format == 1.0) == derivable(text), text
         value, why, _ = judge(text, problem, steps=False)
         if value is None:
@@ -358,12 +315,20 @@ def test_no_training_problem_is_a_test_problem_and_the_seed_decides_only_trainin
     assert load_problems("test", seed=123) == TEST
 
 
-@pytest.mark.parametrize(
-    "nums, values", [((6, 3), {9, 3, 18, 2}), ((3, 6), {9, 3, 18, 2}), ((0, 5), {5, 0}),
-                     ((5, 3), {8, 2, 15}), ((5,), {5}), ((2, 2, 2), {6, 2, 8, 0, 3, 1})],
-)  # fmt: skip
-def test_reachable_lists_every_value_that_is_whole_and_not_negative(nums, values):
-    assert reachable(nums) == values
+REACHED = """
+6 3 | 2 3 9 18
+3 6 | 2 3 9 18
+0 5 | 0 5
+5 3 | 2 8 15
+5 | 5
+2 2 2 | 0 1 2 3 6 8
+"""
+
+
+@pytest.mark.parametrize("line", lines(REACHED))
+def test_reachable_lists_every_value_that_is_whole_and_not_negative(line):
+    nums, values = [tuple(map(int, column.split())) for column in columns(line)]
+    assert reachable(nums) == set(values)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,19 @@
+"""Tables of cases: a case a line, ` | ` between its columns, `# ` in front of a comment.
+
+In a column ⏎ is a newline, ⟨99×ab⟩ is ab 99 times, EMPTY is the empty text, and \\u00a0 is the
+character of that number. Spaces count inside a column, not at its ends: write \\u0020 there.
+"""
+
+import re
+
+
+def lines(table):
+    return [line for line in table.strip().splitlines() if not line.startswith("# ")]
+
+
+def columns(line, words=()):
+    """The texts of a line, with each of the table's own `words` replaced by its text."""
+    for word, text in [("EMPTY", ""), *words, ("⏎", "\n")]:
+        line = " | ".join(column.strip().replace(word, text) for column in line.split(" | "))
+    line = re.sub(r"⟨(\d+)×(.+?)⟩", lambda found: int(found[1]) * found[2], line)
+    return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), line).split(" | ")
