@@ -6,12 +6,9 @@ from fractions import Fraction
 from unittest import mock
 
 import pytest
-from test_countdown_rewards import (
-    DATA,
-    needs_data,
-    real,
-    rewards_of_hostile_texts,
-)
+from labelled import DATA, needs_data, real
+from tables import columns, lines
+from test_countdown_rewards import rewards_of_hostile_texts
 
 import gsm8k_rewards
 import math_rewards
@@ -39,69 +36,63 @@ PROBLEM = {
 }
 
 
-def completion(answer, thinking="\n64+33=97\n97-40=57"):
-    return f"{thinking}\n</think>\n<answer>{answer}</answer>"
+# The reward of a completion
+
+WORDS = [("«", "\n64+33=97\n97-40=57\n</think>\n<answer>"), ("»", "</answer>")]
+# completion | total, format and answer | a part of the reason. «57» is a completion with thinking
+# whose answer block holds 57.
+ROWS = r"""
+«57» | 2 1 1 | correct
+«⏎ 57\u0009⏎» | 2 1 1 | correct
+«57.0» | 2 1 1 | correct
+«57»<|im_end|>⏎ | 2 1 1 | correct
+«58» | 1 1 0 | is 58, not 57
+«7/14» | 1 1 0 | is 1/2, not 57
+«7/0» | 0.5 0.5 0 | more than one number
+«57 eggs» | 1.5 0.5 1 | correct; format: something else in the answer block
+«$57» | 1.5 0.5 1 | correct
+«57%» | 1.5 0.5 1 | correct
+«`57`» | 1.5 0.5 1 | correct
+«**57**» | 1.5 0.5 1 | correct
+«$57$» | 1.5 0.5 1 | correct
+«\$57.00» | 1.5 0.5 1 | correct
+«\boxed{57}» | 1.5 0.5 1 | correct
+«\frac{114}{2}» | 1.5 0.5 1 | correct
+«» | 0.5 0.5 0 | no number: ''
+«fifty-seven» | 0.5 0.5 0 | no number
+«97-40=57» | 0.5 0.5 0 | more than one number
+«57 or 58» | 0.5 0.5 0 | more than one number
+«x = 57» | 0.5 0.5 0 | not a plain number
+«57 million» | 0.5 0.5 0 | 'million' may change the number
+«⟨201×5⟩» | 0.5 0.5 0 | not a plain number
+# Just short enough to be read, and slow to read for a careless expression
+«⟨100×a ⟩» | 0.5 0.5 0 | no number
+«5⟨190× ⟩!» | 0.5 0.5 0 | not a plain number
+«5 ⟨60×ab ⟩» | 0.5 0.5 0 | not a plain number
+«⟨200×$⟩» | 0.5 0.5 0 | no number
+«⟨100×**⟩» | 0.5 0.5 0 | no number
+«1⟨49×,080⟩» | 0.5 0.5 0 | not a plain number
+64+33=97⏎<answer>57</answer> | 1 0 1 | correct; format: no </think>
+«57»</answer> | 1 0 1 | format: text after </answer>
+«57»<answer>58</answer> | 0 0 0 | is 58, not 57; format: two answer
+«58»<answer>57</answer> | 1 0 1 | correct; format: two answer
+<answer>57</answer></think><answer>58</answer> | 1 1 0 | is 58
+<answer>57</answer></think> | 0 0 0 | no number: ''
+EMPTY | 0 0 0 | no number: ''
+57 | 0 0 0 | no number: ''
+</think>57 | 0 0 0 | no number: ''
+57</answer> | 0 0 0 | no number: ''
+</think><answer>57 | 0 0 0 | no </answer>
+</answer></think><answer> | 0 0 0 | no </answer>
+"""
 
 
-# The reward of a completion: (total, format, answer)
-
-FULL = (2.0, 1.0, 1.0)
-FORM = (1.0, 1.0, 0.0)
-MORE = (1.5, 0.5, 1.0)  # more than the number in the block
-TAGS_ALONE = (0.5, 0.5, 0.0)
-NUMBER_ALONE = (1.0, 0.0, 1.0)
-NOTHING = (0.0, 0.0, 0.0)
-ROWS = [
-    (completion("57"), FULL, "correct"),
-    (completion("\n 57\t\n"), FULL, "correct"),
-    (completion("57.0"), FULL, "correct"),
-    (completion("57") + "<|im_end|>\n", FULL, "correct"),
-    (completion("58"), FORM, "is 58, not 57"),
-    (completion("7/14"), FORM, "is 1/2, not 57"),
-    (completion("7/0"), TAGS_ALONE, "more than one number"),
-    (completion("57 eggs"), MORE, "correct; format: something else in the answer block"),
-    (completion("$57"), MORE, "correct"),
-    (completion("57%"), MORE, "correct"),
-    (completion("`57`"), MORE, "correct"),
-    (completion("**57**"), MORE, "correct"),
-    (completion("$57$"), MORE, "correct"),
-    (completion(r"\$57.00"), MORE, "correct"),
-    (completion(r"\boxed{57}"), MORE, "correct"),
-    (completion(r"\frac{114}{2}"), MORE, "correct"),
-    (completion(""), TAGS_ALONE, "no number: ''"),
-    (completion("fifty-seven"), TAGS_ALONE, "no number"),
-    (completion("97-40=57"), TAGS_ALONE, "more than one number"),
-    (completion("57 or 58"), TAGS_ALONE, "more than one number"),
-    (completion("x = 57"), TAGS_ALONE, "not a plain number"),
-    (completion("57 million"), TAGS_ALONE, "'million' may change the number"),
-    (completion("5" * 201), TAGS_ALONE, "not a plain number"),
-    # Just short enough to be read, and slow to read for a careless expression
-    (completion("a " * 100), TAGS_ALONE, "no number"),
-    (completion("5" + " " * 190 + "!"), TAGS_ALONE, "not a plain number"),
-    (completion("5 " + "ab " * 60), TAGS_ALONE, "not a plain number"),
-    (completion("$" * 200), TAGS_ALONE, "no number"),
-    (completion("**" * 100), TAGS_ALONE, "no number"),
-    (completion("1" + ",080" * 49), TAGS_ALONE, "not a plain number"),
-    ("64+33=97\n<answer>57</answer>", NUMBER_ALONE, "correct; format: no </think>"),
-    (completion("57") + "</answer>", NUMBER_ALONE, "format: text after </answer>"),
-    (completion("57") + "<answer>58</answer>", NOTHING, "is 58, not 57; format: two answer"),
-    (completion("58") + "<answer>57</answer>", NUMBER_ALONE, "correct; format: two answer"),
-    ("<answer>57</answer></think><answer>58</answer>", FORM, "is 58"),
-    ("<answer>57</answer></think>", NOTHING, "no number: ''"),
-    ("", NOTHING, "no number: ''"),
-    ("57", NOTHING, "no number: ''"),
-    ("</think>57", NOTHING, "no number: ''"),
-    ("57</answer>", NOTHING, "no number: ''"),
-    ("</think><answer>57", NOTHING, "no </answer>"),
-    ("</answer></think><answer>", NOTHING, "no </answer>"),
-]
-
-
-@pytest.mark.parametrize("text, parts, why", ROWS, ids=range(len(ROWS)))
+@pytest.mark.parametrize("line", lines(ROWS))
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
-def test_the_reward_of_a_completion_its_reason_and_its_vote(text, parts, why, prompt):
+def test_the_reward_of_a_completion_its_reason_and_its_vote(line, prompt):
+    text, parts, why = columns(line, WORDS)
     result = reward(text, PROBLEM, prompt)
-    assert result[:3] == parts and why in result.why
+    assert result[:3] == tuple(map(float, parts.split())) and why in result.why
     assert (result.why == "correct") == (result.total == 2.0)
     vote = final_answer(text, PROBLEM, prompt)
     assert vote == "57" if result.answer else vote is None or f"is {vote}, not 57" in result.why
@@ -109,134 +100,45 @@ def test_the_reward_of_a_completion_its_reason_and_its_vote(text, parts, why, pr
 
 # How a number is read
 
-
-@pytest.mark.parametrize(
-    "value, texts",
-    [
-        # Real answers of models
-        (975, [r"\boxed{975}\) dollars"]),
-        (26, [r"\[ \boxed{26} \)"]),
-        (101, [r"\boxed{}101"]),
-        (-7, ["- 7", r"-\boxed{7}", r"\boxed{-\$7}", "**-$7**"]),
-        (Fraction(7, 2), [r"\$\frac{7}{2}", r"\boxed{$3.50$}."]),
-        (
-            None,
-            ["5 $600", "$5$600", r"\boxed{5}600", r"\boxed{1} 080", "5**600**", "1$080", "€5 $6"],
-        ),
-        (None, [r"\text{5}600", r"\(5\)000", "`1`,080", "5 hundredths", "7..."]),
-        (72, ["72", "72.", "72 degrees", "72 degrees.", "72°", "72 °F", r"72^\circ", "**72**"]),
-        (72, ["**72 eggs.**", "**72** eggs", r"\(72\)", "$72$", "`72`", r"\boxed{72}.", "72th"]),
-        (72, [r"\boxed{72} inches", r"\boxed{72 inches}", r"$\boxed{72}$ square inches."]),
-        (72, [r"\[ \boxed{72} \]", r"\( \boxed{72} \)", r"72^{\circ} C", r"\boxed{72 \text{ cm}}"]),
-        (72, [r"\boxed{72} \text{ hours}", r"\text{72}", "72 miles/hour", "72 miles per hour"]),
-        (7, ["+7", "007", "7.0", "7kg", "7 percent", "7%", r"7\%", "7¢", "7 times", "7/1"]),
-        (7, ["$7", "$ 7", "£7", r"\$7", r"$\$7$", "14 / 2", r"\frac{14}{2}", "7 quarters"]),
-        (-7, ["-7", "\u22127", "\u20137", "-$7", "$-7", r"$\boxed{-7}$", r"-\frac{7}{1}"]),
-        (0, ["0", "-0", "0.0"]),
-        (Fraction(1, 2), [".5", "7/14", r"\frac{7}{14}", r"\dfrac{1}{2}", r"$\tfrac{1}{2}$ cup"]),
-        (Fraction(7, 2), [r"3\frac{1}{2}", r"3 \frac{1}{2} cups", r"\boxed{\frac{7}{2}}"]),
-        (1080, ["1,080", "1 080", "1\u00a0080", "1\u2009080", "1\u202f080", "1{,}080", r"1\,080"]),
-        (Fraction(2_900_001, 2), ["1,450,000.50", "$1,450,000.5"]),
-        (10**30 - 1, ["9" * 30]),
-        # Not clearly one number
-        (None, ["", ".", "-", "$", "%", "eggs", "-eggs", "NaN", "inf", "**", "\\boxed{}", "$$"]),
-        (
-            None,
-            ["3 or 4", "3, 4", "3 4", "5 apples and 3 pears", "1 1/2", "3-4", "9*8=72", "72 cm^2"],
-        ),
-        (
-            None,
-            [
-                "5:30",
-                "1,08",
-                "12,34,56",
-                "1,0800",
-                ",080",
-                "1,080 200",
-                "0,123",
-                "1234,567",
-                "1 08",
-            ],
-        ),
-        (None, ["1\n080", "1.2.3", "1.000,5", "9" * 31, "72 of the very many eggs"]),
-        (
-            None,
-            [
-                "5 million",
-                "5 Dozen",
-                "2 and a half",
-                "3 or four",
-                "3 to five",
-                "5 squared",
-                "5 tens",
-            ],
-        ),
-        (
-            None,
-            [
-                "5 minus two",
-                "1 third",
-                "5 lakh",
-                "5 less than ten",
-                "5 times two",
-                "5 grand",
-                "5 mil",
-            ],
-        ),
-        (
-            None,
-            ["5 bn", "5 mn", "3 sevenths", "2 ninths", "3 tenths", "7 hundredths", "4 twelfths"],
-        ),
-        (
-            None,
-            [
-                r"\boxed{5} million",
-                r"\boxed{5} tens",
-                r"\boxed{5} \text{ million}",
-                "5k",
-                "5x",
-                "5 M",
-            ],
-        ),
-        (
-            None,
-            ["2i", "5π", "1e3", "0x10", "1_000", "--7", "-$-7", "~7", "=7", "x = 72", "(7)8"],
-        ),
-        (None, ["about 72", "not 72", "7!", "√4", "7/2/3", "7.5/2", "7/-2", "7/0", r"\frac{7}{0}"]),
-        (
-            None,
-            [
-                "７２",
-                "٧٢",
-                "²",
-                "½",
-                "五",
-                "7²",
-                "7\u200b2",
-                "\ud800",
-                "5 <b>eggs</b>",
-                "3 times 4",
-            ],
-        ),
-        (None, [r"\boxed{5} or \boxed{6}", r"\boxed{5} 6", r"\boxed{5}6", r"\boxed{5", "$5$ $6$"]),
-        (
-            None,
-            [
-                "**5** or **6**",
-                r"\frac{7}{14}\frac{1}{2}",
-                r"\frac{7}{x}",
-                r"\frac{7}",
-                r"3\sqrt{2}",
-            ],
-        ),
-    ],
-)
-def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(value, texts):
-    assert {text: parse_number(text)[0] for text in texts} == dict.fromkeys(texts, value)
-
-
 # value | texts; two spaces stand between texts
-TABLE = r"""
+NUMBERS = r"""
+# Real answers of models
+975 | \boxed{975}\) dollars
+26 | \[ \boxed{26} \)
+101 | \boxed{}101
+-7 | - 7  -\boxed{7}  \boxed{-\$7}  **-$7**
+7/2 | \$\frac{7}{2}  \boxed{$3.50$}.
+None | 5 $600  $5$600  \boxed{5}600  \boxed{1} 080  5**600**  1$080  €5 $6
+None | \text{5}600  \(5\)000  `1`,080  5 hundredths  7...
+72 | 72  72.  72 degrees  72 degrees.  72°  72 °F  72^\circ  **72**
+72 | **72 eggs.**  **72** eggs  \(72\)  $72$  `72`  \boxed{72}.  72th
+72 | \boxed{72} inches  \boxed{72 inches}  $\boxed{72}$ square inches.
+72 | \[ \boxed{72} \]  \( \boxed{72} \)  72^{\circ} C  \boxed{72 \text{ cm}}
+72 | \boxed{72} \text{ hours}  \text{72}  72 miles/hour  72 miles per hour
+7 | +7  007  7.0  7kg  7 percent  7%  7\%  7¢  7 times  7/1
+7 | $7  $ 7  £7  \$7  $\$7$  14 / 2  \frac{14}{2}  7 quarters
+-7 | -7  \u22127  \u20137  -$7  $-7  $\boxed{-7}$  -\frac{7}{1}
+0 | 0  -0  0.0
+1/2 | .5  7/14  \frac{7}{14}  \dfrac{1}{2}  $\tfrac{1}{2}$ cup
+7/2 | 3\frac{1}{2}  3 \frac{1}{2} cups  \boxed{\frac{7}{2}}
+1080 | 1,080  1 080  1\u00a0080  1\u2009080  1\u202f080  1{,}080  1\,080
+2900001/2 | 1,450,000.50  $1,450,000.5
+⟨30×9⟩ | ⟨30×9⟩
+# Not clearly one number
+None | EMPTY  .  -  $  %  eggs  -eggs  NaN  inf  **  \boxed{}  $$
+None | 3 or 4  3, 4  3 4  5 apples and 3 pears  1 1/2  3-4  9*8=72  72 cm^2
+None | 5:30  1,08  12,34,56  1,0800  ,080  1,080 200  0,123  1234,567  1 08
+None | 1⏎080  1.2.3  1.000,5  ⟨31×9⟩  72 of the very many eggs
+None | 5 million  5 Dozen  2 and a half  3 or four  3 to five  5 squared  5 tens
+None | 5 minus two  1 third  5 lakh  5 less than ten  5 times two  5 grand  5 mil
+None | 5 bn  5 mn  3 sevenths  2 ninths  3 tenths  7 hundredths  4 twelfths
+None | \boxed{5} million  \boxed{5} tens  \boxed{5} \text{ million}  5k  5x  5 M
+None | 2i  5π  1e3  0x10  1_000  --7  -$-7  ~7  =7  x = 72  (7)8
+None | about 72  not 72  7!  √4  7/2/3  7.5/2  7/-2  7/0  \frac{7}{0}
+None | ７２  ٧٢  ²  ½  五  7²  7\u200b2  \ud800  5 <b>eggs</b>  3 times 4
+None | \boxed{5} or \boxed{6}  \boxed{5} 6  \boxed{5}6  \boxed{5  $5$ $6$
+None | **5** or **6**  \frac{7}{14}\frac{1}{2}  \frac{7}{x}  \frac{7}  3\sqrt{2}
+# Currencies, rates, brackets and short fractions are read, and other words are not.
 8 | \boxed{8}\ years old.  8\ years  8~apples  8\;cm  \boxed{8}\ \text{ years}
 100 | 100 km/h  100km/h.  100 km/hr  100 m/s  100 miles/h  100 g/l  100 dollars / hour
 100 | 100 miles north
@@ -252,9 +154,9 @@ None | \frac123  \frac{1}23  \frac1  5\ 6  5~6  \frac12\frac12
 """
 
 
-@pytest.mark.parametrize("line", TABLE.strip().splitlines())
-def test_currencies_rates_brackets_and_short_fractions_are_read_and_other_words_are_not(line):
-    value, texts = line.split(" | ")
+@pytest.mark.parametrize("line", lines(NUMBERS))
+def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(line):
+    value, texts = columns(line)
     expected = None if value == "None" else Fraction(value)
     found = {text: parse_number(text)[0] for text in texts.split("  ")}
     assert found == dict.fromkeys(found, expected)
@@ -296,7 +198,7 @@ def test_no_public_gold_answer_is_rewarded_after_one_sign_digit_or_separator_is_
             for new in ("", "-", ".", "7", number[i] * 2, number[i] + "0"):
                 text = number[:i] + new + number[i + 1 :]
                 # Equal are a zero more or less in front, a full stop behind, no comma.
-                if reward(completion(text), row).answer:
+                if reward(f"so</think><answer>{text}</answer>", row).answer:
                     assert float(text.replace(",", "")) == gold(row), text
 
 
