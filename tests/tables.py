@@ -13,7 +13,11 @@ def lines(table):
 
 def columns(line, words=()):
     """The texts of a line, with each of the table's own `words` replaced by its text."""
-    for word, text in [("EMPTY", ""), *words, ("⏎", "\n")]:
-        line = " | ".join(column.strip().replace(word, text) for column in line.split(" | "))
-    line = re.sub(r"⟨(\d+)×(.+?)⟩", lambda found: int(found[1]) * found[2], line)
-    return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), line).split(" | ")
+
+    def read(text):
+        for word, meaning in [*words, ("EMPTY", ""), ("⏎", "\n")]:
+            text = text.replace(word, meaning)
+        text = re.sub(r"⟨(\d+)×(.+?)⟩", lambda found: int(found[1]) * found[2], text)
+        return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), text)
+
+    return [read(column.strip()) for column in line.split(" | ")]
