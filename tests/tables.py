@@ -12,7 +12,7 @@ def lines(table):
 
 
 def columns(line, words=()):
-    """The texts of a line, with each of the table's own `words` replaced by its text."""
+    """The texts of a line or list, with each of the table's own `words` replaced by its text."""
 
     def read(text):
         for word, meaning in [*words, ("EMPTY", ""), ("⏎", "\n")]:
@@ -20,4 +20,4 @@ def columns(line, words=()):
         text = re.sub(r"⟨(\d+)×(.+?)⟩", lambda found: int(found[1]) * found[2], text)
         return re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), text)
 
-    return [read(column.strip()) for column in line.split(" | ")]
+    return [read(column.strip()) for column in re.split(r"\s\|\s", line)]

@@ -259,15 +259,15 @@ def test_the_format_is_what_the_grammar_derives_and_the_value_is_pythons():
 
 # Hostile text: no exception, nothing executed, linear time
 
-FRAGMENTS = [
-    "<think>", "</think>", "<answer>", "</answer>", "<answer>(1+2)", "(3*4)</answer>", "</", "<",
-    "</think><answer>1+2+3+4</answer>", "1", "07", "2.5", "1e999", "9**9**9", "9" * 400, "1/0",
-    "1/(2-2)", "(", ")", "()", "((((((((", "-(", "-1", "1-2-3-4", "[1", "]", "+", "-", "*", "/",
-    "//", ".", "=", ",", "e", "_", "０１２", "٣", "²", "½", "𝟙", "×", "÷", "−", "\u200b", "\u3000",
-    "\x00", "\x1c", "\ud800", " ", "\n", "\t", "<|endoftext|>", "</s>", "<|im_end", "import os",
-    "__import__('os')", "{nums}", "%s", "\\boxed{", "Step 1: 1 + 2 = 3\n", "Step 2: 3 + 3 = 6 ",
-    "Step", "Step 1:", " = 10", "\n10 = 10", "1=1\n", "<reasoning>", "</reasoning>", "\\", "- -",
-]  # fmt: skip
+FRAGMENTS = columns(r"""
+<think> | </think> | <answer> | </answer> | <answer>(1+2) | (3*4)</answer> | </ | < |
+</think><answer>1+2+3+4</answer> | 1 | 07 | 2.5 | 1e999 | 9**9**9 | ⟨400×9⟩ | 1/0 | 1/(2-2) | ( |
+) | () | (((((((( | -( | -1 | 1-2-3-4 | [1 | ] | + | - | * | / | // | . | = | , | e | _ | ０１２ |
+٣ | ² | ½ | 𝟙 | × | ÷ | − | \u200b | \u3000 | \u0000 | \u001c | \ud800 | \u0020 | ⏎ | \u0009 |
+<|endoftext|> | </s> | <|im_end | import os | __import__('os') | {nums} | %s | \boxed{ |
+Step 1: 1 + 2 = 3⏎ | Step 2: 3 + 3 = 6\u0020 | Step | Step 1: | \u0020= 10 | ⏎10 = 10 | 1=1⏎ |
+<reasoning> | </reasoning> | \ | - -
+""")
 
 
 def rewards_of_hostile_texts(module, problem, fragments):

@@ -202,17 +202,15 @@ def test_no_public_gold_answer_is_rewarded_after_one_sign_digit_or_separator_is_
                     assert float(text.replace(",", "")) == gold(row), text
 
 
-FRAGMENTS = [
-    "<think>", "</think>", "<answer>", "</answer>", "<answer>57", "</think><answer>57</answer>",
-    "<", "</", "5", "57", "057", "1,080", "1,08", "1,", "1 080", "1.", ".5", "1e999", "9**9**9",
-    "9" * 400, "7/0", "7/", "/14", "-", "+", "−", "–", "$", "\\$", "€", "%", "\\%", "°", "**", "`",
-    "\\(", "\\)", "=", ",", ".", ":", "#", "\\boxed{", "\\boxed{57}", "\\boxed{57} eggs", "\\[",
-    "\\]", "^\\circ", " times", "{", "}", "{}", "\\text{", "\\text{ eggs}", "#### 57", "\\frac",
-    "\\frac{57}{1}", "\\frac5", "(", "(57)", "USD ", "Rs.", "~", "\\ ", "km/", "/h", "₹",
-    "answer is", " eggs", "ab", "or", " and ", "５７", "٧", "²", "½", "\\",
-    "\u00a0", "\u2009", "\u200b", "\x00", "\ud800", " ", "\n", "\t", "</s>", "<|im_end|>\n",
-    "{question}", "%s",
-]  # fmt: skip
+FRAGMENTS = columns(r"""
+<think> | </think> | <answer> | </answer> | <answer>57 | </think><answer>57</answer> | < | </ | 5 |
+57 | 057 | 1,080 | 1,08 | 1, | 1 080 | 1. | .5 | 1e999 | 9**9**9 | ⟨400×9⟩ | 7/0 | 7/ | /14 | - |
++ | − | – | $ | \$ | € | % | \% | ° | ** | ` | \( | \) | = | , | . | : | # | \boxed{ | \boxed{57} |
+\boxed{57} eggs | \[ | \] | ^\circ | \u0020times | { | } | {} | \text{ | \text{ eggs} | #### 57 |
+\frac | \frac{57}{1} | \frac5 | ( | (57) | USD\u0020 | Rs. | ~ | \\u0020 | km/ | /h | ₹ |
+answer is | \u0020eggs | ab | or | \u0020and\u0020 | ５７ | ٧ | ² | ½ | \ | \u00a0 | \u2009 |
+\u200b | \u0000 | \ud800 | \u0020 | ⏎ | \u0009 | </s> | <|im_end|>⏎ | {question} | %s
+""")
 
 
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_below_a_second():

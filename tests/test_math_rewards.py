@@ -398,11 +398,10 @@ def test_which_answers_are_equivalent_whichever_of_the_two_is_the_gold(line):
     assert verdicts == expected != {}
 
 
-AROUND = [
-    "-G", "2G", "\\geq G", "\\neq G", "<G", "\\text{about }G", "\\approx 1, G", "f(G", "{1}0G",
-    "G'", "G!!", "G_{99}", "G\\text{ million}", "G or more", "G+1", "Gx", "G{10}", "G, 7",
-    "G\\ldots", "G G",
-]  # fmt: skip
+AROUND = columns(r"""
+-G | 2G | \geq G | \neq G | <G | \text{about }G | \approx 1, G | f(G | {1}0G | G' | G!! | G_{99} |
+G\text{ million} | G or more | G+1 | Gx | G{10} | G, 7 | G\ldots | G G
+""")
 OTHER = {
     "-": "+", "+": "-", "(": ["[", ""], ")": ["]", ""], "[": ["(", ""], "]": [")", ""], "^": [""],
     **{digit: "0123456789".replace(digit, "") for digit in "0123456789"},
@@ -470,23 +469,22 @@ def test_subgroups_name_level_and_subject_where_they_are_known(columns, names):
 
 # Hostile texts
 
-TOWERS = [
-    "9^{9^{9^9}}", "10^{10^{10}}", "((9!)!)!", "3^{3^{19}}", "(10^8)!", "\\binom{10^9}{10^8}",
-    "(x+y+z+w)^{300}", "x^{99999}", "0.1^{99999999}", "\\pi^{\\pi^{\\pi^\\pi}}", "e^{e^{e^{e^e}}}",
-    "\\sum_{k=1}^{10^9} k^k", "\\Gamma(10^9)", "\\sin(10^{999})", "\\exp\\exp\\exp\\exp 9",
-    "\\ln 0", "\\lfloor\\pi^{400}\\rfloor", "(1+\\sqrt2)^{99999}", "\\tan\\frac{\\pi}2", "3000!^9",
-]  # fmt: skip
+TOWERS = columns(r"""
+9^{9^{9^9}} | 10^{10^{10}} | ((9!)!)! | 3^{3^{19}} | (10^8)! | \binom{10^9}{10^8} |
+(x+y+z+w)^{300} | x^{99999} | 0.1^{99999999} | \pi^{\pi^{\pi^\pi}} | e^{e^{e^{e^e}}} |
+\sum_{k=1}^{10^9} k^k | \Gamma(10^9) | \sin(10^{999}) | \exp\exp\exp\exp 9 | \ln 0 |
+\lfloor\pi^{400}\rfloor | (1+\sqrt2)^{99999} | \tan\frac{\pi}2 | 3000!^9
+""")
 NESTED = [
     ("\\sqrt{", "}"), ("(", ")"), ("{", "}"), ("\\frac{1}{1+", "}"), ("|", "|"), ("\\{", "\\}"),
 ]  # fmt: skip
-REPEATED = [
-    "\\sqrt", "-", "!", "^", "_", "x!", "\\sin", "\\sin x+", "x^{400}+", "\\frac1{3^{999}}+",
-    "x^y+", "1,", "x=1,", "1<", "\\pm", "\\cup", "(1,2);", "\\text{a}", "5 cm", "\\Gamma(x)+",
-    "\\\\", "$", " ", "1\\!", "1,000", "\\left", "°", "\\%", "\\approx", "{", "\\{", "\\boxed{",
-    "\\boxed{}", "\\lceil x", "\\begin{pmatrix}", "\\text{or}", "\\binom{x}{y}+", "3^{300}", "}",
-    "\\log_2 x+", "\\ln(x+y)+", "√", "√(", "½", "²", "ﷺ", "\ue000", ".1", ".1212", "x \\ne 1, ",
-    "HT", "\\setminus\\{1\\}", "0.\\bar{3}", "\\boxed {",
-]  # fmt: skip
+REPEATED = columns(r"""
+\sqrt | - | ! | ^ | _ | x! | \sin | \sin x+ | x^{400}+ | \frac1{3^{999}}+ | x^y+ | 1, | x=1, | 1< |
+\pm | \cup | (1,2); | \text{a} | 5 cm | \Gamma(x)+ | \\ | $ | \u0020 | 1\! | 1,000 | \left | ° |
+\% | \approx | { | \{ | \boxed{ | \boxed{} | \lceil x | \begin{pmatrix} | \text{or} |
+\binom{x}{y}+ | 3^{300} | } | \log_2 x+ | \ln(x+y)+ | √ | √( | ½ | ² | ﷺ | \ue000 | .1 | .1212 |
+x \ne 1,\u0020 | HT | \setminus\{1\} | 0.\bar{3} | \boxed {
+""")
 DEEP = [a + depth * a + "2" + depth * b + b for a, b in NESTED for depth in (30, 60, 5_000)]
 
 
