@@ -1,7 +1,8 @@
 """Tables of cases: a case a line, ` | ` between its columns, `# ` in front of a comment.
 
 In a column ⏎ is a newline, ⟨99×ab⟩ is ab 99 times, EMPTY is the empty text, and \\u00a0 is the
-character of that number. Spaces count inside a column, not at its ends: write \\u0020 there.
+character of that number. Spaces count inside a column, not at its ends: write \\u0020 there. A list
+of texts is one line that goes on after each ` |` at a line's end.
 """
 
 import re
