@@ -51,11 +51,13 @@ def printable(text):
 
 
 def ask(models, problem, config, seed):
-    """Print each model's attempts at the problem. A model is a (name, sampler, task)."""
-    for name, sampler, task in models:
+    """Print each model's attempts at the problem. A model is (name, policy, sampler, task)."""
+    for name, policy, sampler, task in models:
         prompts = [task.prompt_ids(problem)]
         verdicts = []
-        for token_ids, _ in sampler.generate(prompts, config.attempts, config.temperature, [seed]):
+        with nano_r1.threads_for(policy):
+            found = sampler.generate(prompts, config.attempts, config.temperature, [seed])
+        for token_ids, _ in found:
             text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
             verdicts.append(printable(judge(text, problem, task)))
             print(f"\n── {name}, attempt {len(verdicts)}\n{printable(text)}\n=> {verdicts[-1]}")
@@ -73,7 +75,7 @@ def main(config):
         policy, tokenizer = nano_r1.load_model(own)
         task = nano_r1.Task(tokenizer, policy, own)
         sampler = nano_r1.make_sampler(policy.to(device), task, device, own)
-        models.append((name, sampler, task))
+        models.append((name, policy, sampler, task))
     problems = task.load_problems("test", config)
     random.seed(config.seed)
     while True:

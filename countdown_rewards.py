@@ -19,12 +19,8 @@ the value from the syntax tree, in exact fractions. The time is linear in the co
 """
 
 import ast
-import csv
 import functools
-import gzip
-import io
 import itertools
-import json
 import random
 import re
 import zlib
@@ -141,21 +137,10 @@ def load_problems(split, source=None, seed=0):
         if split == "train":
             return generate_problems("train", 16_384, seed)
         return generate_problems(split, 512, 0)  # for every seed, so that runs can be compared
-    problems = []
-    try:
-        for row in read_rows(source):
-            problems.append(to_problem(row))
-    except ImportError:
-        raise ValueError(
-            "reading files and the hub needs a package: pip install datasets"
-        ) from None
-    except Exception as error:  # of the disk, the network, the file's format, or the row
-        raise ValueError(f"{source}, row {len(problems) + 1}: {error}") from None
-    if split == "all" and problems:
-        return problems
-    if len(problems) < 2:
-        raise ValueError(f"{source}: needs 2 different problems or more, to train and to test")
-    return held_out(problems, split)
+    import problem_files  # only files and the hub need it
+
+    hub = problem_files.Hub(HUB_DATASET, has_test_split=False)
+    return problem_files.load(source, split, hub, to_problem, problem_key)
 
 
 # ---- The prompts
@@ -382,59 +367,3 @@ def to_problem(row):
         raise ValueError(f"needs nums, such as [19, 36], and target, such as 55; got {row!s:.200}")
     numbers = re.findall(r"([0-9]+)\.?0*", found[1])
     return {"nums": [int(number) for number in numbers], "target": int(found[2])}
-
-
-def read_rows(source):
-    """The rows of a source as dicts. Texts and numbers are as they are written."""
-    if source == "hub":
-        import datasets
-
-        return datasets.load_dataset(HUB_DATASET, split="train")
-    with open(source, "rb") as file:
-        content = file.read()
-    if content.startswith(b"\x1f\x8b"):
-        content = gzip.decompress(content)
-    if content.startswith(b"PAR1"):
-        import pyarrow.parquet  # comes with datasets
-
-        return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
-    text = content.decode("utf-8-sig").strip()
-    decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
-    if text.startswith("["):
-        return decode(text)
-    if text.startswith("{"):
-        lines = filter(str.strip, text.split("\n"))
-        return map(decode, lines)
-    return csv_rows(text)
-
-
-def csv_rows(text):
-    """The rows below the names of the columns."""
-    reader = csv.DictReader(io.StringIO(text), strict=True)
-    for row in reader:
-        if len(row) != len(reader.fieldnames) or None in row.values():
-            raise ValueError('more or fewer cells than columns; a list needs quotes: "[1, 2]"')
-        yield row
-
-
-def to_row(pairs):
-    """A dict of (name, value). ValueError for a name that occurs twice."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise ValueError("a name occurs twice")
-    return row
-
-
-def held_out(problems, split):
-    """The training or test split of a source, each problem once.
-
-    The tenth of the problems with the lowest hashes, at most 500, is the test split. So neither
-    the seed nor the order of the rows moves a problem from one split to the other.
-    """
-    by_hash = {}
-    for problem in problems:
-        key = problem_key(problem)
-        by_hash.setdefault((zlib.crc32(key.encode()), key), problem)
-    ordered = [by_hash[place] for place in sorted(by_hash)]
-    size = min(500, max(1, len(ordered) // 10))
-    return ordered[:size] if split == "test" else ordered[size:]

@@ -184,7 +184,8 @@ def main(config):
     results = {}
     for temperature in config.temperature:
         now = replace(config, temperature=temperature)
-        groups = sample(sampler, problems[: config.eval_problems], task, now)
+        with nano_r1.threads_for(policy):
+            groups = sample(sampler, problems[: config.eval_problems], task, now)
         write_completions(f"{path}/temperature_{temperature:g}", groups)
         results[f"temperature {temperature:g}"] = measure(groups, task)
     sampler.close()

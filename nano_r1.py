@@ -693,48 +693,45 @@ class TransformersSampler:
         number of processes. (Except for rounding, which can change a token if the random number
         lies on the border between two.)
         """
-        with threads_for(self.model), precision(self.model.device, self.config):
-            return self.sample(prompts, n, temperature, seeds)
-
-    def sample(self, prompts, n, temperature, seeds):
-        """All rows at once, token by token. A row is a completion; R have not ended."""
         device = self.model.device
         max_tokens = self.config.max_tokens
-        # One forward pass over all prompts, padded on the left.
-        rows = [torch.tensor(ids, device=device) for ids in prompts]
-        ids = pad_sequence(rows, batch_first=True, padding_value=-1, padding_side="left")  # (P, W)
-        visible = ids >= 0
-        position = (visible.cumsum(dim=1) - 1).clamp(min=0)
-        out = forward(self.model, ids.clamp(min=0), position, visible)
-        # Each prompt's logits, keys and values are copied to n rows.
-        logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V)
-        continuation = self.continuation(self.model, out.past_key_values, n, max_tokens)
-        visible = visible.repeat_interleave(n, dim=0)  # (R, S): all columns but the padding
-        uniforms = random_numbers(seeds, max_tokens, n).to(device)  # (max_tokens, R)
-        completions = [([], []) for _ in visible]
-        row = torch.arange(len(visible), device=device)  # row[k]: which completion is in row k
-        # The bar is shown only on a screen.
-        for t in tqdm(range(max_tokens), "sampling", leave=False, disable=None):
-            # The embedding can have more rows than there are tokens. We drop their logits. (The
-            # trainer's softmax keeps them; their probability is too small to matter.)
-            logits = logits[:, : len(self.task.tokenizer)]
-            token, log_prob = sample_token(logits, temperature, uniforms[t, row, None])
-            running = []
-            for i, number, score in zip(row.tolist(), token.tolist(), log_prob.tolist()):
-                token_ids, log_probs = completions[i]
-                token_ids.append(number)
-                log_probs.append(score)
-                running.append(not self.task.has_ended(token_ids))
-            if not any(running):
-                break
-            # Completions that have ended leave the batch.
-            kept = rows_to_keep(running)
-            row = row[kept]
-            continuation.keep(kept)
-            visible = F.pad(visible[kept], (0, 1), value=True)  # one column more
-            position = visible.sum(dim=1) - 1  # (R,)
-            logits = continuation.append(token[kept], position, visible)
-        return completions
+        with precision(device, self.config):
+            # One forward pass over all prompts, padded on the left to P rows of W tokens.
+            rows = [torch.tensor(ids, device=device) for ids in prompts]
+            ids = pad_sequence(rows, batch_first=True, padding_value=-1, padding_side="left")
+            visible = ids >= 0  # (P, W)
+            position = (visible.cumsum(dim=1) - 1).clamp(min=0)
+            out = forward(self.model, ids.clamp(min=0), position, visible)
+            # Each prompt's logits, keys and values are copied to n rows. A row is a completion; R
+            # of them have not ended.
+            logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V)
+            continuation = self.continuation(self.model, out.past_key_values, n, max_tokens)
+            visible = visible.repeat_interleave(n, dim=0)  # (R, S): all columns but the padding
+            uniforms = random_numbers(seeds, max_tokens, n).to(device)  # (max_tokens, R)
+            completions = [([], []) for _ in visible]
+            row = torch.arange(len(visible), device=device)  # row[k]: which completion is in row k
+            # The bar is shown only on a screen.
+            for t in tqdm(range(max_tokens), "sampling", leave=False, disable=None):
+                # The embedding can have more rows than there are tokens. We drop their logits. (The
+                # trainer's softmax keeps them; their probability is too small to matter.)
+                logits = logits[:, : len(self.task.tokenizer)]
+                token, log_prob = sample_token(logits, temperature, uniforms[t, row, None])
+                running = []
+                for i, number, score in zip(row.tolist(), token.tolist(), log_prob.tolist()):
+                    token_ids, log_probs = completions[i]
+                    token_ids.append(number)
+                    log_probs.append(score)
+                    running.append(not self.task.has_ended(token_ids))
+                if not any(running):
+                    break
+                # Completions that have ended leave the batch.
+                kept = rows_to_keep(running)
+                row = row[kept]
+                continuation.keep(kept)
+                visible = F.pad(visible[kept], (0, 1), value=True)  # one column more
+                position = visible.sum(dim=1) - 1  # (R,)
+                logits = continuation.append(token[kept], position, visible)
+            return completions
 
 
 def random_numbers(seeds, max_tokens, n):
@@ -1181,10 +1178,8 @@ class Task:
         """Whether a completion ends with an end token, or has a stop text in its last 32 tokens."""
         if token_ids[-1] in self.stop_ids:
             return True
-        if not self.prompt.stop:
-            return False
-        end = self.tokenizer.decode(token_ids[-32:])
-        return any(stop in end for stop in self.prompt.stop)
+        end = token_ids[-32:]
+        return any(stop in self.tokenizer.decode(end) for stop in self.prompt.stop)
 
 
 # %% [markdown]

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 import tyro
 
 import nano_r1
+import problem_files
 from nano_r1 import RANK, WORLD, gather, seed_of
 
 
@@ -52,21 +53,16 @@ def load_examples(config, task):
     """The file's different rows as episodes, shuffled, without those that are too long."""
     rows = {}
     try:
-        import datasets
-
-        ending = config.data.removesuffix(".gz").rpartition(".")[2]
-        kind = {"jsonl": "json", "json": "json", "csv": "csv", "parquet": "parquet"}[ending]
-        table = datasets.load_dataset(kind, data_files=config.data, split="train", streaming=True)
-        for row in table:
+        for row in problem_files.read_file(config.data):
             texts = (row["prompt"], row["completion"] if "completion" in row else row["response"])
             if not all(text.strip() for text in texts):
                 raise ValueError(f"an empty text in {row}")
             rows[texts] = make_example(*texts, task.tokenizer)
-    except Exception as error:  # the errors of `datasets` differ by version
+    except Exception as error:  # of the disk, the file's format, or a row
         raise SystemExit(
             f"--data {config.data}, after {len(rows)} different rows: expected a jsonl, json, csv "
-            "or parquet file with texts in the columns prompt and completion, and the package of "
-            f"`pip install datasets`, got {error!r:.200}"
+            "or parquet file (for parquet: pip install datasets) with texts in the columns prompt "
+            f"and completion, got {error!r:.200}"
         ) from None
     examples = [e for e in rows.values() if len(e.prompt_ids + e.token_ids) <= task.max_length]
     print(f"{len(rows)} different rows; {len(rows) - len(examples)} have too many tokens")

@@ -393,4 +393,4 @@ def test_the_hub_has_one_split_of_which_a_tenth_is_held_out(monkeypatch, split, 
     load_dataset = mock.Mock(return_value=rows)
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     assert len(load_problems(split, "hub")) == count
-    load_dataset.assert_called_once_with(HUB_DATASET, split="train")
+    load_dataset.assert_called_once_with(HUB_DATASET, None, split="train")

@@ -1,7 +1,6 @@
 """Files of problems: the three tasks read them alike, as they are written, or refuse them."""
 
 import gzip
-import inspect
 import json
 import random
 import sys
@@ -138,12 +137,6 @@ def test_neither_the_seed_nor_the_order_of_the_rows_moves_a_problem_to_the_other
     assert sorted(map(str, test + train)) == sorted(map(str, rows))
     path.write_text(jsonl(test + train[:8]), encoding="utf-8")  # a part of the file
     assert task.load_problems("test", str(path)) == test[:1]
-
-
-def test_the_three_tasks_read_files_and_hold_out_problems_by_the_same_lines():
-    for name in ("csv_rows", "to_row", "held_out"):
-        texts = {inspect.getsource(getattr(task, name)) for task, _ in TASKS}
-        assert len(texts) == 1, name
 
 
 def test_a_missing_package_or_network_is_a_sentence(monkeypatch):

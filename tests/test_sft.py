@@ -128,7 +128,6 @@ def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left
         ("r.jsonl", [row("a", "b", "answer")], "after 0 .*response"),
         ("r.jsonl", [row("a", "b"), row("a", "")], "after 1 .*empty"),
         ("r.jsonl", [row(None, "b")], "after 0 "),
-        ("r.txt", [row("a", "b")], "after 0 .*txt"),
         ("r.jsonl", [], "after 0 "),
     ],
 )
