@@ -58,6 +58,8 @@ def load_examples(config, task):
             if not all(text.strip() for text in texts):
                 raise ValueError(f"an empty text in {row}")
             rows[texts] = make_example(*texts, task.tokenizer)
+        if not rows:
+            raise ValueError("no rows")
     except Exception as error:  # of the disk, the file's format, or a row
         raise SystemExit(
             f"--data {config.data}, after {len(rows)} different rows: expected a jsonl, json, csv "
