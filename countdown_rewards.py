@@ -80,9 +80,7 @@ def signed_sums(nums):
     """The set of integers that + and - alone can reach. Each number has either sign."""
     sums = {0}
     for number in nums:
-        added = {total + number for total in sums}
-        taken = {total - number for total in sums}
-        sums = added | taken
+        sums = {total + signed for total in sums for signed in (number, -number)}
     return sums
 
 
@@ -281,8 +279,10 @@ def judge(answer, problem, steps):
             raise ValueError(f"uses {', '.join(used):.60} instead of each of {nums!s:.60} once")
         value = value_of(tree)
         return value, f"equals {value!s:.40}, not {problem['target']}", True
-    except (SyntaxError, MemoryError, RecursionError) as error:  # the last two if nested too deep
-        return None, f"not an expression: {str(error).partition(' (<')[0]}", False
+    except SyntaxError as error:
+        return None, f"not an expression: {error.msg}", False
+    except (MemoryError, RecursionError):
+        return None, "not an expression: nested too deep", False
     except ZeroDivisionError:
         return None, "divides by zero", True
     except ValueError as error:
@@ -352,9 +352,12 @@ def join_steps(answer):
 
 # ---- Files: a row is read as it is written, or refused
 
-NUMBER = r"""['"]?(?:0|[1-9][0-9]*)(?:\.0*)?['"]?"""  # 19, 36.0, "7"
-NUMBERS = rf"\s*{NUMBER}(?:(?:\s*,\s*|\s+){NUMBER})*\s*"
-ROW = rf"\s*(\[{NUMBERS}\]|\({NUMBERS}\)|{NUMBERS})\s* to \s*(-?[0-9]+)(?:\.0*)?\s*"
+ROW = r"""(?x)  # as in "[19, 36.0] to 55"
+    \s* (?: (\[)\s* | (\()\s* )?
+    ( (?: ["']? (?: 0 | [1-9][0-9]* ) (?: \.0* )? ["']?  # 19, 36.0, "7"
+          (?: \s*,\s* (?=["'0-9]) | \s+ (?=["'0-9]) | (?= \s* [\])]? \s* \ to\  ) ) )+ )
+    (?(1)\s*\]) (?(2)\s*\)) \s* \ to\ \s*
+    ( -?[0-9]+ ) (?: \.0* )? \s*"""
 
 
 def to_problem(row):
@@ -365,5 +368,5 @@ def to_problem(row):
     found = re.fullmatch(ROW, f"{nums} to {row.get('target')}")
     if not found:
         raise ValueError(f"needs nums, such as [19, 36], and target, such as 55; got {row!s:.200}")
-    numbers = re.findall(r"([0-9]+)\.?0*", found[1])
-    return {"nums": [int(number) for number in numbers], "target": int(found[2])}
+    numbers = re.findall(r"([0-9]+)\.?0*", found[3])
+    return {"nums": [int(number) for number in numbers], "target": int(found[4])}
