@@ -295,6 +295,10 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
         right = gold(problem)
         correct = float(value == right)
         why = "correct" if correct else f"is {value!s:.40}, not {right!s:.40}"
+    elif not answer and fault.startswith("no "):
+        why = "no answer block"
+        if fault.startswith("no </"):
+            why += ", for the completion was cut off"
     form = 1.0
     if fault == MORE:
         form = 0.5

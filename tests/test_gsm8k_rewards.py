@@ -77,11 +77,11 @@ ROWS = r"""
 «57»<answer>58</answer> | 0 0 0 | is 58, not 57; format: two answer
 «58»<answer>57</answer> | 1 0 1 | correct; format: two answer
 <answer>57</answer></think><answer>58</answer> | 1 1 0 | is 58
-<answer>57</answer></think> | 0 0 0 | no number: ''
-EMPTY | 0 0 0 | no number: ''
-57 | 0 0 0 | no number: ''
-</think>57 | 0 0 0 | no number: ''
-57</answer> | 0 0 0 | no number: ''
+<answer>57</answer></think> | 0 0 0 | no answer block; format: no <answer>
+EMPTY | 0 0 0 | no answer block, for the completion was cut off; format: no </think>
+57 | 0 0 0 | no answer block, for the completion was cut off
+</think>57 | 0 0 0 | no answer block; format: no <answer>
+57</answer> | 0 0 0 | no answer block, for the completion was cut off
 </think><answer>57 | 0 0 0 | no </answer>
 </answer></think><answer> | 0 0 0 | no </answer>
 """
