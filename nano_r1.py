@@ -229,7 +229,7 @@ def grpo_loss(log_probs, batch, config):
         d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
         loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
     # 1/N sum_i 1/|o_i| sum_t L_it
-    lengths = mask.sum(dim=1)  # |o_i|, (B,)
+    lengths = mask.sum(dim=1).clamp(min=1)  # |o_i|, (B,)
     return (loss * mask).sum(dim=1) / lengths / batch["completions"]
 
 
@@ -250,15 +250,18 @@ def collate(episodes, device):
     labels         8 9 5 2     the next token
     response_mask  0 0 1 1     whether the model wrote it
     """
+    for e in episodes:
+        if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
+            raise ValueError("token_ids, mask and log_probs of an episode differ in length")
     # Padding may be any token: it is on the right, where causal attention never looks.
     ids = padded([e.prompt_ids + e.token_ids for e in episodes])  # (B, T + 1)
     mask = padded([[False] * len(e.prompt_ids) + e.mask for e in episodes])
-    log_probs = padded([[0.0] * len(e.prompt_ids) + e.log_probs for e in episodes]) * mask
+    log_probs = padded([[0.0] * len(e.prompt_ids) + e.log_probs for e in episodes])
     batch = {
         "input_ids": ids[:, :-1],
         "labels": ids[:, 1:],
         "response_mask": mask[:, 1:],
-        "sampler_log_probs": log_probs[:, 1:],
+        "sampler_log_probs": log_probs.where(mask, 0.0)[:, 1:],
         "advantages": torch.tensor([[e.advantage] for e in episodes]),  # (B, 1)
     }
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
@@ -797,7 +800,10 @@ class FastContinuation:
 
 
 class LibraryContinuation:
-    """The same by transformers' cache and forward pass, for any decoder."""
+    """The same by transformers' cache and forward pass, for any decoder that attends.
+
+    (Models without keys and values, such as Mamba, need --sampler vllm.)
+    """
 
     def __init__(self, model, past, n, room):
         self.model = model
@@ -1030,8 +1036,9 @@ class TwoThreadsEngine(TorchEngine):
 def make_engine(scorer, device, config, optimizer=None):
     """DeepSpeed's engine for processes of torchrun, else torch's AdamW.
 
-    An optimizer of your own takes the place of AdamW. A parameter group of it may have `lr_scale`:
-    `main` multiplies the learning rate with it.
+    An optimizer of your own takes the place of AdamW. (With several processes, it must be one that
+    DeepSpeed's ZeRO knows.) A parameter group of it may have `lr_scale`: `main` multiplies the
+    learning rate with it.
     """
     if optimizer is None:
         trained = [p for p in scorer.parameters() if p.requires_grad]
@@ -1110,8 +1117,8 @@ def import_task(name):
             return importlib.import_module(f"{name}_rewards")
         spec = importlib.util.spec_from_file_location(name, name)
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
         sys.modules[name] = module  # under its path, pickle finds its classes
+        spec.loader.exec_module(module)
         return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
         raise SystemExit(f"--task {name}: {error}; try countdown, gsm8k or a file") from None
@@ -1121,9 +1128,9 @@ class Task:
     """The module of a task, with one of its prompts and the model's tokenizer.
 
     The module has PROMPTS, {name: Prompt(text, opening, chat, stop, and what the reward needs)};
-    HIDDEN, the columns of a problem that are never filled into a prompt; load_problems(split,
-    source, seed) -> list of dicts; reward(text, problem, prompt) -> total, format, answer (floats),
-    why (str).
+    HIDDEN, the columns of a problem that are never filled into a prompt, by default `answer`;
+    load_problems(split, source, seed) -> list of dicts; reward(text, problem, prompt) -> total,
+    format, answer (floats), why (str).
     """
 
     def __init__(self, tokenizer, policy, config):
@@ -1164,7 +1171,7 @@ class Task:
         """Token ids of the question and of the beginning of the answer."""
         text = self.prompt.text
         for name, value in problem.items():
-            if name not in getattr(self.module, "HIDDEN", ()):
+            if name not in getattr(self.module, "HIDDEN", ("answer",)):
                 text = text.replace("{" + name + "}", str(value))
         chat = self.prompt.chat and self.tokenizer.chat_template
         if chat:
@@ -1326,7 +1333,7 @@ def open_wandb(path, config, at_end):
         name=os.path.basename(path),
         id=saved[0]["id"] if saved else None,
         resume="allow",
-        reinit="create_new",  # the caller's own run stays open
+        reinit="create_new" if wandb.run else None,  # the caller's own run stays open
         config=asdict(config),
         mode=config.wandb,
     )

@@ -461,5 +461,7 @@ def main(config, **own):
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
     try:
         main(tyro.cli(Config, use_underscores=True))
+    except KeyboardInterrupt:  # the run is saved
+        raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error}: pip install {error.name}") from None

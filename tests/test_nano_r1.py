@@ -172,8 +172,12 @@ def test_zero_3_still_needs_vllm(loaded):
         r1.TransformersSampler(loaded[0], None, config(zero_stage=3))
 
 
-def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(loaded, monkeypatch):
-    monkeypatch.setattr(countdown_rewards, "HIDDEN", ("answer",))
+@pytest.mark.parametrize("hidden", [("answer",), None])  # None: a task that says nothing
+def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, loaded, monkeypatch):
+    if hidden:
+        monkeypatch.setattr(countdown_rewards, "HIDDEN", hidden)
+    else:
+        monkeypatch.delattr(countdown_rewards, "HIDDEN")
     the_task = task(*loaded)
     the_task.prompt = the_task.prompt._replace(
         text="{nums} {target} \\boxed{answer}", chat=False, opening=""
@@ -246,6 +250,13 @@ def test_tokens_that_the_model_did_not_write_are_neither_trained_nor_measured(po
     k3 = (torch.exp(d) - 1 - d).mean()
     assert torch.allclose(found[0], -2.0 + config().kl_coef * k3)  # divided by the two tokens
     assert torch.equal(*found)
+
+
+def test_a_mask_that_does_not_fit_its_tokens_is_an_error():
+    one = r1.Episode(prompt_ids=[7], token_ids=[5, 6, 2], log_probs=[-1.0] * 3, advantage=1.0)
+    one.token_ids, one.log_probs = one.token_ids[:2], one.log_probs[:2]  # cut, and not its mask
+    with pytest.raises(ValueError, match="mask"):
+        r1.collate([one], CPU)
 
 
 # ---- The update
