@@ -216,7 +216,7 @@ def best_threshold(config):
     at_one = dataclasses.replace(config, temperature=1.0)
     seen = sorted(p for p, _ in checks.checks(at_one, problems))
     correct = {}
-    for share in (0.5, 0.7, 0.8, 0.9, 0.95, 0.98):
+    for share in (0.8, 0.9, 0.95, 0.98, 0.99):
         threshold = seen[int(share * len(seen))]
         correct[threshold] = statistics.mean(constrained(config, problems, "threshold", threshold))
     best = max(correct, key=correct.get)
@@ -235,6 +235,7 @@ def answers(config, problems, n):
 
 def voted(config, problems, n):
     """Is the most frequent value among n answers to each problem the target? Ties are shared."""
+    n = n if config.temperature else 1  # greedy completions are equal
     votes = [Counter() for _ in problems]
     for i, e in enumerate(runs.sample(config, problems, n)):
         answer, _ = countdown.read_answer(e.text, countdown.PROMPTS[config.prompt])
@@ -273,7 +274,7 @@ def control_table(correct):
     names = [f"T {temperature:g}" for temperature in correct["base"]]
     lines = [["pass@1", *names, "at its best", "the reward's best minus this"]]
     for name, of in correct.items():
-        cells = [f"{statistics.mean(values):.3f}" for values in of.values()]
+        cells = [f"{statistics.mean(of[t]):.3f}" if t in of else "" for t in correct["base"]]
         mean, low, high = runs.mean_interval(best[name])
         compared = runs.signed(*runs.difference(best["reward"], best[name]))
         lines.append([name, *cells, f"{mean:.3f} [{low:.3f}, {high:.3f}]", compared])
@@ -298,7 +299,8 @@ def train(name, flags, args, seed):
         runs.train("nano_sft", f"{' '.join(words)} --data {file} {args.sft_flags}", path)
     else:
         config.kl_coef = 1.0 if name == "none" else config.kl_coef  # it needs a reference
-        config.eval_every = config.record_tokens_every = 0  # to save time
+        config.eval_every = config.record_tokens_every = 0  # the models are judged below
+        config.eval_problems = 16
         runs.complete(nano_r1.main, config, path, **CONTROLS[name])
     return path
 
@@ -313,15 +315,16 @@ def compare(flags, args):
         models[name] = [f"{path}/model" for path in paths[name]]
     module = importlib.import_module(f"{config.task}_rewards")
     problems = module.load_problems("all" if args.data else "test", args.data, 0)[: args.problems]
-    asked = [(name, answers, of_name, 1) for name, of_name in models.items()]
+    asked = [(name, answers, of_name, 1, args.temperatures) for name, of_name in models.items()]
     if config.task == "countdown":
-        asked += [("base, majority of 8", voted, models["base"], 8)]
-        asked += [(f"base, {rule}", constrained, models["base"], rule) for rule in RULES]
+        few = args.few_temperatures
+        asked += [("base, majority of 8", voted, models["base"], 8, few)]
+        asked += [(f"base, {rule}", constrained, models["base"], rule, few) for rule in RULES]
     folder = f"{args.out}/results"
     correct = {}
-    for name, function, of_name, more in asked:
+    for name, function, of_name, more, temperatures in asked:
         correct[name] = {}
-        for temperature in args.temperatures:
+        for temperature in temperatures:
             config.temperature = temperature
             columns = judged(folder, function, config, of_name, problems, more)
             correct[name][temperature] = mean_of_seeds(columns)
@@ -342,8 +345,9 @@ def main():
     add("--only", nargs="*", choices=CONTROLS, default=list(CONTROLS), help="these controls")
     add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
     add("--problems", type=int, default=512, help="at most")
-    add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0], help="0 is greedy")
+    add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0], help="of models")
     add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="flags of rft")
+    add("--few_temperatures", type=float, nargs="+", default=[0.0, 0.6, 1.0], help="of the rest")
     add("--out", default="out/controls", help="where runs and results are kept")
     args = parser.parse_args()
     for steps in args.steps:

@@ -81,7 +81,8 @@ def test_a_problem_s_weight_by_its_solve_rate_is_the_closed_form(p):
 
 
 def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):
-    words = "--problems 4 --temperatures 1 --seeds 0 --steps 1 --only random none rft".split()
+    words = "--problems 4 --temperatures 1 --few_temperatures 1 --seeds 0 --steps 1".split()
+    words += ["--only", "random", "none", "rft"]
     words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]
     out = run(controls.main, *words, "--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4")
     names = "base reward random none rft".split()
