@@ -13,8 +13,9 @@ A problem without `cleo` has one step. Each step subtracts the smaller number, s
 that ignores the question cannot tell which number comes first. With two steps there are four
 combinations. Only the test problems have the one in which the second number is larger both times.
 
-The file lies beside its lab, so a run needs PYTHONPATH: `PYTHONPATH=labs python variants.py --task
-coins --max_tokens 40 --group_size 16 --binary_reward`. docs/labs.md shows what a run learns.
+    python variants.py --task labs/coins_rewards.py --max_tokens 40 --group_size 16 --binary_reward
+
+docs/labs.md shows what a run learns.
 """
 
 import random

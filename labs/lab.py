@@ -34,7 +34,7 @@ COUNTDOWN = f"--task countdown --max_tokens 128 --steps 20 --eval_problems 256 {
 # 16 catch the rare correct attempts. Both were chosen on seeds 7 to 9, which no lab uses.
 COINS = (
     f"--task coins --max_tokens 40 --group_size 16 --steps 60 --eval_problems 384 {SHORT} "
-    "--binary_reward --scale_rewards mean"
+    "--learning_rate 1.5e-4 --binary_reward --scale_rewards mean"
 )
 # Flags of nano_sft.py
 TUNING = "--task countdown --max_tokens 128 --steps 100 --eval_problems 256 --eval_every 50"

@@ -34,7 +34,7 @@ LAB = Lab(
     "gives 47% to 60%. The problem that gives 7% is rarely solved. On the coins, one problem "
     "teaches at most its own order, which the base already had.",
     limits="Three problems per task. The paper chose its problems by the variance of the "
-    "reward and trained longer.",
+    "reward and trained longer. Measured on the base before 69d66df, whose checks were all true.",
 )
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ LAB = Lab(
     ],
     found="The predictions were wrong. Imitating the base's correct completions once gives 60%. "
     "20 steps of GRPO give 57%, and selection in each step gives 63%.",
-    limits="The base is correct in one completion of ten.",
+    limits="The base is correct in one completion of ten. Measured on the base before 69d66df, whose "
+    "checks were all true.",
 )
 
 if __name__ == "__main__":
