@@ -1,6 +1,6 @@
 """Are the checks true? Each attempt at a Countdown problem ends in yes or no.
 
-    python benchmarks/checks.py out/NAME ...        # runs of one command with several seeds
+    python -m benchmarks.checks out/NAME ...        # runs of one command with several seeds
 
 The first table has P(yes) after results that are the target and after others, before and after
 training: one completion of each held-out problem at temperature 1, teacher-forced. The second one
@@ -14,8 +14,8 @@ import sys
 
 import torch
 
-import runs
-from runs import nano_r1
+import nano_r1
+from benchmarks import runs
 
 
 def checks(config, problems):

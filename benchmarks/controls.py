@@ -1,7 +1,7 @@
 """The controls beside a gain: what comes as far as the correctness reward without it?
 
-    python benchmarks/controls.py --data FILE                  # Countdown, three seeds
-    python benchmarks/controls.py --steps 20 --only random rft --seeds 0
+    python -m benchmarks.controls --data FILE                  # Countdown, three seeds
+    python -m benchmarks.controls --steps 20 --only random rft --seeds 0
 
 A gain is learning only if none of these reaches it, with the same model, problems and steps:
 
@@ -25,7 +25,6 @@ so two processes can share the seeds, and a third one prints all of them.
 
 import argparse
 import dataclasses
-import importlib
 import json
 import os
 import random
@@ -33,13 +32,12 @@ import statistics
 import zlib
 from collections import Counter
 
-import checks
 import torch
 from transformers import LogitsProcessorList
 
 import countdown_rewards as countdown
-import runs
-from runs import nano_r1
+import nano_r1
+from benchmarks import checks, runs
 
 # ---- Runs without the correctness reward. Each takes the place of a function of nano_r1.main.
 
@@ -313,7 +311,7 @@ def compare(flags, args):
     for name in ("reward", *args.only):
         paths[name] = [train(name, flags, args, seed) for seed in args.seeds]
         models[name] = [f"{path}/model" for path in paths[name]]
-    module = importlib.import_module(f"{config.task}_rewards")
+    module = nano_r1.import_task(config.task)
     problems = module.load_problems("all" if args.data else "test", args.data, 0)[: args.problems]
     asked = [(name, answers, of_name, 1, args.temperatures) for name, of_name in models.items()]
     if config.task == "countdown":

@@ -1,6 +1,6 @@
 """How much does a problem count, by its solve rate? Exact: nothing is sampled.
 
-    python benchmarks/difficulty.py              # a table; docs/difficulty.png
+    python -m benchmarks.difficulty              # a table; docs/difficulty.png
 
 The reward is 1 or 0, a problem is solved with probability p, and a group has 8 completions. The
 expected gradient of the problem is w(p) grad p. Of n completions, k are correct with the binomial
@@ -13,8 +13,8 @@ import math
 
 import torch
 
-import runs
 import variants
+from benchmarks import runs
 
 N = 8
 ALGORITHMS = {

@@ -1,6 +1,6 @@
 """How many different forms of equation does a run write? A falling number is mode collapse.
 
-    python benchmarks/forms.py out/NAME        # of each step of a run on Countdown
+    python -m benchmarks.forms out/NAME        # of each step of a run on Countdown
 
 The form of an answer is its expression without its numbers and needless parentheses: 49 - 40 + 48
 and (93 - 2) + 40 have the form n - n + n.
@@ -13,7 +13,7 @@ import importlib
 import re
 import sys
 
-import runs
+from benchmarks import runs
 
 countdown = importlib.import_module("countdown_rewards")
 

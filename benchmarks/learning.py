@@ -1,15 +1,15 @@
 """The learning curve of a command: several seeds, with their spread and interval.
 
-    python benchmarks/learning.py                            # the default command, three seeds
-    python benchmarks/learning.py --flags "--task gsm8k --max_tokens 64" --seeds 0 1 2 3
-    python benchmarks/learning.py --script variants --flags "--loss_type gspo --minibatches 4"
+    python -m benchmarks.learning                            # the default command, three seeds
+    python -m benchmarks.learning --flags "--task gsm8k --max_tokens 64" --seeds 0 1 2 3
+    python -m benchmarks.learning --script variants --flags "--loss_type gspo --minibatches 4"
 
 A run that is complete is not repeated. One that was stopped continues.
 """
 
 import argparse
 
-import runs
+from benchmarks import runs
 
 
 def curve_table(paths):

@@ -10,7 +10,6 @@ import math
 import os
 import re
 import shlex
-import signal
 import statistics
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import torch
 import tyro
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [ROOT, os.path.join(ROOT, "labs")]  # labs/ has a task, too: coins
 
 import nano_r1
 
@@ -52,8 +50,7 @@ def train(script, flags, path):
         for setting, value in started(path).items():
             command += [f"--{setting}", value]
         print("$", shlex.join(command), flush=True)
-        environment = {"PYTHONPATH": "labs"} | os.environ
-        subprocess.run(command, cwd=ROOT, env=environment)
+        subprocess.run(command, cwd=ROOT)
     stop_unless_complete(path)
 
 
@@ -61,8 +58,6 @@ def complete(main, config, path, **functions):
     """The same in this process, with functions of your own instead of `main`'s."""
     if not os.path.isdir(f"{path}/model"):
         main(dataclasses.replace(config, **started(path)), **functions)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # main took them
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     stop_unless_complete(path)
 
 
@@ -84,7 +79,7 @@ def curve(path):
 def by_subgroup(path, which=max):
     """{subgroup: share of correct completions} of a run's last (max) or first (min) evaluation."""
     (config,) = nano_r1.read(f"{path}/config.json")
-    task = importlib.import_module(f"{config['task']}_rewards")
+    task = nano_r1.import_task(config["task"])
     correct = {}
     for row in nano_r1.read(which(glob.glob(f"{path}/evaluations/*.jsonl"))):
         for name in task.subgroups(row["problem"]):

@@ -1,11 +1,11 @@
 """How long does a step take, and what takes it? Two programs in turn, in pairs.
 
-    python benchmarks/speed.py trl                 # against TRL's GRPOTrainer
-    python benchmarks/speed.py generate            # its sampling loop against transformers'
-    python benchmarks/speed.py busy                # alone, and beside a program on one core
-    python benchmarks/speed.py checkout --there DIR          # git worktree add DIR COMMIT
-    python benchmarks/speed.py checkout --there DIR --busy   # both beside a program on one core
-    python benchmarks/speed.py checkout --there DIR \\
+    python -m benchmarks.speed trl                 # against TRL's GRPOTrainer
+    python -m benchmarks.speed generate            # its sampling loop against transformers'
+    python -m benchmarks.speed busy                # alone, and beside a program on one core
+    python -m benchmarks.speed checkout --there DIR          # git worktree add DIR COMMIT
+    python -m benchmarks.speed checkout --there DIR --busy   # both beside a program on one core
+    python -m benchmarks.speed checkout --there DIR \\
         --flags_there="--no_report"                    # beb1656 and before
 
 A shared machine's speed drifts. So the two run in turn, A B and then B A, each round in a process
@@ -29,8 +29,8 @@ import time
 
 import torch
 
-import runs
-from runs import nano_r1
+import nano_r1
+from benchmarks import runs
 
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 

@@ -1,9 +1,9 @@
 """A grid of flags and seeds: all runs in one figure, and a table with paired intervals.
 
-    python benchmarks/sweep.py --flags "--steps 20 --max_tokens 128" \\
+    python -m benchmarks.sweep --flags "--steps 20 --max_tokens 128" \\
         --axis learning_rate=5e-5 learning_rate=1.5e-4 learning_rate=4.5e-4 \\
         --axis default kl_coef=0 group_size=4,prompts_per_step=32
-    python benchmarks/sweep.py --script nano_sft --flags "--data ROWS.jsonl" \\
+    python -m benchmarks.sweep --script nano_sft --flags "--data ROWS.jsonl" \\
         --axis examples=128 examples=512 --axis batch_size=16 batch_size=32 --jobs 2
 
 The grid has one point of each --axis. A point is a list of flags with commas between them and
@@ -16,7 +16,7 @@ import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-import runs
+from benchmarks import runs
 
 
 def flags_of(points):

@@ -1,6 +1,6 @@
 """What does an update cost on this machine? Its seconds and the GPU's memory at the peak.
 
-    python benchmarks/update.py --model Qwen/Qwen2.5-0.5B --dtype bfloat16 --kl_coef 0 \\
+    python -m benchmarks.update --model Qwen/Qwen2.5-0.5B --dtype bfloat16 --kl_coef 0 \\
         --max_tokens 512 --micro_batch_size 32
 
 The flags are those of nano_r1.py. The completions are random tokens, each --max_tokens long.
@@ -12,7 +12,8 @@ import time
 import torch
 import tyro
 
-from runs import load, nano_r1
+import nano_r1
+from benchmarks.runs import load
 
 
 def completions(task, config):

@@ -1,4 +1,4 @@
-"""The README's picture, of a default run's files: python docs/hero.py out/NAME PICTURE
+"""The README's picture, of a default run's files: python -m docs.hero out/NAME PICTURE
 
 It shows a held-out problem before training and after it, the first that went from
 wrong to correct; one update (lesson/example.py chooses it); accuracy by step with its 95% interval.
@@ -11,9 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "lesson")]
-from example import choose_example, shade
-
+from docs.lesson.example import choose_example, shade
 from report.labels import PALETTE
 from report.payload import pack_evaluations
 from report.run import Run, title

@@ -27,9 +27,9 @@ if [ ! -e "$run/report.html" ]; then # the last file that a run writes
   [ ! -e "$run/config.json" ] || start=--resume
   python nano_r1.py --task countdown $start "$run" ${flags[@]+"${flags[@]}"}
 fi
-[ -e "$run/lesson.json" ] || python docs/lesson/record.py "$run"
-python docs/lesson/make.py "$run" "$run/lesson.html"
-python docs/hero.py "$run" "$pages/hero.png"
+[ -e "$run/lesson.json" ] || python -m docs.lesson.record "$run"
+python -m docs.lesson.make "$run" "$run/lesson.html"
+python -m docs.hero "$run" "$pages/hero.png"
 made="<p>Made by <code>docs\/make.sh<\/code> at commit $COMMIT.<\/p>"
 sed "s/<\/footer>/$made&/" "$run/lesson.html" > "$pages/lesson.html"
 sed "s/<\/footer>/$made&/" "$run/report.html" > "$pages/report_default_run.html"

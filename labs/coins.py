@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from lab import COINS, TUNING, Lab, Prediction, Run, controls, tries
+from labs.lab import COINS, COINS_TASK, TUNING, Lab, Prediction, Run, controls, tries
 
 # The base samples as many tokens as a GRPO run; these are its correct, well-formed completions.
 SELECTED = partial(controls.right_samples, tokens=200_000)
@@ -20,7 +20,7 @@ LAB = Lab(
         "GRPO's advantages": Run(COINS.replace("rewards mean", "rewards group")),
         "format reward": Run(COINS, {"rollout": controls.format_reward}),
         "no reward, k1": Run(f"{COINS} {K1}", {"advantages": controls.no_reward}),
-        "RFT once": Run(f"{TUNING} --task coins --max_tokens 40", rows=SELECTED),
+        "RFT once": Run(f"{TUNING} {COINS_TASK}", rows=SELECTED),
     },
     predictions=[
         Prediction(REWARD, 0.8, measure="ava_has_more"),

@@ -3,7 +3,7 @@
 A lab is a claim from a paper, predictions that were written down before the first run, and two to
 six runs of a few minutes. docs/labs.md explains how to add a lab.
 
-    python labs/lab.py      # make docs/labs.md and its figures again, from labs/results/
+    python -m labs.lab      # make docs/labs.md and its figures again, from labs/results/
 """
 
 import argparse
@@ -16,25 +16,23 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [f"{ROOT}", f"{ROOT}/benchmarks", f"{ROOT}/labs"]
-
-import controls
-
 import nano_r1
 import nano_sft
-import runs
 import variants
+from benchmarks import controls, runs
 from report.labels import PALETTE
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # The learning rate stays constant, so that the last step is like any other.
 SHORT = "--warmup_steps 3 --lr_scheduler_type constant --record_tokens_every 0 --save_every 1000"
 COUNTDOWN = f"--task countdown --max_tokens 128 --steps 20 --eval_problems 256 {SHORT}"
 # Only the answer is rewarded: with a format reward, the order that is found first wins. Groups of
 # 16 catch the rare correct attempts. Both were chosen on seeds 7 to 9, which no lab uses.
+COINS_TASK = "--task labs/coins_rewards.py --max_tokens 40"
 COINS = (
-    f"--task coins --max_tokens 40 --group_size 16 --steps 60 --eval_problems 384 {SHORT} "
-    "--learning_rate 1.5e-4 --binary_reward --scale_rewards mean"
+    f"{COINS_TASK} --group_size 16 --steps 60 --eval_problems 384 {SHORT} --learning_rate 1.5e-4 "
+    "--binary_reward --scale_rewards mean"
 )
 # Flags of nano_sft.py
 TUNING = "--task countdown --max_tokens 128 --steps 100 --eval_problems 256 --eval_every 50"
@@ -42,7 +40,7 @@ TUNING = "--task countdown --max_tokens 128 --steps 100 --eval_problems 256 --ev
 
 def tries(config):
     """A measure: pass@k from 64 tries at each of 64 held-out problems."""
-    task = importlib.import_module(f"{config.task}_rewards")
+    task = nano_r1.import_task(config.task)
     counts = controls.answers(config, task.load_problems("test")[:64], 64)
     found = {}
     for k in (1, 4, 16, 64):
@@ -202,7 +200,7 @@ class Lab:
         return (
             f"## {self.title}\n\n**{verdict.capitalize()}.** {self.found}\n\n"
             f"*Claim.* {self.claim} *Prediction.* {self.prediction}\n\n"
-            f"![{verdict}](labs/{name}.png)\n\n*Limit.* {self.limits} (`python labs/{name}.py`, "
+            f"![{verdict}](labs/{name}.png)\n\n*Limit.* {self.limits} (`python -m labs.{name}`, "
             f"{len(result['seeds'])} seeds, commit {result['commit']})\n\n"
         )
 
@@ -239,7 +237,7 @@ def forest(file, title, rows):
     figure.savefig(file, dpi=110)
 
 
-GENERATED = "<!-- What follows is made by: python labs/lab.py -->\n"
+GENERATED = "<!-- What follows is made by: python -m labs.lab -->\n"
 
 
 def write_page(docs=f"{ROOT}/docs"):
@@ -247,7 +245,7 @@ def write_page(docs=f"{ROOT}/docs"):
     page = Path(docs, "labs.md")
     text = page.read_text().partition(GENERATED)[0] + GENERATED + "\n"
     for file in sorted(Path(ROOT, "labs/results").glob("*.json")):
-        lab = importlib.import_module(file.stem).LAB
+        lab = importlib.import_module(f"labs.{file.stem}").LAB
         result = json.loads(file.read_text())
         rows = lab.rows(result["differences"])
         verdict = lab.verdict(rows)

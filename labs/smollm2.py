@@ -1,7 +1,7 @@
 """Does the reward bring out what nothing has shown, in a model that others trained?
 
     python models/smollm2.py          # the model, once
-    python labs/smollm2.py
+    python -m labs.smollm2
 
 Before training, SmolLM2-135M-Instruct never answers in the format that the reward reads. 64 written
 answers teach the format and some subtracting. In their questions Ava has more, so nothing shows
@@ -13,11 +13,10 @@ import statistics
 from dataclasses import replace
 from functools import partial
 
-import coins_rewards
-from lab import SHORT, Lab, Prediction, Run, controls
-
 import nano_r1
-import runs
+from benchmarks import runs
+from labs import coins_rewards
+from labs.lab import COINS_TASK, SHORT, Lab, Prediction, Run, controls
 
 ALL = coins_rewards.load_problems("train") + coins_rewards.load_problems("test")
 # This model cannot subtract larger numbers.
@@ -52,7 +51,7 @@ def by_order(config):
     return {name: statistics.mean(shares) for name, shares in found.items()}
 
 
-MODEL = "--model models/smollm2-135m --task coins --max_tokens 40 --eval_problems 16 --eval_every 0"
+MODEL = f"--model models/smollm2-135m {COINS_TASK} --eval_problems 16 --eval_every 0"
 TUNING = f"{MODEL} --batch_size 16 --learning_rate 2e-5 --warmup_steps 4"
 REWARD = f"{MODEL} {SHORT} --prompts_per_step 8 --learning_rate 1e-5 --kl_coef 0 --steps 30"
 CORRECT = partial(on_small_numbers, nano_r1.rollout)

@@ -1,8 +1,7 @@
 """A lab to copy. Say here in one line what is claimed."""
 
-from lab import COUNTDOWN, Lab, Prediction, Run
-
 import variants
+from labs.lab import COUNTDOWN, Lab, Prediction, Run
 
 
 def without_the_best(rewards, config):

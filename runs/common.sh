@@ -23,7 +23,7 @@ run() {  # run PROGRAM FLAGS...: one training run. SCRIPT and further flags are 
 }
 
 sweep() {  # sweep NAME PROGRAM FLAGS --axis ...: a grid of runs, with one figure and one table
-  "$python" benchmarks/sweep.py --script "$2" --flags "$3 ${more[*]}" --seeds ${SEEDS:-0} \
+  "$python" -m benchmarks.sweep --script "$2" --flags "$3 ${more[*]}" --seeds ${SEEDS:-0} \
     --out "$out/$1" --figure "$out/$1/curves.png" "${@:4}"
 }
 

@@ -4,24 +4,12 @@ import importlib
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-
-import checks
-import controls
-import difficulty
-import forms
-import learning
-import speed
-import sweep
-import update
-
 import countdown_rewards
 import nano_r1
-import runs
+from benchmarks import checks, controls, difficulty, forms, learning, runs, speed, sweep, update
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "labs"))
-
-import coins_rewards
-import lab
-
 import countdown_rewards
-import runs
+from benchmarks import runs
+from labs import coins_rewards, lab
 
 NAMES = sorted(
     {file.stem for file in Path(lab.__file__).parent.glob("*.py")} - {"lab", "coins_rewards"}
@@ -31,7 +27,7 @@ def few_problems(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_flags_and_runs_that_a_lab_names_exist(name):
-    declared = importlib.import_module(name).LAB
+    declared = importlib.import_module(f"labs.{name}").LAB
     for run in declared.runs.values():
         script = "nano_sft" if run.rows else "variants"
         runs.parse(script, run.flags + " --data x" * bool(run.rows))
@@ -75,9 +71,9 @@ def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr(
         sys, "argv", ["template.py", "--seeds", "0", "--out", str(tmp_path), "--more", TINY]
     )
-    importlib.import_module("template").LAB.main()
+    importlib.import_module("labs.template").LAB.main()
     written = [(file, file.stat().st_mtime) for file in tmp_path.rglob("metrics.jsonl")]
-    importlib.import_module("template").LAB.main()
+    importlib.import_module("labs.template").LAB.main()
     assert len(written) == 3 and all(file.stat().st_mtime == time for file, time in written)
     assert "pass@1: GRPO minus own code > 0.05" in capsys.readouterr().out
 
@@ -86,7 +82,7 @@ def test_a_run_begins_with_the_model_of_another_that_imitated_rows(
     tmp_path, monkeypatch, few_problems
 ):
     sizes = f"{TINY} --max_tokens 64 --prompts_per_step 8 --batch_size 1"
-    functions = importlib.import_module("one_problem").ONE
+    functions = {"rollout": lab.controls.random_reward}
     both = {
         "tuned": lab.Run(sizes, rows=lambda config: lab.controls.right_samples(config, 1)),
         "started": lab.Run(f"{TINY} --steps 3", functions, start="tuned"),

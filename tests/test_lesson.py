@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "lesson"))
-import make
-import source
-
+from docs.lesson import make, source
 from report.run import read_rows
 
 SOURCE = source.FILE.read_text()

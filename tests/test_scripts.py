@@ -12,13 +12,9 @@ from pathlib import Path
 import pytest
 import transformers
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-
-import sweep
-
 import nano_r1
-import runs
 import variants
+from benchmarks import runs, sweep
 
 EXERCISES = {
     "countdown_assignment": "train learning_rate baselines length std off_policy test".split(),

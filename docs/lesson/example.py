@@ -5,14 +5,11 @@ report/payload.py chooses the group and the correct completion. The other comple
 one, in the correct format, that has the token whose probability fell most.
 """
 
-import sys
 from operator import itemgetter
 from types import SimpleNamespace
 
 import numpy as np
-from source import ROOT
 
-sys.path.insert(0, str(ROOT))
 from report.labels import CUTS
 from report.payload import pack_step
 

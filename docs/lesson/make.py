@@ -1,4 +1,4 @@
-"""Makes the lesson of nano_r1.py and a run's record: python docs/lesson/make.py out/NAME PAGE
+"""Makes the lesson of nano_r1.py and a run's record: python -m docs.lesson.make out/NAME PAGE
 
 The page shows the file as it is, with the values of one real step beside its lines. They are those
 of out/NAME/lesson.json, which record.py has written with the same nano_r1.py.
@@ -11,15 +11,15 @@ import re
 import sys
 from pathlib import Path
 
-from equations import EQUATIONS
-from example import shade
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
-from source import FILE, functions_of, statements_of
 
+from docs.lesson.equations import EQUATIONS
+from docs.lesson.example import shade
+from docs.lesson.source import FILE, functions_of, statements_of
 from report.run import read_rows
 from report.viewer import fill
 

@@ -1,4 +1,4 @@
-"""Records what the lines of nano_r1.py computed in one step: python docs/lesson/record.py out/NAME
+"""Records what the lines of nano_r1.py computed in one step: python -m docs.lesson.record out/NAME
 
 out/NAME is a run on one process of the CPU. example.py chooses one of its steps and two
 completions. The record follows the one that became more likely. The run is repeated up to that
@@ -14,10 +14,10 @@ import sys
 import tempfile
 
 import torch
-from example import choose_example
-from source import FILE, functions_of, statements_of
 
 import nano_r1 as r1
+from docs.lesson.example import choose_example
+from docs.lesson.source import FILE, functions_of, statements_of
 from report.run import Run
 
 SOURCE = FILE.read_text()  # as it has been imported
