@@ -1,6 +1,7 @@
 """The benchmarks: their statistics, and each command from end to end with tiny sizes."""
 
 import importlib
+import re
 import shlex
 import subprocess
 import sys
@@ -131,4 +132,5 @@ def test_the_rows_for_a_new_card_have_flags_that_exist(tmp_path):
     command = ["bash", f"{runs.ROOT}/benchmarks/gpu_day.sh"]
     subprocess.run(["env", "PYTHON=echo", f"OUT={tmp_path}", *command], check=True)
     for name in ("loop", "vllm", "deepspeed", "learns", "large", "offload", "lora", "update"):
-        runs.parse("variants", (tmp_path / f"{name}.log").read_text().rpartition(".py ")[2])
+        command = (tmp_path / f"{name}.log").read_text()
+        runs.parse("variants", re.split(r"\.py |-m \S+ ", command)[-1])
