@@ -41,11 +41,11 @@ def test_the_picture_is_there_and_each_page_states_the_commit_that_made_it(made)
 
 def test_a_finished_run_is_not_run_again(made, tmp_path):
     program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/commands\n')
+    program.write_text(f'#!/bin/sh\necho "$2" >> {tmp_path}/commands\n')
     program.chmod(0o755)
     make_pages(made, tmp_path)
     commands = (tmp_path / "commands").read_text()
-    assert commands == "docs/lesson/make.py\ndocs/hero.py\n"
+    assert commands == "docs.lesson.make\ndocs.hero\n"
 
 
 def test_the_values_of_the_loss_are_those_of_the_completion(made):

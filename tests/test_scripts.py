@@ -85,12 +85,12 @@ def recorded(folder, script, words):
 def started(command, monkeypatch):
     """[(module, flags)] of the runs of a command: a sweep has many."""
     found = [(command[0], shlex.join(command[1:]))]
-    if command[0].endswith("sweep.py"):
+    if command[:2] == ["-m", "benchmarks.sweep"]:
         found.clear()
         monkeypatch.setattr(runs, "train", lambda name, flags, path: found.append((name, flags)))
         monkeypatch.setattr(runs, "draw_curves", lambda *_: None)
         monkeypatch.setattr(sweep, "result_table", lambda *_: "")
-        monkeypatch.setattr(sys, "argv", command)
+        monkeypatch.setattr(sys, "argv", command[1:])
         sweep.main()
     return [(name.removesuffix(".py"), flags) for name, flags in found if name != "-c"]
 
