@@ -35,7 +35,8 @@ LAB = Lab(
     found="If Ben has more, the reward raises correct answers from 0% to 96% (99% with GRPO's "
     "advantages). The format reward reaches 2%, rejection sampling 27%. Two steps are not "
     "learned (2%).",
-    limits="The skill is one bit, and the base can already subtract.",
+    limits="The skill is one bit, and the base can already subtract. Measured on the base before "
+    "69d66df; on today's base, one seed gives 96%.",
 )
 
 if __name__ == "__main__":
