@@ -114,7 +114,8 @@ def sample(config, problems, n=1):
     for start in range(0, len(problems), size):
         part = problems[start : start + size]
         label = f"benchmark, {start}"
-        episodes += nano_r1.sample_and_reward(sampler, part, task, config, label, n)
+        with nano_r1.threads_for(sampler.model):
+            episodes += nano_r1.sample_and_reward(sampler, part, task, config, label, n)
     return episodes
 
 

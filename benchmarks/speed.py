@@ -162,7 +162,8 @@ def sampling(args, round_, sample):
     for step in range(args.steps + 1):
         seeds = [nano_r1.seed_of(round_, step, place) for place in range(len(prompts))]
         began = time.perf_counter()
-        completions = sample(sampler, prompts, args.group_size, seeds)
+        with nano_r1.threads_for(sampler.model):
+            completions = sample(sampler, prompts, args.group_size, seeds)
         steps.append((time.perf_counter() - began, sum(map(len, completions))))
     return steps[1:]
 
