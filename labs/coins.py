@@ -36,7 +36,7 @@ LAB = Lab(
     "advantages). The format reward reaches 2%, rejection sampling 27%. Two steps are not "
     "learned (2%).",
     limits="The skill is one bit, and the base can already subtract. Measured on the base before "
-    "69d66df; on today's base, one seed gives 96%.",
+    "69d66df; on today's base, three seeds give 96% to 99%.",
 )
 
 if __name__ == "__main__":
