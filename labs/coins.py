@@ -13,8 +13,7 @@ LAB = Lab(
     claim="How many more coins does one of two people have? The base has never met this "
     "question. A comparison decides which number comes first, so no length, format or "
     "decoding rule gives the answer.",
-    prediction="The reward teaches both orders. Format reward and rejection sampling find only the "
-    "easy order: Ava has more.",
+    prediction="The reward teaches both orders. The others find only the easy one: Ava has more.",
     runs={
         REWARD: Run(COINS),
         "GRPO's advantages": Run(COINS.replace("rewards mean", "rewards group")),
@@ -35,8 +34,7 @@ LAB = Lab(
     found="If Ben has more, the reward raises correct answers from 0% to 96% (99% with GRPO's "
     "advantages). The format reward reaches 2%, rejection sampling 27%. Two steps are not "
     "learned (2%).",
-    limits="The skill is one bit, and the base can already subtract. Measured on the base before "
-    "69d66df; on today's base, three seeds give 96% to 99%.",
+    limits="The skill is one bit. Measured on the base before 69d66df; today's gives 96% to 99%.",
 )
 
 if __name__ == "__main__":
