@@ -53,8 +53,8 @@ def shortened(completion):
     return [[(line, INK, "none")] for line in lines]
 
 
-def update_lines(one):
-    """A completion before `</think>`, its tokens coloured, and the one whose chance moved most."""
+def update_lines(one, room):
+    """The token whose chance moved most, after up to `room` lines that end with the token's."""
     sign = VERDICT[one.correct][-1]
     at = one.gain.argmax() if sign == "up" else one.gain.argmin()
     tokens = [text.replace("\n", "↵") for text in one.texts]
@@ -65,6 +65,9 @@ def update_lines(one):
         lines[-1].append((token, INK, PALETTE.get(shade(change), "none")))
         if "↵" in token:
             lines.append([])
+    number = 1 + "".join(tokens[1:at]).count("↵")  # of the token's line
+    del lines[number + 1 :]
+    del lines[1 : max(1, number + 1 - room)]
     words = " (end of line):" if tokens[at] == "↵" else ":"
     words += f" {one.before[at]:.0%} → {one.before[at] + one.gain[at]:.0%}"
     token = (tokens[at], INK, PALETTE.get(shade(one.change[at]), "none"))
@@ -75,7 +78,9 @@ def update_lines(one):
 def draw(run, file):
     """The four cards."""
     example = choose_example(run)
-    problem = pack_evaluations(run)["problems"][0]
+    problems = pack_evaluations(run)["problems"]
+    checked = [problem for problem in problems if " yes" in problem["rows"][0]["completion"]]
+    problem = [*checked, *problems][0]  # one with a false yes before training, if there is any
     first, *_, last = [f"{one['eval/pass@1']:.0%}" for one in run.records if "eval/pass@1" in one]
     before, after = problem["rows"][0], problem["rows"][-1]
     made = [(problem["title"], WORDS, "none")]
@@ -85,7 +90,7 @@ def draw(run, file):
     lines = [made, *shortened(before["completion"]), verdict(before)]
     card(cards[0], f"1  Before training: {first} correct", lines)
     task = f"{title(example.up.row['problem'])} (2 of {run.group_size} shown)"
-    lines = [[(task, WORDS, "none")], *update_lines(example.up), *update_lines(example.down)]
+    lines = [[(task, WORDS, "none")], *update_lines(example.up, 2), *update_lines(example.down, 1)]
     card(cards[1], f"2  Step {example.step}: blue more likely, orange less", lines)
     lines = [made, *shortened(after["completion"]), verdict(after)]
     card(cards[2], f"3  After {after['step']} steps: {last} correct", lines)
