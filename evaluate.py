@@ -36,7 +36,10 @@ CATEGORIES = ("answer and format", "answer only", "format only", "neither")
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Evaluate a model on a task. The training settings of nano_r1.py have no effect."""
+    """Evaluate a model on a task.
+
+    The training settings of nano_r1.py have no effect.
+    """
 
     # evaluate all problems of this file, or hub; None: the held-out problems of data
     eval_data: str | None = None

@@ -6,11 +6,13 @@
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
 # The small model in models/nano-base searches for an equation, attempt after attempt, and writes
-# "yes" or "no" after each of them. Before training, its yes is almost random: it follows 27% of the
-# right results and 24% of the wrong ones. Then it stops at the first yes, and is mostly wrong.
-# After 60 steps, yes follows 99.9% of the right results and 0.2% of the wrong ones. So the model
-# goes on until it has found a solution. In this task's texts only the reward tells it what yes
-# means. (docs/base.md: what the base has read before.)
+# "yes" or "no" after each of them. An attempt is a chain: `38*6=228-90=138 no` says that 38*6 is
+# 228, and that 228-90 is 138. The prompt ends with `<think>`, so the model begins with its search.
+# It must write `</think>` before its answer. Before training, its yes is almost random: it follows
+# 27% of the correct results and 24% of the wrong ones. The model stops at its first yes, and so its
+# answer is mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the
+# wrong ones. So the model continues until it has found a solution. In this task's texts, only the
+# reward tells it what yes means. (docs/results.md, "The base": what it has read before.)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 6% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
@@ -47,13 +49,18 @@
 #
 # There is one optimizer step for each batch of completions. So pi_old equals pi in value: rho is 1,
 # and the clip does nothing. For the gradient, pi_old is a constant: grad rho = grad pi / pi_old =
-# grad log pi. So the gradient of the loss, without the KL penalty, is -A grad log pi.
+# grad log pi. So the gradient of the loss, without the KL penalty, is -A grad log pi. The ratio
+# stands in the loss although it is always 1, because a batch may serve several optimizer steps
+# (`variants.py --minibatches 4`). Then pi leaves pi_old, the ratio moves, and the clip acts.
 #
 # How to read this file: sections 1 to 7 are the algorithm, from the settings to `main`. They take
-# half an hour. After `main` comes the machinery: samplers, engines, loading, saving. A first
-# reading can stop there. The steps use four things of it: `sampler.generate` writes completions,
-# `sampler.sync` takes the new weights, `engine` is the policy with its optimizer, and `gather`
-# joins the lists of several processes. What else `main` calls is named for what it does.
+# half an hour. Begin with the loop in `main` (section 7), then read each function that it calls:
+# `rollout`, `group_advantages`, `update` and, called by `update`, `grpo_loss`. A first reading can
+# skip `Scorer` (it computes log-probs with little memory), `measure_step` and `evaluate`. After
+# `main` comes the machinery: samplers, engines, loading, saving. A first reading can stop there.
+# The steps use four things of it: `sampler.generate` writes completions, `sampler.sync` takes the
+# new weights, `engine` is the policy with its optimizer, and `gather` joins the lists of several
+# processes.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
@@ -106,66 +113,79 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (two CPU cores, six minutes: from 6% to about 67%)
+    python nano_r1.py --task countdown    (two CPU cores, six minutes)
 
-    python nano_r1.py --task gsm8k --steps 30 --name words    (writes out/words)
+    python nano_r1.py --task gsm8k --steps 30 --name words    (in out/words)
 
-    python nano_r1.py --task countdown --resume out/NAME    (continue; with the flags of its start)
+    python nano_r1.py --resume out/NAME    (continue it; add its first flags)
 
-    For another model: --model, --task, --data, --prompt, --max_tokens, --learning_rate.
+    The options are in the order of the steps in nano_r1.py.
+
+    In [brackets]: values for models of 0.5B to 3B parameters.
     """
 
     # What to learn.
-    task: str = "countdown"  # the module TASK_rewards.py
-    model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
-    # one of the task's prompts [chat], or a toml file with the fields of the class Prompt
+
+    # countdown, gsm8k, math, or the path of a task of your own (docs/own_task.md)
+    task: str = "countdown"
+    model: str = "models/nano-base"  # a directory, or a model on the hub [Qwen/Qwen2.5-1.5B]
+    # how the task asks: short (for the small model), chat, plain, or a toml file of your own
+    # (docs/own_task.md) [chat]
     prompt: str = "short"
-    # problems: a jsonl, json, csv or parquet file; "hub": the published data set;
-    # None: the task's generator
+    # where problems come from: a jsonl, json, csv or parquet file; "hub": the published data set;
+    # None: the task generates them
     data: str | None = None
 
     # Steps 1 to 3.
-    prompts_per_step: int = 16  # m, over all processes [16 to 128]
-    group_size: int = 8  # n, completions of each prompt
-    max_tokens: int = 320  # a longer completion is cut off [1024]
-    # no top-p or top-k: the loss must use the same distribution as the sampler
+    prompts_per_step: int = 16  # step 1: m problems, over all processes [16 to 128]
+    group_size: int = 8  # step 2: n completions of each problem
+    max_tokens: int = 320  # step 2: a longer completion is cut off [1024]
+    # step 2: the sampling temperature, also used in the loss. Top-p and top-k do not exist, because
+    # the loss must use the same distribution as the sampler
     temperature: float = 1.0
 
     # Steps 4 to 6.
-    advantage_eps: float = 1e-4  # added to the standard deviation of a group's rewards
-    cliprange: float = 0.2  # eps of the clip
-    kl_coef: float = 0.001  # beta; with 0, no reference model is loaded or run
+    advantage_eps: float = 1e-4  # step 4: added to the standard deviation of a group's rewards
+    micro_batch_size: int = 8  # steps 5, 6: completions in a pass; lower it if memory runs out
+    cliprange: float = 0.2  # step 6: eps of the clip
+    kl_coef: float = 0.001  # step 6: beta; with 0, no reference model is loaded or run
 
     # Step 7.
-    steps: int = 60  # optimizer steps [200 to 1000]
-    learning_rate: float = 3e-4  # of AdamW [1e-6; with adapters (variants.py) 1e-5]
-    warmup_steps: int = 10  # linear warm-up: Adam's averages are noisy in its first steps
-    # linear: the rate falls with each step, to learning_rate / steps in the last one
+    steps: int = 60  # step 7: the number of optimizer steps of the run [200 to 1000]
+    learning_rate: float = 3e-4  # step 7: AdamW's [1e-6; with adapters (variants.py) 1e-5]
+    # step 7: linear warm-up of the learning rate, because Adam's averages are noisy at first
+    warmup_steps: int = 10
+    # step 7: linear: the rate falls with each step, to learning_rate / steps in the last one
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
-    max_grad_norm: float = 1.0  # a larger gradient is scaled down to this norm
-    micro_batch_size: int = 8  # completions in a forward pass; lower it if memory runs out
+    max_grad_norm: float = 1.0  # step 7: a larger gradient is scaled down to this norm
 
     # Engines.
-    device: Literal["auto", "cuda", "cpu"] = "auto"  # auto: a GPU if there is one
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products [bfloat16]
-    # vLLM, or the loop of this file; auto: vLLM if it is installed and supports the GPU
+    device: Literal["auto", "cuda", "cpu"] = "auto"  # hardware: auto takes a GPU if there is one
+    # hardware: the precision of matrix products [bfloat16]
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    # hardware: vLLM, or the loop of this file; auto takes vLLM if it is installed and supports the
+    # GPU
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
-    vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM
-    # with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also weights
+    vllm_gpu_memory_utilization: float = 0.3  # hardware: share of the GPU's memory for vLLM
+    # hardware: with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also
+    # weights
     zero_stage: Literal[1, 2, 3] = 2
-    # keep the idle reference in main memory; with torchrun, also the states of AdamW
+    # hardware: keep the idle reference in main memory; with torchrun, also the states of AdamW
     offload: bool = False
-    gradient_checkpointing: bool = False  # recompute activations: less memory, more time
+    # hardware: compute activations again in the backward pass: less memory, more time
+    gradient_checkpointing: bool = False
 
     # Step 9.
-    eval_every: int = 20  # evaluate every N steps; 0: only before and after
-    eval_problems: int = 512  # with 512, the 95% interval is about +-0.04
-    save_every: int = 20  # save a checkpoint every N steps
-    record_tokens_every: int = 4  # every N steps, what the update did to each token, for report/
-    name: str | None = None  # the run's directory is out/NAME; None: task, date and time
-    resume: str | None = None  # the directory of a run with the same settings: continue it
-    wandb: Literal["off", "online", "offline"] = "off"  # also log to Weights & Biases
-    seed: int = 0  # every random choice derives from it
+    eval_every: int = 20  # step 9: evaluate every N steps; 0: only before and after training
+    # step 9: held-out problems; with 512, the 95% interval is about 4 points to either side
+    eval_problems: int = 512
+    save_every: int = 20  # step 9: save a checkpoint every N steps
+    # step 9: every N steps, record how each token's probability changed, for report.html
+    record_tokens_every: int = 4
+    name: str | None = None  # the run: its directory is out/NAME; None: task, date and time
+    resume: str | None = None  # the run: continue it; this is its directory
+    wandb: Literal["off", "online", "offline"] = "off"  # the run: also log to Weights & Biases
+    seed: int = 0  # the run: every random choice derives from it
 
 
 class Episode(SimpleNamespace):

@@ -34,9 +34,11 @@ from nano_r1 import RANK, WORLD, gather, seed_of
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Supervised fine-tuning on rows of prompt and completion, validated on a task's problems.
+    """Supervised fine-tuning on rows of prompt and completion.
 
-    The settings of nano_r1.py for groups, advantages, clip, KL, recorder and wandb have no effect.
+    It is validated on the problems of --task.
+
+    Groups, advantages, clip, KL, recorder and wandb have no effect here.
     """
 
     # rows to learn from: a jsonl, json, csv or parquet file with the columns prompt and completion

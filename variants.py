@@ -39,55 +39,68 @@ from nano_r1 import RANK, WORLD, gather, seed_of
 # %%
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """GRPO's relatives: nano_r1.py with another rollout, advantage, loss, update or model."""
+    """GRPO's relatives: another rollout, advantage, loss, update or model.
+
+    The options of nano_r1.py come first.
+    """
 
     # Steps 1 to 3.
 
-    binary_reward: bool = False  # train on the correctness reward alone, 0 or 1
-    # lower the reward by up to 1 over the last N tokens before max_tokens (DAPO); 0: off
+    binary_reward: bool = False  # step 3: train on the correctness reward only, 0 or 1
+    # step 3: lower the reward by up to 1 over the last N tokens before max_tokens (DAPO); 0: off
     overlong_buffer: int = 0
-    # draw up to this many batches, until m groups have rewards that differ (DAPO) [3]
+    # steps 1 to 3: draw up to this many batches, until m groups have rewards that differ (DAPO)
+    # [3]
     max_num_gen_batches: int = 1
-    # completion: one advantage for all tokens of a completion; vineppo: one for each segment
+    # step 4: completion: one advantage for all tokens of a completion; vineppo: one for each
+    # segment
     credit: Literal["completion", "vineppo"] = "completion"
-    vine_segments: int = 4  # segments per completion
-    vine_samples: int = 4  # K, the continuations sampled from the end of each segment [9]
+    vine_segments: int = 4  # step 4: segments per completion
+    # step 4: K, the continuations sampled from the end of each segment [9]
+    vine_samples: int = 4
 
     # Step 4.
 
-    # subtract this from a reward; leave_one_out: the mean of the group's other rewards (RLOO)
+    # step 4: subtract this from a reward; leave_one_out: the mean of the group's other rewards
+    # (RLOO)
     baseline: Literal["group_mean", "leave_one_out", "none"] = "group_mean"
-    # the divisor of the advantages. group: the group's standard deviation, computed with n - 1;
-    # group_biased: the same, computed with n; batch: the batch's standard deviation; none: no
-    # division (Dr. GRPO); mean: the group's mean reward (MaxRL)
+    # step 4: the divisor of the advantages. group: the group's standard deviation, computed with
+    # n - 1; group_biased: the same, computed with n; batch: the batch's standard deviation; none:
+    # no division (Dr. GRPO); mean: the group's mean reward (MaxRL)
     scale_rewards: Literal["group", "group_biased", "batch", "none", "mean"] = "group"
 
     # Step 6.
 
-    # reinforce: no ratio; grpo_no_clip: the ratio without a clip; gspo: one ratio per completion;
-    # cispo: the clipped ratio as a weight
+    # step 6: reinforce: no ratio; grpo_no_clip: the ratio without a clip; gspo: one ratio per
+    # completion; cispo: the clipped ratio as a weight
     loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo"] = "grpo_clip"
-    # the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum of all
-    # tokens divided by completions x max_tokens (Dr. GRPO)
+    # step 6: the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum
+    # of all tokens divided by completions x max_tokens (Dr. GRPO)
     loss_agg_mode: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum-norm"] = (
         "seq-mean-token-mean"
     )
-    cliprange_high: float | None = None  # upper eps of the clip; None: cliprange [DAPO: 0.28]
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # the estimate used as the KL penalty
-    tis_cap: float = 0.0  # above 0: weigh tokens by pi_old / pi_sampler, up to this [2]
+    # step 6: the upper eps of the clip; None: cliprange [DAPO: 0.28]
+    cliprange_high: float | None = None
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # step 6: the KL penalty
+    # step 6: above 0: weigh tokens by pi_old / pi_sampler, up to this number [2]
+    tis_cap: float = 0.0
 
     # Step 7.
 
-    epochs: int = 1  # passes over each batch of completions
-    minibatches: int = 1  # optimizer steps per pass
-    mask_truncated_completions: bool = False  # no gradient from completions that were cut off
+    epochs: int = 1  # step 7: passes over each batch of completions
+    minibatches: int = 1  # step 7: optimizer steps per pass
+    # step 6: no gradient from completions that were cut off
+    mask_truncated_completions: bool = False
 
     # The model.
 
-    lora_rank: int = 0  # above 0: train adapters of this rank instead of the weights [16]
-    lora_alpha: int = 32  # the adapters are scaled by alpha / rank
-    lora_dropout: float = 0.0  # share of an adapter's inputs set to zero in an update
-    lora_target_modules: str = "all-linear"  # layers with adapters, or names: q_proj,v_proj
+    # the model: above 0: train adapters of this rank instead of the weights [16]
+    lora_rank: int = 0
+    lora_alpha: int = 32  # the model: adapters are scaled by alpha / rank
+    # the model: share of an adapter's inputs that is set to zero in an update
+    lora_dropout: float = 0.0
+    # the model: the layers with adapters, or their names: q_proj,v_proj
+    lora_target_modules: str = "all-linear"
 
 
 # %% [markdown]
