@@ -1,6 +1,7 @@
 """The notebooks: made by a command, and run from the first to the last cell."""
 
 import importlib.util
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,16 @@ def test_the_first_cell_finds_the_repository(folder, kernel):
     kernel.run(f"import os\nos.chdir({str(ROOT / folder)!r})")
     kernel.run(make.FIRST.read_text())
     assert kernel.run("print(os.getcwd())").strip() == str(ROOT)
+
+
+def test_alone_the_first_cell_asks_for_a_zip_file_and_unpacks_it(kernel, tmp_path):
+    kernel.run(f"import os\nos.chdir({str(tmp_path)!r})")
+    with pytest.raises(CellExecutionError, match="Put nano_r1.zip beside this notebook"):
+        kernel.run(make.FIRST.read_text())
+    with zipfile.ZipFile(tmp_path / "nano_r1.zip", "w") as archive:
+        archive.writestr("nano_r1.py", "")
+    kernel.run(make.FIRST.read_text().replace('"pip"', '"true"'))
+    assert kernel.run("print(os.getcwd())").strip() == str(tmp_path / "nano_r1")
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
