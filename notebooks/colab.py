@@ -19,13 +19,11 @@
 # advantage?
 
 # %% tags=["parameters"]
-steps, short_steps = 30, 12  # of the run; of each run with one line changed
+steps = 30  # of the run
 problems, eval_problems = 16, 256  # in each step; held-out ones
 max_tokens = 320  # of a completion
 
 # %%
-import tempfile
-
 import pandas as pd
 import torch
 
@@ -102,49 +100,5 @@ completions(f"{run}/model", yours)
 show([run], steps=sorted({1, steps}))
 
 # %% [markdown]
-# ## Change one line
-#
-# Here are four short runs: one as it is, and three that each change one thing. `main` accepts
-# functions that replace its own. GRPO's relatives in `variants.py` and your experiments use this.
-#
-# - **no baseline**: the raw reward replaces the advantage, so every completion with a reward is
-#   pushed up;
-# - **flipped**: the advantage changes its sign;
-# - **heavy KL**: the KL penalty has weight 1 instead of 0.001.
-#
-# **Predict** for each: does the reward rise faster, as fast or more slowly, or does it fall? How
-# far from the base does the policy get?
-
-
-# %%
-def raw_rewards(rewards, config):
-    """(m, n) -> (m, n), instead of `group_advantages`."""
-    return rewards
-
-
-def flipped(rewards, config):
-    """The same."""
-    return -r1.group_advantages(rewards, config)
-
-
-short = {**settings, "steps": short_steps, "eval_every": 0, "eval_problems": 8}
-paths = {
-    "as it is": r1.main(r1.Config(**short, name=tempfile.mkdtemp())),
-    "no baseline": r1.main(r1.Config(**short, name=tempfile.mkdtemp()), advantages=raw_rewards),
-    "flipped": r1.main(r1.Config(**short, name=tempfile.mkdtemp()), advantages=flipped),
-    "heavy KL": r1.main(r1.Config(**short, name=tempfile.mkdtemp(), kl_coef=1.0)),
-}
-
-# %%
-records = {name: pd.read_json(f"{path}/metrics.jsonl", lines=True) for name, path in paths.items()}
-for metric in ("reward", "completions/mean_length", "kl"):
-    curves = pd.DataFrame({name: rows.set_index("step")[metric] for name, rows in records.items()})
-    curves.loc[1:].plot(title=metric, figsize=(7, 3))
-
-# %% [markdown]
-# Without a baseline every completion with a reward is pushed up, and a better one more. The policy
-# learns, but with a noisier gradient. With flipped advantages the policy learns what is *worse*
-# than its group. The heavy penalty holds the policy near the base. One seed and a dozen steps prove
-# little; `docs/results.md` has three seeds.
-#
-# Next: six chapters in `notebooks/chapters/`, or the top of `nano_r1.py`.
+# Next: seven chapters in `notebooks/chapters/`. In chapter 2 you break one line of the algorithm
+# and see what happens. Or read `nano_r1.py` from its top.

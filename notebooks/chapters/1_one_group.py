@@ -174,4 +174,13 @@ else:
     print("Correct: these are RLOO's advantages. docs/algorithms.md has its command.")
 
 # %% [markdown]
+# ## Open task
+#
+# A group of n completions has no signal if all its rewards are equal. Suppose that the reward is 0
+# or 1 and that a completion is correct with probability p. Write the probability that a group has
+# a signal, as a function of n and p. Then measure the share of groups with a signal for n = 2, 4,
+# 8 and 16 on 64 questions, with `e.reward.answer` as the reward. Your formula with the mean p of
+# all questions will not fit. *Hand in* formula, figure and the reason why it does not fit, and your
+# choice of n if a step has room for 128 completions. No answer is in this repository.
+#
 # Next: [2. The loss](2_the_loss.ipynb).

@@ -150,32 +150,33 @@ else:
 # a base that wrote true checks. That base's pass@1 is 0.11. Its 95% intervals are about +-0.07 at
 # 0.5 and +-0.04 at 0.1.
 #
-# - **E had the correct reward (1).** pass@1 ends at 0.54.
-# - **F had format only (2).** The reward rises from 0.51 to 0.95, but pass@1 ends at 0.10.
-# - **B had lines (3).** The reward rises from 2.6 to 9.5. At first pass@1 also rises, to 0.40 at
-#   step 10, because this base is correct more often if it tries longer. Then it falls to 0.18.
-# - **A had the noisy verifier (4).** pass@1 ends at 0.54 all the same.
-# - **D had the random reward (5).** pass@1 ends at 0.07; the difference from the base is
-#   inconclusive.
-# - **C had the majority (6).** The reward rises from 0.73 to 1.77 of 2, but pass@1 falls to 0.01.
-#   Of the 16 completions that were kept, 14 add all numbers: a group agrees on the sum most easily.
+# - **correct (1)**: pass@1 ends at 0.54.
+# - **format only (2)**: the reward rises from 0.51 to 0.95, but pass@1 ends at 0.10.
+# - **lines (3)**: the reward rises from 2.6 to 9.5. At first pass@1 also rises, to 0.40 at step 10,
+#   because this base is correct more often if it tries longer. Then it falls to 0.18.
+# - **noisy verifier (4)**: pass@1 ends at 0.54 all the same.
+# - **random (5)**: pass@1 ends at 0.07; the difference from the base is inconclusive.
+# - **majority (6)**: the reward rises from 0.73 to 1.77 of 2, but pass@1 falls to 0.01. Of the 16
+#   completions that were kept, 14 add all numbers: a group agrees on the sum most easily.
 #
-# Seed 1 ends similarly. The reward rises in all runs except D, pass@1 far only in A and E. To tell
-# E from C, use another verifier, or read the completions.
+# Seed 1 ends similarly. The reward rises in all runs except the random one, pass@1 far only in the
+# correct and the noisy one. To tell the correct reward from the majority, use another verifier, or
+# read the completions.
 #
 # ## A repair
 #
-# Run G gets run B's bonus for lines, but only for a correct answer.
+# Run G gets the bonus for lines, but only for a correct answer.
 #
-# **Predict:** are its completions longer or shorter than run B's? Where does pass@1 end?
+# **Predict:** are its completions longer or shorter than with the plain bonus for lines (3)? Where
+# does pass@1 end?
 
 # %%
-show(["reward", "correct", "length"], "EBG")
+show(["reward", "correct", "length"], "ABCDEFG")
 
 # %% [markdown]
-# Run G's completions grow as long as run E's, not as long as run B's, because lines without a
-# correct answer earn nothing. pass@1 ends at 0.56 and 0.59; the difference from run E is
-# inconclusive.
+# Run G's completions grow as long as those with the correct reward, not as long as those with the
+# plain bonus, because lines without a correct answer have no bonus. pass@1 ends at 0.56 and 0.59;
+# the difference from the correct reward is inconclusive.
 #
 # ## How much noise can a run bear?
 #
@@ -245,8 +246,7 @@ else:
 # This reward is format plus answer, minus the number of tokens divided by 64: "be correct, and be
 # brief". A few steps show where it pushes, but not where the run ends.
 #
-# **Predict:** which of reward, accuracy and length rise, and which fall? Then write a reward of
-# your own and try to say beforehand how it will be cheated.
+# **Predict:** which of reward, accuracy and length rise, and which fall?
 
 
 # %%
@@ -262,3 +262,13 @@ sizes = {"prompts_per_step": questions, "steps": steps, "warmup_steps": 3, "max_
 run = r1.main(r1.Config(**sizes, eval_problems=16, record_tokens_every=0), rollout=brief)
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).set_index("step").iloc[1:]
 rows[["reward", "reward/answer", "reward/format", "completions/mean_length"]].round(2)
+
+# %% [markdown]
+# ## Open task
+#
+# Write a reward of your own, and say beforehand how it will be cheated. Run it for three minutes.
+# Then repair it without the verifier's verdict, and run it again. *Hand in* both rewards, your
+# prediction, the completion that cheats best, and both curves of reward and accuracy. No answer is
+# in this repository.
+#
+# Next: [7. Write it yourself](7_write_it_yourself.ipynb).
