@@ -207,9 +207,9 @@ for metric in ("reward", "completions/mean_length", "sampling/logp_difference_me
 # %% [markdown]
 # Without a baseline, every completion with a reward is pushed up, and a better one more. With
 # flipped advantages the policy learns what is *worse* than its group. Without the sync, the reward
-# stays where it was, because the completions are always the base's. The loss and the gradient look
-# healthy. Only the log-probs of sampler and trainer differ more with each step, so `main` compares
-# them and prints a warning. One seed and a dozen steps prove little.
+# stays where it was, because the completions are always the base's, and the gradient pushes at them
+# again and again. The log-probs of sampler and trainer differ more with each step. So `main`
+# compares them and prints a warning. One seed and a dozen steps prove little.
 #
 # ## Exercise
 #
