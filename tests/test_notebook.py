@@ -1,18 +1,21 @@
 """The notebooks: made by a command, and run from the first to the last cell."""
 
-import importlib.util
+import copy
+import sys
 import zipfile
 from pathlib import Path
 
+import jupytext
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).parents[1]
-spec = importlib.util.spec_from_file_location("make_notebooks", ROOT / "notebooks" / "make.py")
-make = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make)
+sys.path.append(str(ROOT / "notebooks"))
+import make
+import points
+
 BOOKS = {path.stem: book for path, book in make.make_notebooks().items()}
 CHAPTERS = sorted(name for name in BOOKS if name[0].isdigit())
 MISTAKES = {  # what a student might do: a change of the answer
@@ -105,6 +108,19 @@ def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel
         kernel.run(answer.replace(*mistake))
         with pytest.raises(CellExecutionError, match="AssertionError"):
             kernel.run(source)
+
+
+def test_a_handed_in_notebook_has_a_point_for_each_correct_exercise(tmp_path):
+    name = "1_one_group"
+    book = copy.deepcopy(BOOKS[name])
+    file = tmp_path / f"{name}-mary.ipynb"
+    [exercise] = points.tagged(book, "exercise")
+    exercise.source = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
+    jupytext.write(book, file)
+    assert points.points(file) == (1, 1)
+    exercise.source = exercise.source.replace(*MISTAKES[name][0])
+    jupytext.write(book, file)
+    assert points.points(file) == (0, 1)
 
 
 def test_the_notebook_for_colab_runs(kernel, root):
