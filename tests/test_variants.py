@@ -2,10 +2,10 @@
 
 import copy
 import dataclasses
-import importlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -272,12 +272,18 @@ def test_settings_that_contradict_each_other_are_one_sentence(wrong):
         variants.main(variants.Config(**wrong))
 
 
-def test_the_loss_of_docs_own_loss_trains(tmp_path, monkeypatch):
+def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(tmp_path):
     text = (ROOT / "docs" / "own_loss.md").read_text()
-    (tmp_path / "my_loss.py").write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
-    monkeypatch.setattr(countdown_rewards, "load_problems", lambda *args: PROBLEMS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    my_loss = importlib.import_module("my_loss")
-    my_loss.compare(model=str(ROOT / "models" / "nano-base"), steps=1, **SMALL)
-    assert (tmp_path / "own_loss.png").stat().st_size > 1000
+    program = tmp_path / "my_advantage.py"
+    program.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
+    flags = "--robust --steps 1 --prompts_per_step 2 --max_tokens 8 --eval_problems 4"
+    folders = {"PYTHONPATH": str(ROOT), "OUT": str(tmp_path / "out"), "SCRIPT": str(program)}
+    command = ["bash", f"{ROOT}/runs/gsm8k_nano.sh", *flags.split()]
+    subprocess.run(command, env=os.environ | folders, check=True)
+    [path] = (tmp_path / "out").iterdir()
+    [config] = nano_r1.read(path / "config.json")
+    assert config["robust"] and config["task"] == "gsm8k" and config["max_tokens"] == 8
+    mine = runpy.run_path(str(program))["advantages"]
+    assert_close(
+        mine(torch.tensor([[2.0, 0.0, 1.0]])), torch.tensor([[1.5, -1.5, 0.0]]), atol=1e-3, rtol=0
+    )
