@@ -48,7 +48,7 @@ only itself. Words beside two equal numbers must agree, except units of which on
 
 Left out: sums with \sum, integrals, limits, piecewise functions, sums and products of matrices,
 conversions of units. The reward cannot tell an answer from an expression that only repeats the
-question: \binom{5}{2} equals 10. docs/agreement.md compares the verdicts with other people's.
+question: \binom{5}{2} equals 10. docs/own_task.md compares the verdicts with other people's.
 """
 
 import math

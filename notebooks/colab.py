@@ -72,8 +72,8 @@ run = r1.main(config)
 # **Predict:** when does the trained model write "yes"? Are its completions longer or shorter?
 #
 # All completions are sampled at temperature 1. At its best temperature the base solves 15% of
-# public problems (`docs/base.md`). Its training data had systematic search. In the task's format,
-# yes and no meant nothing there; this training gives them their meaning (`docs/results.md`).
+# public problems (`docs/results.md`). Its training data had systematic search. In the task's
+# format, yes and no meant nothing there; this training gives them their meaning.
 
 # %%
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")
