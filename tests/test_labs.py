@@ -40,10 +40,8 @@ def test_the_page_is_what_the_recorded_results_make_of_it(tmp_path):
     (tmp_path / "labs.md").write_text(page)
     (tmp_path / "labs").mkdir()
     lab.write_page(tmp_path)
-    assert (tmp_path / "labs.md").read_text() == page and len(page.split()) <= 1900
+    assert (tmp_path / "labs.md").read_text() == page
     assert set(os.listdir(tmp_path / "labs")) == set(os.listdir(lab.ROOT / "docs/labs"))
-    sections = page.partition(lab.GENERATED)[2].split("\n## ")
-    assert max(len(section.split()) for section in sections) <= 120
 
 
 @pytest.mark.parametrize(
