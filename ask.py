@@ -46,7 +46,7 @@ def judge(text, problem, task):
 
 
 def printable(text):
-    """The text without control characters, which must not reach a terminal."""
+    """The text without control characters, which could change a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.strip())
 
 

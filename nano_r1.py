@@ -657,7 +657,7 @@ def is_due(step, every, config):
 # %% [markdown]
 # # The machinery
 #
-# Here the algorithm ends. A first reading can stop. What follows makes it fast, or keeps it safe.
+# Here the algorithm ends, and a first reading can stop. The rest makes it fast, or keeps it safe.
 #
 # ## 8. Samplers
 #
@@ -760,7 +760,7 @@ class TransformersSampler:
 def random_numbers(seeds, max_tokens, n):
     """From [0, 1), for n rows of each seed: (max_tokens, R). On the CPU: the same for all devices.
 
-    A prompt's numbers depend on its own seed alone.
+    A prompt's numbers depend only on its own seed.
     """
     columns = []
     for seed in seeds:
@@ -770,10 +770,10 @@ def random_numbers(seeds, max_tokens, n):
 
 
 def rows_to_keep(running):
-    """The rows that go on, in an order in which few of them move.
+    """The rows that continue, in an order in which few of them move.
 
-    For example, a and c of the rows a b c d have ended. Two go on, in the first two rows: d moves
-    to a's place, and b stays: [3, 1].
+    For example, the rows a and c of a b c d have ended. The last running row, d, moves into the
+    first free place, and b stays. The first two rows are then kept: [3, 1].
     """
     count = sum(running)
     movers = [i for i in range(count, len(running)) if running[i]]
@@ -857,7 +857,7 @@ def next_logits(model, token, position, visible, cache):
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
         # Attention expects (R, heads, positions, D). There is only one position, so the query uses
         # the positions axis for the heads that share a key head, and no key has to be copied.
-        # (`view` finds the -1: how many share one for the query, 1 for key and value.)
+        # (With -1, `view` computes that number: several query heads, but only one key head.)
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -918,7 +918,7 @@ class VLLMSampler:
                 temperature=temperature,
                 max_tokens=self.config.max_tokens,
                 seed=seed,
-                logprobs=0,  # of the sampled token alone
+                logprobs=0,  # only of the sampled token
                 stop_token_ids=sorted(self.task.stop_ids),
                 stop=list(self.task.prompt.stop),
                 include_stop_str_in_output=True,
@@ -1218,7 +1218,7 @@ def find_device(config):
     """This process's device. With torchrun, the processes connect to each other here."""
     on_gpu = torch.cuda.is_available() and config.device != "cpu"
     if config.device == "cuda" and not on_gpu:
-        raise SystemExit("--device cuda: torch sees no GPU. Is it a build for the CPU alone?")
+        raise SystemExit("--device cuda: torch sees no GPU. Is it a build without CUDA?")
     device = torch.device("cpu")
     if on_gpu:
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}")
@@ -1370,9 +1370,9 @@ def log(metrics, history, path, wandb_run):
 
 
 def catch_ctrl_c(at_end):
-    """Ctrl-C lets the step end and be saved; a second one quits. `at_end` gives it back.
+    """Ctrl-C finishes and saves the current step; pressed again, it quits at once.
 
-    Returns a list of the times at which Ctrl-C came.
+    Returns a list of the times at which it was pressed. `at_end` restores Python's own Ctrl-C.
     """
     received = []
 

@@ -222,7 +222,7 @@ def advantages(rewards, config):
         case "mean":
             # MaxRL, arXiv:2602.02710, for rewards of 0 and 1. If the loss sums every completion's
             # tokens, its gradient is the gradient of sum_{k<n} pass@k / k, the first n - 1 terms of
-            # log(pass@1). REINFORCE has the gradient of the first term alone.
+            # log(pass@1). REINFORCE has the gradient of the first term only.
             scale = mean + config.advantage_eps
     # A = (r - baseline) / scale
     return (rewards - baseline) / scale
@@ -456,7 +456,7 @@ def main(config, **own):
             "--group_size 1 has no group to compare with: use --baseline none, or 2 or more"
         )
     if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
-        # Equal rewards have a deviation of 0, so advantage_eps alone would be the divisor.
+        # Equal rewards have a deviation of 0, so only advantage_eps would be the divisor.
         raise SystemExit("--baseline none needs --scale_rewards none or mean")
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
         # The reference shares the policy's weights. So they must stay whole and in place.

@@ -3,7 +3,7 @@
 # those of countdown_qwen2.5_1.5b.sh. One GPU with 48 GB or more. Not run yet.
 #
 # "Deep Dive into RLVR with nano-aha-moment" names the prompt as a possible reason for its low
-# pass@1, and a report that Qwen does better without a prompt: `short` is the question alone.
+# pass@1, and a report that Qwen does better without a prompt: `short` is only the question.
 source "$(dirname "$0")/common.sh"
 sweep compare_prompts variants "--task countdown --model Qwen/Qwen2.5-1.5B --dtype bfloat16
   --data hub --prompts_per_step 128 --group_size 8 --max_tokens 512 --kl_coef 0
