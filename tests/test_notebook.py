@@ -30,7 +30,7 @@ MISTAKES = {  # what a student might do: a change of the answer
 SMALL = {  # values of the cell tagged "parameters"
     "2_the_loss": "short_steps = 1",
     "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
-    "6_rewards_that_go_wrong": "draws, steps, questions = 2_000, 1, 2",
+    "6_rewards_that_go_wrong": "draws = 2_000",
     "7_write_it_yourself": "steps, questions = 10, 128",
     "colab": "steps, problems, eval_problems, max_tokens = 2, 4, 8, 24",
     "nano_r1": "main(Config(prompts_per_step=2, max_tokens=16, steps=1, eval_problems=4))",

@@ -3,7 +3,7 @@
 #
 # A policy learns what is rewarded, not what was meant. Here one algorithm trains one base with six
 # rewards, of which five are wrong. From curves and completions you find out which run had which.
-# The chapter takes one to two minutes on two CPU cores and shows a record of the long runs.
+# The chapter takes less than a minute on two CPU cores and shows a record of the long runs.
 #
 # Write each **prediction** down before you run its cell.
 #
@@ -25,7 +25,6 @@
 
 # %% tags=["parameters"]
 draws = 20_000  # groups of flipped answers
-steps, questions = 8, 4  # of the run at the end
 
 # %%
 import hashlib
@@ -247,34 +246,13 @@ else:
 # The correction changes nothing for GRPO if the answer is the whole reward and all completions have
 # the same error rates. It shifts and scales the whole group, and the advantage undoes both.
 #
-# ## A reward of your own
-#
-# This reward is format plus answer, minus the number of tokens divided by 64: "be correct, and be
-# brief". A few steps show where it pushes, but not where the run ends.
-#
-# **Predict:** which of reward, accuracy and length rise, and which fall?
-
-
-# %%
-def brief(sampler, problems, task, config, step):
-    """`nano_r1.rollout`, with a price on length."""
-    episodes = r1.rollout(sampler, problems, task, config, step)
-    for e in episodes:
-        e.reward = e.reward._replace(total=e.reward.total - len(e.token_ids) / 64)
-    return episodes
-
-
-sizes = {"prompts_per_step": questions, "steps": steps, "warmup_steps": 3, "max_tokens": 128}
-run = r1.main(r1.Config(**sizes, eval_problems=16, record_tokens_every=0), rollout=brief)
-rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).set_index("step").iloc[1:]
-rows[["reward", "reward/answer", "reward/format", "completions/mean_length"]].round(2)
-
-# %% [markdown]
 # ## Open task
 #
-# Write a reward of your own, and say beforehand how it will be cheated. Run it for three minutes.
-# Then repair it without the verifier's verdict, and run it again. *Hand in* both rewards, your
-# prediction, the completion that cheats best, and both curves of reward and accuracy. No answer is
-# in this repository.
+# Write a reward of your own, for example "be correct, and be brief", and say beforehand how it will
+# be cheated. Train with it for three minutes: `r1.main(config, rollout=my_rollout)`, where
+# `my_rollout` calls `r1.rollout` and gives each episode another `e.reward`
+# (`e.reward._replace(total=...)`). Then repair the reward without the answer's part of it, and
+# train again. *Hand in* both rewards, your prediction, the completion that cheats best, and both
+# curves of reward and accuracy. No answer is in this repository.
 #
 # Next: [7. Write it yourself](7_write_it_yourself.ipynb).

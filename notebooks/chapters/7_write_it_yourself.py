@@ -62,7 +62,7 @@ def grpo_step(scorer, optimizer, problems, label):
 def share_correct(scorer):
     """On the held-out questions: one completion each, always with the same seeds."""
     episodes = write_completions(scorer, test, "test", n=1)
-    return sum(e.reward.answer for e in episodes) / len(episodes)
+    return r1.mean(r1.as_rows(episodes), "answer_reward")
 
 
 scorer = r1.Scorer(r1.load_model(config)[0], config)  # the base, untrained
