@@ -9,8 +9,8 @@
 #
 # ## A run that went well
 #
-# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The run trained
-# the embedded model on word problems, for 24 steps of 16 questions with 8 completions each.
+# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The run trained an
+# earlier embedded model on word problems, for 24 steps of 16 questions with 8 completions each.
 #
 # **Predict:** which of these rise, and which fall: reward, entropy, length, the share of groups
 # with equal rewards, the norm of the gradient?
