@@ -1,4 +1,4 @@
-"""As variants.py computes it."""
+# As variants.py computes it.
 
 import variants
 

@@ -1,4 +1,4 @@
-"""As nano_r1.py computes it."""
+# As nano_r1.py computes it.
 
 import nano_r1
 

@@ -1,4 +1,4 @@
-"""From the estimates of variants.py, and by torch's least squares."""
+# From the estimates of variants.py, and by torch's least squares.
 
 import torch
 

@@ -1,4 +1,4 @@
-"""By autograd: w is minus the gradient on the logits, divided by pi."""
+# By autograd: w is minus the gradient on the logits, divided by pi.
 
 
 def weights(divergence, policy, teacher):

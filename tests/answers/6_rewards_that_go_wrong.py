@@ -1,4 +1,4 @@
-"""The rewards by trying all numbers with the notebook's own test; `corrected` by solving 2 x 2."""
+# The rewards by trying all numbers with the notebook's own test; `corrected` by solving 2 x 2.
 
 import torch
 

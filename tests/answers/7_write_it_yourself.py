@@ -1,4 +1,4 @@
-"""With the advantages, the engine and the update of nano_r1.py."""
+# With the advantages, the engine and the update of nano_r1.py.
 
 import torch
 
