@@ -6,9 +6,9 @@ from pathlib import Path
 CSS = (Path(__file__).parent / "page" / "base.css").read_text()
 # Colours by name, such as "up-3". The first colour of each name is the light theme's.
 PALETTE = dict(reversed(re.findall(r"--([\w-]+): (#\w+)", CSS)))
-# A colour's next shade begins at each of these changes, in nats. Below the second change, a token
+# A colour's next shade begins at each of these changes, in nats. Below the first change, a token
 # "hardly moved".
-CUTS = (0.002, 0.01, 0.05, 0.2)
+CUTS = [float(cut) for cut in re.search("--cuts: (.+);", CSS)[1].split()]
 
 METRICS = {  # name in metrics.jsonl: (label, meaning)
     "eval/pass@1": (

@@ -16,6 +16,7 @@ from report.labels import ALARMS, CUTS, METRICS, PANELS
 from report.run import read_rows, title
 
 LARGEST = 20e6  # bytes of episodes/ and tokens/; above it only some steps are shown
+SHORT = 80  # mean tokens of a group's completions that an example has at most
 GAINED = 16  # shown evaluation problems that went from wrong to correct
 OTHERS = 8  # other shown evaluation problems
 PUSHED = 10  # listed tokens of a step, in each direction
@@ -38,12 +39,15 @@ def pack(runs, steps=()):
     for number, run in enumerate(runs):
         head = pack_run(run)
         used = set()
+        best = [(tuple(), 0, 1)]
         for step in choose_steps(run, steps):
             values = pack_step(run, step)
-            head["moved"][step] = values["moved"]
+            head["steps"][step] = "best" in values
+            best.append(values.get("best", (tuple(), step, 1)))
             used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
             blocks[f"run{number}-step{step}"] = compress(values)
         head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
+        head["start"] = max(best)[1:]  # step and group
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
@@ -92,7 +96,7 @@ def pack_run(run):
         "recorded": len(run.episodes),
         "evaluation": pack_evaluations(run),
         "special": run.vocabulary["special"],
-        "moved": {},  # {step: mean |change| of its tokens in nats, 0 if they were not recorded}
+        "steps": {},  # {step that is shown: whether its tokens were recorded}
     }
 
 
@@ -121,12 +125,46 @@ def pack_step(run, step):
         "means": rewards.mean(axis=1).tolist(),
         "spreads": rewards.std(axis=1, ddof=min(1, n - 1)).tolist(),
         "rows": [{**row, "problem": None} for row in rows],
-        "moved": 0.0,
-        "opening": [1, 1],
     }
     if arrays:
         values |= pack_tokens(run, values["rows"], arrays)
+        ranks = rank_groups(rows, arrays, n)
+        values["best"] = max([(rank, step, group) for group, rank in enumerate(ranks, start=1)])
     return values | loss_terms(run, values["rows"])
+
+
+def group_table(rows):
+    """A group's rows, as in episodes/, in the form that page/table.js draws."""
+    rewards = [row["reward"] for row in rows]
+    attempts = []
+    for number, row in enumerate(rows, start=1):
+        attempt = {name: row[name] for name in ("completion", "reward", "why", "advantage")}
+        attempts.append({**attempt, "number": number, "correct": row["answer_reward"] == 1})
+    return {
+        "title": title(rows[0]["problem"]),
+        "mean": sum(rewards) / len(rewards),
+        "full": max(1.0, *rewards),  # this reward fills its box
+        "special": [],
+        "attempts": attempts,
+    }
+
+
+def recorded_table(run, step, group):
+    """The same of a run's group, counted from 1, with what the update did to each token."""
+    rows, arrays = run.step(step)
+    own = range(run.group_size * (group - 1), run.group_size * group)
+    table = group_table([rows[i] for i in own])
+    if arrays:
+        ends = np.cumsum(arrays["lengths"])
+        for i, attempt in zip(own, table["attempts"]):
+            written = slice(ends[i] - arrays["lengths"][i], ends[i])
+            ids = arrays["token_ids"][written]
+            attempt["tokens"] = [run.vocabulary["tokens"][token] for token in ids]
+            for name in ("log_probs", "change"):
+                numbers = arrays[name][written].tolist()
+                attempt[name] = [x if np.isfinite(x) else None for x in numbers]
+        table["special"] = [run.vocabulary["tokens"][i] for i in run.vocabulary["special"]]
+    return table
 
 
 def pack_tokens(run, rows, arrays):
@@ -145,32 +183,34 @@ def pack_tokens(run, rows, arrays):
         "token_ids": arrays["token_ids"].tolist(),
         "units": UNITS,
         "prompt_ids": arrays["prompts"],
-        "moved": float(np.abs(np.nan_to_num(arrays["change"])).mean()),
-        "opening": choose_opening(rows, arrays, run.group_size),
         "pushed": most_pushed(arrays, ends, run.group_size),
         **{name: whole(arrays[name], unit) for name, unit in UNITS.items()},
     }
 
 
-def choose_opening(rows, arrays, n):
-    """[group, completion] of a step at which the report opens; both count from 1.
+def rank_groups(rows, arrays, n):
+    """How well each group of a step shows what an update does: the largest tuple is the best.
 
-    The group is the one whose tokens moved most clearly in the direction of their advantage. The
-    measure is the share of tokens that moved by more than 0.01 nats in that direction, minus the
-    share that moved against it. Groups with at least a quarter of correct and a quarter of wrong
-    completions come first. The completion is the correct one, in the correct format, that has the
-    token whose probability rose most.
+    The tuple is (attempts whose probability moved in the direction of their advantage, whether at
+    least a quarter of the attempts is correct and a quarter wrong, whether the texts are short,
+    movement). The movement is a mean over the attempts: the largest change of a token's probability
+    in the direction of the advantage.
     """
-    change = np.nan_to_num(arrays["change"])
-    agrees = np.sign(change * arrays["advantages"]) * (np.abs(change) > CUTS[1])
-    group = np.repeat(np.arange(len(rows)) // n, arrays["lengths"])
+    starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
+    moves = np.add.reduceat(np.nan_to_num(arrays["change"]), starts)
+    signs = np.sign(arrays["advantages"])
+    agreeing = (np.sign(moves) * signs[starts] > 0).reshape(-1, n).sum(axis=1)
     correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
     mixed = (correct >= 0.25) & (correct <= 0.75)
-    best = int(np.argmax(2 * mixed + np.bincount(group, agrees) / np.bincount(group)))
-    risen = np.maximum.reduceat(gains(arrays), np.cumsum(arrays["lengths"]) - arrays["lengths"])
-    own = range(n * best, n * best + n)
-    first = max(own, key=lambda i: (rows[i]["answer_reward"] + rows[i]["format_reward"], risen[i]))
-    return [best + 1, first - n * best + 1]
+    short = arrays["lengths"].reshape(-1, n).mean(axis=1) <= SHORT
+    towards = np.maximum.reduceat(gains(arrays) * signs, starts)
+    movement = towards.reshape(-1, n).mean(axis=1)
+    return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, short, movement)]
+
+
+def choose_example(run):
+    """(step, group) of the recorded group that shows best what an update does."""
+    return max([pack_step(run, step)["best"] for step in run.tokens])[1:]
 
 
 def gains(arrays):

@@ -3,6 +3,7 @@
     python -m report out/NAME               # writes out/NAME/report.html and out/NAME/curves.png
     python -m report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
     show("out/NAME")                        # in a notebook
+    show_group(as_rows(episodes))           # one group's episodes, in a notebook
 
 The report reads only a run's directory, even while the run is training. The page needs no network.
 """
@@ -11,6 +12,7 @@ import base64
 import hashlib
 import html
 import importlib.util
+import json
 import os
 import re
 from pathlib import Path
@@ -18,12 +20,13 @@ from pathlib import Path
 import tyro
 
 from report.labels import METRICS, PALETTE
-from report.payload import pack
+from report.payload import group_table, pack
 from report.run import Run
 
 HERE = Path(__file__).parent
-SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/data.js page/tokens.js page/curves.js
-page/run.js page/step.js page/group.js page/main.js"""
+SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/tokens.js page/table.js page/data.js
+page/curves.js page/run.js page/step.js page/group.js page/main.js"""
+TABLE = "page/dom.js page/tokens.js page/table.js page/alone.js"
 STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
 
 
@@ -61,10 +64,26 @@ def write(
 
 def show(paths, steps=(), height=760):
     """Show the report of one or two run directories below a notebook's cell."""
+    return in_frame(page(paths, steps), "report of the run", height)
+
+
+def show_group(rows, height=640):
+    """Show one group's rows of episodes/ as a table below a notebook's cell."""
+    return in_frame(table_page(group_table(rows)), "one group", height)
+
+
+def in_frame(text, title, height):
+    """A page below a notebook's cell."""
     from IPython.display import HTML
 
-    frame = f'srcdoc="{html.escape(page(paths, steps))}" title="report of the run"'
+    frame = f'srcdoc="{html.escape(text)}" title="{title}"'
     return HTML(f'<div><iframe {frame} width="100%" height="{height}"></iframe></div>')
+
+
+def table_page(table, scripts=TABLE, styles="page/base.css"):
+    """A group of report/payload.py as a page of its own."""
+    data = json.dumps(table).replace("<", "\\u003c")
+    return fill("page/table.html", scripts, styles, {"title": "one group", "group": data})
 
 
 def page(paths, steps=()):

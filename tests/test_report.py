@@ -24,6 +24,7 @@ TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7, 1+2+3=6", "no", "one", "two", 
 PROBLEMS = [{"question": HOSTILE}, {"nums": [19, 36, 55, 7], "target": 65}]
 REWARDS = [0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # two groups of four
 ADVANTAGES = [-0.75, 1.25, 0.25, -0.75, 0.0, 0.0, 0.0, 0.0]
+BY_REWARD = [1, 2, 0, 3]  # the first group in the order of its table
 CONFIG = {"group_size": 4, "kl_coef": 0.01, "record_tokens_every": 2, "steps": 3, "model": "<b>$x$"}
 LEFT_OUT = 7  # this completion is not part of the update
 
@@ -177,20 +178,19 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
 # ---- The page without a browser
 
 
-def test_the_group_it_opens_at_is_mixed_and_moves_as_its_advantages_say():
-    correct = (1, 1, 0, 1, 0, 1, 0, 1, 0, 0)
-    rows = [{"answer_reward": float(x), "format_reward": 1.0} for x in correct]
+def test_the_example_agrees_with_its_advantages_then_is_mixed_short_and_moves_most():
+    correct = (1, 0, 1, 1, 1, 0, 1, 0, 1, 0)
+    lengths = np.array([2, 2, 2, 2, 2, 200, 2, 2, 2, 2])
     arrays = {
-        "lengths": np.array([2] * 10),
-        "advantages": np.repeat([1.0, -1] * 5, 2),
-        "log_probs": np.zeros(20),
-        # All agree, but all are correct; against it; half hardly; one not computed; none correct.
-        "change": np.array(4 * [1, 1, -1, -1] + 4 * [1]) * 0.1,
+        "lengths": lengths,
+        "advantages": np.repeat([1.0, -1] * 5, lengths),
+        "log_probs": np.zeros(lengths.sum()),
+        # Against its advantages; all correct; long; hardly; the example.
+        "change": np.repeat([-1, 1, 1, -1, 1, -1, 0.01, -0.01, 0.1, -0.1], lengths),
     }
-    arrays["change"][4:8] *= -1
-    arrays["change"][8:10] = 0.009
-    arrays["change"][12] = np.nan
-    assert payload.choose_opening(rows, arrays, 2) == [4, 2]
+    rows = [{"answer_reward": float(x)} for x in correct]
+    ranks = payload.rank_groups(rows, arrays, 2)
+    assert [sorted(ranks).index(rank) for rank in ranks] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("arguments", ["nowhere", "{run} --steps 99", "a b c"])
@@ -242,10 +242,10 @@ MOVES = [  # a key or a click, and where it leads
     ("s", "#step=1"),
     ("ArrowRight", "#step=2"),
     ("#back", "#step=1"),
-    ("[data-group='2']", "#step=1&group=2&completion=1"),
-    ("P", "#step=1&group=1&completion=1"),
-    ("n", "#step=1&group=1"),  # its completion 2, at which the report opens
-    ("ArrowRight", "#step=3&group=1"),  # the next that is recorded
+    ("[data-group='2']", "#step=1&group=2"),
+    ("P", "#step=1&group=1"),
+    ("n", "#step=1&group=1&completion=2"),  # the one with the highest reward
+    ("ArrowRight", "#step=3&group=1&completion=2"),  # the next step that is recorded
     ("r", "#run"),
     ("[data-problem='2']", "#run&problem=2"),
 ]
@@ -263,9 +263,9 @@ def test_keys_and_clicks_go_to_the_same_places(run, opened):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_what_a_model_wrote_is_text_and_nothing_is_wider_than_a_phone(theme, run, opened):
     page = opened(run.file, "#step=1&group=1", width=390, color_scheme=theme)
-    assert texts(page, ".tokens") == TEXTS[:4]
-    assert texts(page, ".completion [data-wrong]") == ["2", "*", "3", "=", "7"]
-    assert page.inner_text(".problem.big") == HOSTILE
+    assert texts(page, ".tokens") == [TEXTS[i] for i in BY_REWARD]
+    assert texts(page, ".attempts [data-wrong]") == ["2", "*", "3", "=", "7"]
+    assert page.inner_text("figcaption .problem") == HOSTILE
     for key in "rsg":
         redrawn(page, page.keyboard.press, key)
         assert page.evaluate("window.harm") is None
@@ -275,8 +275,8 @@ def test_what_a_model_wrote_is_text_and_nothing_is_wider_than_a_phone(theme, run
 
 def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
     page = opened(run.file, "#step=1&group=1&completion=2&token=3")
-    assert numbers(page, "[data-advantage]") == ADVANTAGES[:4]
-    assert numbers(page, "[data-reward]") == REWARDS[:4]
+    assert numbers(page, "[data-advantage]") == [ADVANTAGES[i] for i in BY_REWARD]
+    assert numbers(page, "[data-reward]") == [REWARDS[i] for i in BY_REWARD]
     log_prob, change, d = run.episodes[1].wanted[:, 2]
     said = page.inner_text("#tooltip").replace("−", "-")
     before, after, loss = re.search(r"(\S+)% → (\S+)%[^=]*=[^=]*= (\S+)", said).groups()

@@ -14,8 +14,9 @@ async function loadReport() {
   report = await readBlock("head");
   report.runs.forEach((run, number) => {
     run.number = number;
-    run.steps = Object.keys(run.moved).map(Number).sort((a, b) => a - b); // those whose completions are in the file
-    run.tokenSteps = run.steps.filter((step) => run.moved[step]); // and whose tokens are
+    const recorded = run.steps;
+    run.steps = Object.keys(recorded).map(Number).sort((a, b) => a - b); // those whose completions are in the file
+    run.tokenSteps = run.steps.filter((step) => recorded[step]); // and whose tokens are
     run.byStep = new Map(run.records.map((record) => [record.step, record]));
     run.trained = run.records.filter((record) => record.step > 0);
     run.evaluated = run.records.filter((record) => isNumber(record["eval/pass@1"]));
@@ -59,17 +60,36 @@ class Step {
     return (this[name] || []).slice(this.starts[i], this.starts[i + 1]);
   }
 
-  /** Token ids as pieces of text. A character may be split over tokens: its text is that of the token that completes it. */
+  /** Token ids as pieces of text. */
   pieces(ids) {
-    const decoder = new TextDecoder(), { vocabulary, special } = this.run;
-    return ids.map((id, place) => {
-      const own = special.includes(id), bytes = Uint8Array.from(own ? "" : vocabulary[id], (letter) => letter.charCodeAt(0));
-      return { id, text: decoder.decode(bytes, { stream: place + 1 < ids.length }), special: own ? vocabulary[id] : null };
-    });
+    const { vocabulary, special } = this.run;
+    return piecesOf(ids.map((id) => vocabulary[id]), special.map((id) => vocabulary[id]));
   }
 
   /** Completion i as pieces, one for each token; without tokens it is a single piece. */
   completion(i) {
     return this.token_ids ? this.pieces(this.part("token_ids", i)) : [{ text: this.rows[i].completion }];
+  }
+
+  /** A group as table.js draws it. */
+  table(group) {
+    const attempts = group.members.map((i, k) => {
+      const { reward, advantage, why, answer_reward } = this.rows[i], recorded = this.token_ids && { log_probs: this.part("log_probs", i), change: this.part("change", i), facts: (at) => this.facts(i, at) };
+      return { number: k + 1, pieces: this.completion(i), correct: answer_reward === 1, reward, advantage, why, ...recorded };
+    });
+    return { title: group.problem, mean: this.means[group.number - 1], full: Math.max(1, ...this.rows.map((row) => row.reward)), attempts };
+  }
+
+  /** More lines for the tooltip of a token of completion i. */
+  facts(i, k) {
+    const at = this.starts[i] + k, d = this.reference[at], formula = this.loss === null || !isNumber(this.change[at]) ? null : this.formula;
+    return [
+      ["its log-prob changed by", `${signed(this.change[at], 4)} nats`],
+      ["A, advantage", signed(this.advantages[at])],
+      ...(formula ? [[`L = ${formula}\n  = ${show(this.token_loss[at], 4)}`], ["ρ, policy / policy that sampled", "1 (one update per batch)"]] : []),
+      isNumber(d) ? ["d, log (reference / policy)", signed(d, 4)] : null,
+      formula ? ["divided by", `${this.rows.length} attempts × ${this.rows[i].length} tokens`] : null,
+      ["position, token id", `${k + 1}, ${this.token_ids[at]}`],
+    ];
   }
 }

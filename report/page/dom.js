@@ -9,7 +9,7 @@ function h(tag, attributes, ...children) {
   const element = document.createElementNS(space, tag);
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "style") Object.assign(element.style, value);
+    else if (name === "style") for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
     else if (name.startsWith("aria-")) element.setAttribute(name, String(value)); // "false" is said, too
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
   }

@@ -1,8 +1,8 @@
 // Where the reader is, in the address behind the #; the slider and the keys.
 
 const VIEWS = { run: ["Run", runView], step: ["Step", stepView], group: ["Group", groupView] };
-const USED = { run: ["problem"], step: ["step", "filter"], group: ["step", "group", "completion", "token", "colour"] }; // by the views
-const state = { view: "run", step: 0, group: 1, completion: 1, token: 0, problem: 1, filter: "all", colour: "update" };
+const USED = { run: ["problem"], step: ["step", "filter"], group: ["step", "group", "completion", "token"] }; // by the views
+const state = { view: "run", step: 0, group: 1, completion: 0, token: 0, problem: 1, filter: "all" };
 const START = {}; // the place at which the report opens
 
 /** The address of a place. */
@@ -17,7 +17,6 @@ function placeOf(hash) {
   const found = new URLSearchParams(hash.slice(1)), place = { token: 0 };
   for (const name of ["step", "group", "completion", "token", "problem"]) if (/^\d{1,9}$/.test(found.get(name))) place[name] = Number(found.get(name));
   if (Object.hasOwn(FILTERS, found.get("filter"))) place.filter = found.get("filter");
-  if (Object.hasOwn(COLOURS, found.get("colour"))) place.colour = found.get("colour");
   place.view = found.has("run") ? "run" : found.has("group") ? "group" : found.has("step") ? "step" : "run";
   if (found.has("step")) place.step = nearest(place.step);
   return place;
@@ -78,18 +77,19 @@ function moveStep(by) {
 
 async function moveGroup(by) {
   const steps = await Promise.all(report.runs.map((run) => loadStep(run, state.step))), last = Math.max(...steps.map((step) => step?.groups.length ?? 1));
-  go({ view: "group", group: Math.min(last, Math.max(1, state.group + by)), completion: 1 });
+  go({ view: "group", group: Math.min(last, Math.max(1, state.group + by)), completion: 0 });
 }
 
 async function moveCompletion(by) {
-  const last = Math.max(...report.runs.map((run) => run.group_size));
-  await go({ view: "group", completion: Math.min(last, Math.max(1, state.completion + by)) });
-  document.querySelector(".completion.current")?.focus();
+  if (state.view !== "group") await go({ view: "group" });
+  const rows = [...document.querySelectorAll(".attempts tbody tr")], at = rows.findIndex((row) => row.classList.contains("current"));
+  await go({ completion: Number(rows[Math.min(rows.length - 1, Math.max(0, at + by))].dataset.completion) });
+  document.querySelector(".attempts .current")?.focus();
 }
 
 /** Show the token of the address, or one before or after it, with its numbers. */
 function moveToken(by) {
-  const tokens = document.querySelectorAll(".completion.current .recorded .token");
+  const tokens = document.querySelectorAll(".attempts .current .recorded .token");
   state.token = Math.min(tokens.length, Math.max(1, state.token + by));
   const token = tokens[state.token - 1];
   if (!token) return;
@@ -125,10 +125,9 @@ document.addEventListener("keydown", (event) => {
 async function begin() {
   if (typeof DecompressionStream === "undefined") throw new Error("it needs a browser from 2023 or later");
   await loadReport();
-  // The report opens at the step whose tokens moved most; if none were recorded, at the last.
+  // The report opens at the group that shows best what an update does; if no tokens were recorded, at the last step.
   const [run] = report.runs;
-  state.step = run.steps.reduce((best, step) => (run.moved[step] >= run.moved[best] ? step : best), run.steps[0] ?? 0);
-  [state.group, state.completion] = (await loadStep(run, state.step))?.opening ?? [1, 1];
+  [state.step, state.group] = run.start;
   Object.assign(START, state);
   $("views").append(...Object.entries(VIEWS).map(([view, [label]]) => h("a", { "data-view": view, href: "#" }, label)));
   $("keys").append(...Object.values(KEYS).map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))));

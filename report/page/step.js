@@ -76,7 +76,7 @@ function pushedOf(step) {
   if (!step.pushed) return tokensNote(step.run);
   const list = (title, tokens, tone) => h("div", {}, h("h3", {}, title), h("ol", { class: "pushed" }, tokens.map(([i, k, times]) => {
     const [before, own, after] = around(step, i, k), at = step.starts[i] + k, group = Math.floor(i / step.run.group_size) + 1, completion = (i % step.run.group_size) + 1;
-    return h("li", {}, h("a", { href: hashOf({ view: "group", group, completion, token: k + 1, colour: "update" }), "data-pushed": at },
+    return h("li", {}, h("a", { href: hashOf({ view: "group", group, completion, token: k + 1 }), "data-pushed": at },
       h("span", { class: "words" }, h("bdi", {}, before), h("bdi", { class: `token ${tone}` }, own), h("bdi", {}, after)),
       h("b", {}, chances(step.log_probs[at], step.change[at])),
       h("small", {}, `group ${group}, ${times > 1 ? `${times} completions` : `completion ${completion}`}, advantage ${signed(step.rows[i].advantage, 2)}`)));
@@ -107,7 +107,7 @@ function groupList(step) {
 
 function groupRow(step, group) {
   const facts = [`${group.correct} of ${group.members.length} correct`, group.equal && "no signal", group.cutOff && `${group.cutOff} cut off`, group.badFormat && `${group.badFormat} wrong format`];
-  return h("a", { class: "group-row", href: hashOf({ view: "group", group: group.number, completion: 1 }), "data-group": group.number },
+  return h("a", { class: "group-row", href: hashOf({ view: "group", group: group.number, completion: 0 }), "data-group": group.number },
     h("span", { class: "place" }, group.number), h("span", { class: "problem" }, group.problem),
     h("span", { class: "strip" }, group.members.map((i) => rewardCell(step, i))), h("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
 }
