@@ -1,31 +1,26 @@
 """The data that the page gets: a block for each run, and a block for each step that is shown.
 
-A block is JSON, packed with gzip and base64; page/data.js reads it. The page's numbers about the
-loss are computed here, once. The values of tokens are whole multiples of a unit, because these
-compress well.
+A block is JSON, packed with gzip and base64; page/data.js reads it. The values of tokens are whole
+multiples of a unit, because these compress well.
 """
 
 import base64
 import gzip
+import itertools
 import json
 import os
 
 import numpy as np
 
-from report.labels import ALARMS, CUTS, METRICS, PANELS
+from report.labels import ALARMS, METRICS, PANELS
 from report.run import read_rows, title
 
-LARGEST = 20e6  # bytes of episodes/ and tokens/; above it only some steps are shown
+LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
 SHORT = 80  # mean tokens of a group's completions that an example has at most
-GAINED = 16  # shown evaluation problems that went from wrong to correct
-OTHERS = 8  # other shown evaluation problems
-PUSHED = 10  # listed tokens of a step, in each direction
 UNITS = {  # the unit of each array
     "log_probs": 1e-3,
-    "advantages": 1e-3,
     "change": 1e-4,
     "reference": 1e-4,
-    "token_loss": 1e-4,
 }
 
 
@@ -39,11 +34,11 @@ def pack(runs, steps=()):
     for number, run in enumerate(runs):
         head = pack_run(run)
         used = set()
-        best = [(tuple(), 0, 1)]
+        best = [((), 0, 1)]
         for step in choose_steps(run, steps):
             values = pack_step(run, step)
-            head["steps"][step] = "best" in values
-            best.append(values.get("best", (tuple(), step, 1)))
+            head["steps"][step] = "token_ids" in values
+            best.append(values["best"])
             used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
             blocks[f"run{number}-step{step}"] = compress(values)
         head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
@@ -52,7 +47,7 @@ def pack(runs, steps=()):
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
     own = own_metrics(runs)
-    head = {"runs": heads, "alarms": ALARMS, "cuts": CUTS}
+    head = {"runs": heads, "alarms": ALARMS}
     head["metrics"] = METRICS | {name: (name, "A metric of this run's own.") for name in own}
     head["panels"] = PANELS + [(name, [name]) for name in own]
     return {"head": compress(head), **blocks}
@@ -70,10 +65,15 @@ def own_metrics(runs):
     return names
 
 
-def compress(values):
-    """An object as base64 text. NaN becomes a text, because JSON has no NaN."""
+def as_json(values):
+    """An object as JSON. NaN becomes a text, because JSON has no NaN."""
     values = json.loads(json.dumps(values), parse_constant=str)
-    raw = json.dumps(values, separators=(",", ":")).encode()
+    return json.dumps(values, separators=(",", ":"))
+
+
+def compress(values):
+    """An object as base64 text."""
+    raw = as_json(values).encode()
     return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
 
 
@@ -101,45 +101,41 @@ def pack_run(run):
 
 
 def pack_evaluations(run):
-    """Some held-out problems through training; those that became correct come first."""
-    evaluations = {step: read_rows(file) for step, file in run.evaluations.items()}
-    first, last = [list(evaluations.values())[at] if evaluations else [] for at in (0, -1)]
-    gains = [b["answer_reward"] - a["answer_reward"] for a, b in zip(first, last)]
-    order = sorted(range(len(gains)), key=lambda i: gains[i] <= 0)
-    problems = []
-    for i in dict.fromkeys(order[:GAINED] + order[-OTHERS:]):
-        own = [{**rows[i], "problem": None, "step": step} for step, rows in evaluations.items()]
-        problems.append({"title": title(first[i]["problem"]), "rows": own})
-    gained, lost = [sum(gain * sign > 0 for gain in gains) for sign in (1, -1)]
-    return {"of": len(gains), "gained": gained, "lost": lost, "problems": problems}
+    """Every held-out problem, and its attempt at each evaluation; no texts if these are many."""
+    evaluations = [read_rows(file) for file in run.evaluations.values()]
+    attempts = [list(rows) for rows in zip(*evaluations)]  # of each problem
+    problems = [title(rows[0]["problem"]) for rows in attempts]
+    room = sum(map(os.path.getsize, run.evaluations.values())) <= LARGEST
+    for row in itertools.chain(*attempts):
+        row["problem"] = None
+        row["completion"] = row["completion"] if room else None
+    return {"steps": list(run.evaluations), "problems": problems, "attempts": attempts}
 
 
 def pack_step(run, step):
-    """A step's completions and the terms of its loss, and its tokens if they were recorded."""
+    """A step's completions, and its tokens if they were recorded."""
     rows, arrays = run.step(step)
     n = run.group_size
-    rewards = np.array([row["reward"] for row in rows]).reshape(-1, n)
     values = {
         "step": step,
         "problems": [title(row["problem"]) for row in rows[::n]],
-        "means": rewards.mean(axis=1).tolist(),
-        "spreads": rewards.std(axis=1, ddof=min(1, n - 1)).tolist(),
         "rows": [{**row, "problem": None} for row in rows],
+        "best": ((), step, 1),  # rank, step and group
     }
     if arrays:
         values |= pack_tokens(run, values["rows"], arrays)
         ranks = rank_groups(rows, arrays, n)
         values["best"] = max([(rank, step, group) for group, rank in enumerate(ranks, start=1)])
-    return values | loss_terms(run, values["rows"])
+    return values
 
 
 def group_table(rows):
     """A group's rows, as in episodes/, in the form that page/table.js draws."""
     rewards = [row["reward"] for row in rows]
-    attempts = []
-    for number, row in enumerate(rows, start=1):
-        attempt = {name: row[name] for name in ("completion", "reward", "why", "advantage")}
-        attempts.append({**attempt, "number": number, "correct": row["answer_reward"] == 1})
+    attempts = [
+        {**row, "number": number, "correct": row["answer_reward"] == 1}
+        for number, row in enumerate(rows, start=1)
+    ]
     return {
         "title": title(rows[0]["problem"]),
         "mean": sum(rewards) / len(rewards),
@@ -152,38 +148,32 @@ def group_table(rows):
 def recorded_table(run, step, group):
     """The same of a run's group, counted from 1, with what the update did to each token."""
     rows, arrays = run.step(step)
-    own = range(run.group_size * (group - 1), run.group_size * group)
-    table = group_table([rows[i] for i in own])
-    if arrays:
-        ends = np.cumsum(arrays["lengths"])
-        for i, attempt in zip(own, table["attempts"]):
-            written = slice(ends[i] - arrays["lengths"][i], ends[i])
-            ids = arrays["token_ids"][written]
-            attempt["tokens"] = [run.vocabulary["tokens"][token] for token in ids]
-            for name in ("log_probs", "change"):
-                numbers = arrays[name][written].tolist()
-                attempt[name] = [x if np.isfinite(x) else None for x in numbers]
-        table["special"] = [run.vocabulary["tokens"][i] for i in run.vocabulary["special"]]
+    own = slice(run.group_size * (group - 1), run.group_size * group)
+    table = group_table(rows[own])
+    tokens = run.vocabulary["tokens"]
+    table["special"] = [tokens[i] for i in run.vocabulary["special"]]
+    for attempt, end in zip(table["attempts"], np.cumsum(arrays["lengths"])[own]):
+        written = slice(end - attempt["length"], end)
+        attempt["tokens"] = [tokens[i] for i in arrays["token_ids"][written]]
+        attempt["log_probs"] = arrays["log_probs"][written].tolist()
+        attempt["change"] = arrays["change"][written].tolist()
     return table
 
 
 def pack_tokens(run, rows, arrays):
-    """A step's tokens as whole numbers. Each row gets its mean k3 and how far it has moved."""
+    """A step's tokens as whole numbers. Each row gets its mean k3."""
     d = np.nan_to_num(arrays["reference"])
     k3 = np.expm1(d) - d
-    arrays["token_loss"] = run.beta * k3 - arrays["advantages"]
     ends = np.cumsum(arrays["lengths"])
     for row, end in zip(rows, ends):
         own = np.arange(end - row["length"], end)
         written = own[arrays["mask"][own]]
         row["completion"] = None  # its tokens have the text
-        row["moved"] = float(arrays["change"][written].sum())
         row["kl"] = float(k3[written].mean())
     return {
         "token_ids": arrays["token_ids"].tolist(),
         "units": UNITS,
         "prompt_ids": arrays["prompts"],
-        "pushed": most_pushed(arrays, ends, run.group_size),
         **{name: whole(arrays[name], unit) for name, unit in UNITS.items()},
     }
 
@@ -221,40 +211,3 @@ def gains(arrays):
 def whole(values, unit):
     """Numbers as multiples of a unit; None for a number that was not computed."""
     return [round(x / unit) if abs(x) < 1e9 else None for x in values.tolist()]
-
-
-def most_pushed(arrays, ends, n):
-    """[made more likely, made less likely], each [[completion, place, how often], ...].
-
-    The lists are sorted by the change of the probability. Within a group, the same token after the
-    same tokens is listed once.
-    """
-    change = gains(arrays)
-    lists = []
-    for order in (np.argsort(-change), np.argsort(change)):
-        found = {}
-        for at in order[: 20 * PUSHED].tolist():
-            i = int(np.searchsorted(ends, at, side="right"))
-            start = int(ends[i] - arrays["lengths"][i])
-            same = (i // n, *arrays["token_ids"][start : at + 1].tolist())
-            found.setdefault(same, [i, at - start, 0])[2] += 1
-        lists.append(list(found.values())[:PUSHED])
-    return lists
-
-
-def loss_terms(run, rows):
-    """nano_r1.py's loss as a sum, [[name, value, count], ...], its parts and its formula.
-
-    The part of completion i of N is (-A_i + kl_coef * mean k3) / N. The page shows them if they add
-    up to the step's loss.
-    """
-    advantages = np.array([row["advantage"] for row in rows])
-    penalty = run.beta * np.array([row.get("kl", 0.0) for row in rows])
-    signs = np.sign(advantages.round(3))
-    kinds = {"up": signs > 0, "down": signs < 0, "not": signs == 0}
-    terms = [[kind, -advantages[i].sum() / len(rows), int(i.sum())] for kind, i in kinds.items()]
-    terms.append(["KL penalty", penalty.mean(), run.beta])
-    parts = (penalty - advantages) / len(rows)
-    k3 = f" + {run.beta:g}(exp(d) − 1 − d)" if run.beta else ""
-    formula = f"−min(ρA, clip(ρ, 1 − ε, 1 + ε)A){k3}"
-    return {"terms": terms, "parts": parts.tolist(), "formula": formula}

@@ -49,7 +49,6 @@ def join(rows, parts, group_size):
     prompts                 a list of token ids for each group
     """
     flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    flat.setdefault("mask", np.full(len(flat["token_ids"]), True))  # of a run before the mask
     lengths = np.array([row["length"] for row in rows])
     ends = np.cumsum(lengths)
     if ends[-1] != len(flat["token_ids"]):

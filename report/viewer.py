@@ -1,6 +1,6 @@
 """The report of a run: every step, group, completion and token, in one HTML file for a browser.
 
-    python -m report out/NAME               # writes out/NAME/report.html and out/NAME/curves.png
+    python -m report out/NAME               # writes out/NAME/report.html and out/NAME/card.png
     python -m report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
     show("out/NAME")                        # in a notebook
     show_group(as_rows(episodes))           # one group's episodes, in a notebook
@@ -12,15 +12,14 @@ import base64
 import hashlib
 import html
 import importlib.util
-import json
 import os
 import re
 from pathlib import Path
 
 import tyro
 
-from report.labels import METRICS, PALETTE
-from report.payload import group_table, pack
+from report.card import draw_card
+from report.payload import as_json, group_table, pack
 from report.run import Run
 
 HERE = Path(__file__).parent
@@ -37,7 +36,7 @@ def write(
 ):
     """Write the report of one run, or of two runs side by side, to look inside in a browser.
 
-    The first run's directory also gets curves.png.
+    The first run's directory also gets card.png, a picture to show to others.
 
     Args:
         paths: The runs' directories, out/NAME.
@@ -56,9 +55,9 @@ def write(
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
     if importlib.util.find_spec("matplotlib"):
-        draw_curves(Run(paths[0]), os.path.join(paths[0], "curves.png"))
+        draw_card(Run(paths[0]), os.path.join(paths[0], "card.png"))
     else:
-        print("To get curves.png: pip install matplotlib")
+        print("To get card.png: pip install matplotlib")
     return output
 
 
@@ -82,7 +81,7 @@ def in_frame(text, title, height):
 
 def table_page(table, scripts=TABLE, styles="page/base.css"):
     """A group of report/payload.py as a page of its own."""
-    data = json.dumps(table).replace("<", "\\u003c")
+    data = as_json(table).replace("<", "\\u003c")
     return fill("page/table.html", scripts, styles, {"title": "one group", "group": data})
 
 
@@ -114,30 +113,3 @@ def read(name):
 def sha256(text):
     """The hash of a script or style, as a content security policy writes it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def draw_curves(run, output):
-    """Draw accuracy by step as a picture. The report has the other curves."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    draw_accuracy(figure.subplots(), run)
-    figure.savefig(output, dpi=100, format="png")
-
-
-def draw_accuracy(axis, run):
-    """Draw the accuracy of the training batches, and held-out accuracy with 95% intervals."""
-    for name, color, size, what in (
-        ("reward/answer", PALETTE["curve-1"], 0, "in training"),
-        ("eval/pass@1", PALETTE["curve-2"], 5, "95% interval"),
-    ):
-        rows = [record for record in run.records if name in record]
-        x = [row["step"] for row in rows]
-        y = [row[name] for row in rows]
-        label = f"{METRICS[name][0]}, {what}"
-        axis.plot(x, y, "o-", color=color, label=label, markersize=size, linewidth=1 + size / 5)
-        low, high = [[row.get(name + end, row[name]) for row in rows] for end in ("_low", "_high")]
-        axis.vlines(x, low, high, color=color, linewidth=2)
-    axis.set(xlabel="step", ylim=(0, 1))
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right")

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageColor
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 import nano_r1
@@ -226,16 +227,20 @@ def redrawn(page, action, *arguments):
     page.wait_for_function("was => document.documentElement.dataset.drawn !== was", arg=before)
 
 
-def test_it_opens_with_the_result_at_the_step_that_moved_most_and_a_mixed_group(run, opened):
+def test_it_opens_with_the_result_and_at_the_group_that_shows_most(run, opened):
     page = opened(run.file)
-    assert page.inner_text("h1").startswith("25% → 50% of 8 held-out problems")
-    assert "2 of 8 held-out problems went from wrong to correct and 0 " in page.inner_text(
-        ".problems"
-    )
-    assert "Make 65 from 19, 36, 55, 7" not in texts(page, ".problem")
+    assert page.inner_text("h1").startswith("25.0% → 50.0% of 8 held-out problems")
+    assert page.locator(".wall .solved").count() == 2 + 4
     assert "The gradient is not finite. At 3 steps: 1 2 3" in page.inner_text(".warnings")
     redrawn(page, page.keyboard.press, "g")
     assert page.inner_text("h1") == "Step 1, group 1"
+
+
+def test_numbers_are_rounded_as_on_the_console(run, opened):
+    page = opened(run.file)
+    for value in (0.125, 0.625, 0.41015625):
+        assert page.evaluate("x => percent(x)", value) == f"{value:.0%}"
+        assert page.evaluate("x => show(x, 1)", 10 * value) == f"{10 * value:.1f}"
 
 
 MOVES = [  # a key or a click, and where it leads
@@ -247,7 +252,10 @@ MOVES = [  # a key or a click, and where it leads
     ("n", "#step=1&group=1&completion=2"),  # the one with the highest reward
     ("ArrowRight", "#step=3&group=1&completion=2"),  # the next step that is recorded
     ("r", "#run"),
-    ("[data-problem='2']", "#run&problem=2"),
+    (".wall >> nth=1 >> [data-problem='2']", "#run&problem=2"),
+    ("[data-kind='gained']", "#run&problem=3"),
+    ("s", "#step=3"),
+    ("a[aria-label^='attempt 3'] >> nth=0", "#step=3&group=1&completion=3"),
 ]
 
 
@@ -287,16 +295,82 @@ def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
     assert page.inner_text("#tooltip").replace("−", "-") != said
 
 
-def test_the_terms_of_the_loss_add_up_and_the_most_pushed_tokens_are_found(run, opened):
+def test_the_terms_of_the_loss_add_up_and_the_tokens_that_moved_most_are_found(run, opened):
     page = opened(run.file, "#step=1")
     terms = [-1.5 / 8, 1.5 / 8, 0, run.loss, run.loss]
     assert numbers(page, "[data-term]") == pytest.approx(terms, rel=1e-3, abs=1e-6)
-    pushed = page.locator("[data-pushed]").first
+    moved = page.locator("[data-pushed]").first
     log_probs, change, _ = everywhere(run)
     gains = np.exp(log_probs) * np.expm1(change)
-    assert int(pushed.get_attribute("data-pushed")) == np.nanargmax(gains)
-    redrawn(page, pushed.click)
+    assert int(moved.get_attribute("data-pushed")) == np.nanargmax(gains)
+    redrawn(page, moved.click)
     assert page.is_visible("#tooltip")
+
+
+def test_a_group_says_which_attempts_moved_against_their_advantage(run, opened):
+    page = opened(run.file, "#step=1&group=1")
+    moves = [np.nansum(e.wanted[1]) for e in run.episodes[:4]]
+    against = [i + 1 for i in BY_REWARD if moves[i] * ADVANTAGES[i] < 0]
+    assert against
+    said = page.inner_text(".attempts ~ .note")
+    assert re.search(r"Attempts? ([\d, ]+) moved", said)[1] == ", ".join(map(str, against))
+    assert page.locator(".moved small").count() == len(against)
+
+
+def test_the_story_of_a_group_ends_with_its_picture_and_goes_to_the_next_recorded_step(run, opened):
+    page = opened(run.file, "#step=1&group=1")
+    before = page.inner_html(".attempts tbody")
+    page.clock.install()
+    page.click(".play")
+    assert page.locator(".unseen").count() == 4
+    for _ in range(30):
+        page.clock.run_for(500)
+        if "step=1" in page.evaluate("location.hash"):
+            story = page.inner_html(".attempts tbody")
+    page.wait_for_selector("h1:text('Step 3, group 1')")
+    assert re.sub(' class=""', "", story) == re.sub(' class=""', "", before)
+
+
+def test_the_curves_zoom_out_at_a_double_click_and_have_the_colours_of_the_theme(run, opened):
+    page = opened(run.file)
+    x_of = "[charts[0].scales.x.min, charts[0].scales.x.max]"
+    all_steps = page.evaluate(x_of)
+    page.evaluate("charts[0].setScale('x', {min: 1, max: 2})")
+    page.locator(".u-over").first.dblclick()
+    page.wait_for_timeout(400)  # a click would have led away
+    assert page.evaluate(x_of) == all_steps
+    light = page.evaluate("charts[0].series[1].stroke()")
+    redrawn(page, page.click, "#theme")
+    assert page.evaluate("charts[0].series[1].stroke()") != light
+    redrawn(page, page.locator(".u-over").first.click)
+    assert page.inner_text("h1").startswith("Step")
+
+
+def test_in_a_group_the_slider_stays_on_recorded_steps(run, opened):
+    page = opened(run.file, "#step=1&group=1")
+    for place, step in (("1", 3), ("1", 1)):
+        redrawn(page, page.locator("#slider").fill, place)
+        assert page.inner_text("h1") == f"Step {step}, group 1"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_axe_finds_nothing(width, theme, run, opened):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(run.file, width=width, color_scheme=theme)
+    for key in "rsg":
+        redrawn(page, page.keyboard.press, key)
+        found = Axe().run(page).response["violations"]
+        assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in found] == []
+
+
+def test_a_card_shows_the_run(run):
+    with Image.open(run.path / "card.png") as card:
+        assert card.size == (1200, 630)
+        pixels = np.asarray(card)
+    solved = (pixels == ImageColor.getrgb(labels.PALETTE["level-3"])).all(axis=-1)
+    assert solved[:, 616:].sum() == pytest.approx(2 * solved[:, :616].sum(), rel=0.01)
 
 
 def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
@@ -318,3 +392,11 @@ def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):
     frame = opened(tmp_path / "cell.html").frame_locator("iframe")
     frame.locator('[data-view="step"]').click()
     frame.locator("h1", has_text="Step 3").wait_for()
+
+
+def test_a_group_in_a_notebook_is_a_table_in_which_model_text_is_text(run, tmp_path, opened):
+    cell = viewer.show_group(run.rows[:4]).data
+    (tmp_path / "cell.html").write_text(f"<!doctype html><html data-drawn=0><body>{cell}")
+    frame = opened(tmp_path / "cell.html").frame_locator("iframe")
+    assert frame.locator(".tokens").all_text_contents() == [TEXTS[i] for i in BY_REWARD]
+    assert frame.locator(".attempts tbody img").count() == 0

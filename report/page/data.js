@@ -41,15 +41,20 @@ class Step {
   constructor(run, block) {
     Object.assign(this, block, { run });
     for (const [name, unit] of Object.entries(this.units || {})) this[name] = this[name].map((whole) => (whole === null ? NaN : whole * unit));
-    const loss = run.byStep.get(this.step)?.loss ?? NaN, total = this.parts.reduce((a, b) => a + b, 0);
-    this.loss = Math.abs(total - loss) < 1e-7 + 0.02 * Math.abs(loss) ? total : null; // null: the parts are not those of this loss
+    // The part of attempt i of N in nano_r1.py's loss. If the parts do not add up to the step's loss, it is another one: `loss` is null.
+    const beta = run.config.kl_coef ?? 0, loss = run.byStep.get(this.step)?.loss ?? NaN;
+    this.parts = this.rows.map((row) => (beta * (row.kl ?? 0) - row.advantage) / this.rows.length);
+    this.formula = `−min(ρA, clip(ρ, 1 − ε, 1 + ε)A)${beta ? ` + ${beta}(exp(d) − 1 − d)` : ""}`;
+    const total = this.parts.reduce((a, b) => a + b, 0);
+    this.loss = Math.abs(total - loss) < 1e-7 + 0.02 * Math.abs(loss) ? total : null;
     this.starts = [0]; // of each completion among the step's tokens
     for (const row of this.rows) this.starts.push(this.starts.at(-1) + row.length);
     this.groups = this.problems.map((problem, g) => {
       const members = this.rows.map((_, i) => i).slice(g * run.group_size, (g + 1) * run.group_size), rows = members.map((i) => this.rows[i]);
+      const rewards = rows.map((row) => row.reward), mean = rewards.reduce((a, b) => a + b, 0) / rows.length, squares = rewards.reduce((sum, reward) => sum + (reward - mean) ** 2, 0);
       const count = (test) => rows.filter(test).length, equal = rows.every((row) => row.reward === rows[0].reward);
       return {
-        number: g + 1, problem, members, equal: rows.length > 1 && equal,
+        number: g + 1, problem, members, mean, spread: Math.sqrt(squares / Math.max(1, rows.length - 1)), equal: rows.length > 1 && equal,
         correct: count((row) => row.answer_reward === 1), cutOff: count((row) => row.cut_off), badFormat: count((row) => row.format_reward < 1),
       };
     });
@@ -77,16 +82,16 @@ class Step {
       const { reward, advantage, why, answer_reward } = this.rows[i], recorded = this.token_ids && { log_probs: this.part("log_probs", i), change: this.part("change", i), facts: (at) => this.facts(i, at) };
       return { number: k + 1, pieces: this.completion(i), correct: answer_reward === 1, reward, advantage, why, ...recorded };
     });
-    return { title: group.problem, mean: this.means[group.number - 1], full: Math.max(1, ...this.rows.map((row) => row.reward)), attempts };
+    return { title: group.problem, mean: group.mean, full: Math.max(1, ...this.rows.map((row) => row.reward)), attempts };
   }
 
   /** More lines for the tooltip of a token of completion i. */
   facts(i, k) {
-    const at = this.starts[i] + k, d = this.reference[at], formula = this.loss === null || !isNumber(this.change[at]) ? null : this.formula;
+    const at = this.starts[i] + k, d = this.reference[at], A = this.rows[i].advantage, k3 = isNumber(d) ? Math.expm1(d) - d : 0, formula = this.loss === null || !isNumber(this.change[at]) ? null : this.formula;
     return [
       ["its log-prob changed by", `${signed(this.change[at], 4)} nats`],
-      ["A, advantage", signed(this.advantages[at])],
-      ...(formula ? [[`L = ${formula}\n  = ${show(this.token_loss[at], 4)}`], ["ρ, policy / policy that sampled", "1 (one update per batch)"]] : []),
+      ["A, advantage", signed(A)],
+      ...(formula ? [[`L = ${formula}\n  = ${show((this.run.config.kl_coef ?? 0) * k3 - A, 4)}`], ["ρ, policy / policy that sampled", "1 (one update per batch)"]] : []),
       isNumber(d) ? ["d, log (reference / policy)", signed(d, 4)] : null,
       formula ? ["divided by", `${this.rows.length} attempts × ${this.rows[i].length} tokens`] : null,
       ["position, token id", `${k + 1}, ${this.token_ids[at]}`],

@@ -16,9 +16,9 @@ function groupView(steps) {
 function groupOf(step, group) {
   const prompt = step.prompt_ids && step.pieces(step.prompt_ids[group.number - 1]).map((piece) => piece.text || piece.special).join("");
   return [
-    groupFigure(step.table(group), { current: state.completion, link: (completion) => hashOf({ completion }), after: () => moveStep(1) }),
+    groupFigure(step.table(group), { current: state.completion, link: (completion) => hashOf({ completion }), after: () => moveStep(1)?.then(() => document.querySelector(".play").click()) }),
     prompt ? null : tokensNote(step.run),
-    h("p", { class: "note" }, `Rewards of the group: mean ${show(step.means[group.number - 1])}, standard deviation ${show(step.spreads[group.number - 1])}. The reward is format plus answer.`),
+    h("p", { class: "note" }, `Rewards of the group: mean ${show(group.mean)}, standard deviation ${show(group.spread)}. The reward is format plus answer. A wavy line marks wrong arithmetic.`),
     prompt ? h("details", {}, h("summary", {}, "The prompt, as the model sees it"), h("pre", {}, prompt)) : null,
   ];
 }

@@ -2,7 +2,7 @@
 
 const VIEWS = { run: ["Run", runView], step: ["Step", stepView], group: ["Group", groupView] };
 const USED = { run: ["problem"], step: ["step", "filter"], group: ["step", "group", "completion", "token"] }; // by the views
-const state = { view: "run", step: 0, group: 1, completion: 0, token: 0, problem: 1, filter: "all" };
+const state = { view: "run", step: 0, group: 1, completion: 0, token: 0, problem: 0, filter: "all" };
 const START = {}; // the place at which the report opens
 
 /** The address of a place. */
@@ -23,7 +23,7 @@ function placeOf(hash) {
 }
 
 /** The step in the file that is nearest to one that may not be. */
-const nearest = (step) => report.steps.reduce((a, b) => (Math.abs(b - step) < Math.abs(a - step) ? b : a), report.steps[0] ?? 0);
+const nearest = (step, steps = report.steps) => steps.reduce((a, b) => (Math.abs(b - step) < Math.abs(a - step) ? b : a), steps[0] ?? 0);
 
 /** Go to another place; it enters the history of the browser only if the view changes. */
 function go(changes) {
@@ -41,6 +41,7 @@ async function move(place, toTop = false) {
   const steps = state.view === "run" ? [] : await Promise.all(report.runs.map((run) => loadStep(run, state.step)));
   if (mine !== drawing) return;
   hideTooltip();
+  telling += 1; // a story that is being told stops
   // Of the run only the problem changes; a zoom of the curves stays.
   if (problemAlone) document.querySelectorAll(".problems").forEach((section, i) => section.replaceWith(problemsOf(report.runs[i])));
   else draw(steps);
@@ -72,7 +73,14 @@ function moveStep(by) {
   if (state.view === "run") return;
   const steps = state.view === "group" && report.tokenSteps.length ? report.tokenSteps : report.steps;
   const next = by > 0 ? steps.find((step) => step > state.step) : steps.findLast((step) => step < state.step);
-  if (next !== undefined) go({ step: next });
+  return next === undefined ? null : go({ step: next });
+}
+
+/** The slider: in a group only recorded steps, and from each at least to the next one. */
+function slide(step) {
+  if (state.view !== "group" || !report.tokenSteps.length) return go({ step });
+  const near = nearest(step, report.tokenSteps);
+  return near === state.step && step !== near ? moveStep(step - near) : go({ step: near });
 }
 
 async function moveGroup(by) {
@@ -96,14 +104,14 @@ function moveToken(by) {
   document.querySelector(".token.at")?.classList.remove("at");
   token.classList.add("at");
   token.scrollIntoView({ block: by ? "nearest" : "center" });
-  showTooltip(token, tokenFacts(token));
+  showTooltip(token, tokenFacts(token, true));
 }
 
 const KEYS = {
   ArrowLeft: ["←", "the previous step; in a group, the previous step with recorded tokens", () => moveStep(-1)],
   ArrowRight: ["→", "the next step; in a group, the next step with recorded tokens", () => moveStep(1)],
-  n: ["n", "the next completion", () => moveCompletion(1)],
-  p: ["p", "the previous completion", () => moveCompletion(-1)],
+  n: ["n", "the next attempt", () => moveCompletion(1)],
+  p: ["p", "the previous attempt", () => moveCompletion(-1)],
   N: ["N", "the next group", () => moveGroup(1)],
   P: ["P", "the previous group", () => moveGroup(-1)],
   "]": ["]", "the next token, with its numbers", () => moveToken(1)],
@@ -123,6 +131,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 async function begin() {
+  $("view").append(h("p", { class: "note" }, "Unpacking …"));
   if (typeof DecompressionStream === "undefined") throw new Error("it needs a browser from 2023 or later");
   await loadReport();
   // The report opens at the group that shows best what an update does; if no tokens were recorded, at the last step.
@@ -135,9 +144,13 @@ async function begin() {
   $("back").onclick = () => moveStep(-1);
   $("forward").onclick = () => moveStep(1);
   const last = Math.max(0, report.steps.length - 1);
-  Object.assign($("slider"), { max: last, disabled: !last, oninput: ({ target }) => go({ step: report.steps[target.valueAsNumber] }) });
+  Object.assign($("slider"), { max: last, disabled: !last, oninput: ({ target }) => slide(report.steps[target.valueAsNumber]) });
   $("recorded").append(...report.tokenSteps.map((step) => h("span", { style: { left: `${(100 * report.steps.indexOf(step)) / (last || 1)}%` } })));
   $("choice").textContent = report.runs.filter((one) => one.steps.length < one.recorded).map((one) => `${one.name}: ${stepsInFile(one)}`).join(" ");
+  document.addEventListener("theme", () => move({ ...state })); // the curves have its colours
+  document.addEventListener("click", ({ target }) => {
+    if (target.matches?.(".recorded .token")) showTooltip(target, tokenFacts(target, true));
+  });
   addEventListener("hashchange", () => move(placeOf(location.hash)));
   document.addEventListener("click", (event) => { // links within the page, also in a frame that has no address
     const link = event.target.closest?.('a[href^="#"]');

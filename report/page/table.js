@@ -4,8 +4,8 @@
 // An attempt whose update was recorded also has log_probs and change, a number for each token. A reward of `full` fills its box.
 // Report, lesson, notebooks and the README's picture draw it with this function: a report has hundreds of groups, so they cannot be drawn before.
 
-const LONG = 150; // characters of an attempt, above which its middle is folded
-const HEAD = 40, TAIL = 90; // characters that stay at its ends
+const LONG = 110; // characters of an attempt, above which its middle is folded
+const HEAD = 24, TAIL = 76; // characters that stay at its ends
 
 /** The table with its caption, its exception and ▶; `after` is called when the story has been told. */
 function groupFigure(group, { after = null, ...options } = {}) {
@@ -13,7 +13,7 @@ function groupFigure(group, { after = null, ...options } = {}) {
   const play = h("button", { type: "button", class: "play", onclick: () => tell(storyOf(table), after) }, "▶ play");
   return h("figure", { class: "group" },
     h("figcaption", {}, h("p", { class: "problem" }, group.title),
-      h("p", { class: "note" }, "A program rewards each attempt. An advantage is the distance from the group’s mean. ", recorded ? ["The update made ", mark("up-2", "blue tokens"), " more likely and ", mark("down-2", "orange ones"), " less."] : null)),
+      h("p", { class: "note" }, "All attempts at one problem are a group. A program rewards each attempt. The advantage measures how far the reward lies above or below the group’s mean. ", recorded ? ["The update made ", mark("up-2", "blue tokens"), " more likely and ", mark("down-2", "orange ones"), " less."] : null)),
     play, table, exceptionOf(group));
 }
 
@@ -37,7 +37,7 @@ function groupTable(group, { current = null, link = null } = {}) {
   const attempts = byReward(group), recorded = attempts.some((attempt) => attempt.change), sizes = attempts.map(({ advantage }) => Math.abs(advantage));
   for (const attempt of attempts) {
     attempt.pieces ??= attempt.tokens ? piecesOf(attempt.tokens, group.special) : [{ text: attempt.completion }];
-    attempt.moved ??= attempt.change?.reduce((sum, change) => sum + (change || 0), 0);
+    attempt.moved ??= attempt.change?.reduce((sum, change) => sum + (isNumber(change) ? change : 0), 0);
   }
   const head = (name, ...words) => h("th", { scope: "col", role: "columnheader", class: name }, words);
   const scale = { full: group.full, reach: Math.max(1, ...sizes) };

@@ -78,15 +78,15 @@ function chances(logProb, change, least = 1) {
 const hardly = (change) => Math.abs(change) < CUTS[0];
 const movement = (change) => (hardly(change) ? "hardly moved" : change > 0 ? "rose" : "fell");
 
-/** What is known of a token, as lines of the tooltip. */
-function tokenFacts(span) {
+/** What is known of a token, as lines of the tooltip; the numbers of the loss only if all is asked for. */
+function tokenFacts(span, all = false) {
   const { attempt } = span.parentElement, k = [...span.parentElement.querySelectorAll(".token")].indexOf(span), change = attempt.change[k], moved = isNumber(change);
   return [
     [JSON.stringify(span.textContent || span.dataset.label).slice(0, 60), chances(attempt.log_probs[k], change)],
     !moved ? "It was not part of the update." : hardly(change) ? "Its probability hardly moved." : `Its probability ${movement(change)}.`,
     moved && !hardly(change) && change * attempt.advantage < 0 ? "The token moved against its advantage, because one update comes from all attempts of the step." : null,
     "wrong" in span.dataset ? "It is part of wrong arithmetic." : null,
-    ...(attempt.facts?.(k) ?? []),
+    ...(!attempt.facts ? [] : all ? attempt.facts(k) : ["Click for more."]),
   ];
 }
 
