@@ -20,7 +20,8 @@ function chart(title, lines) {
 }
 
 /** Of a group as many attempts above its mean as below, the shortest ones. */
-function some({ attempts, ...rest }, count) {
+function some(group, count) {
+  const { attempts, ...rest } = prepare(group);
   const short = attempts.toSorted((a, b) => a.tokens.length - b.tokens.length), half = (sign) => short.filter(({ advantage }) => advantage * sign > 0).slice(0, count / 2);
   return { ...rest, attempts: [...half(1), ...half(-1)] };
 }

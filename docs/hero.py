@@ -22,8 +22,8 @@ from report.viewer import TABLE, table_page
 
 SCRIPTS = TABLE.replace("page/alone.js", "../docs/hero.js")
 STYLES = "page/base.css ../docs/hero.css"
-WIDTH = 868  # of a README's column on GitHub
-PHONE = 390
+# (name, width, attempts, pixels a point); 868 is the width of a README's column on GitHub.
+PICTURES = [("hero", 868, "", 2), ("hero_phone", 390, "#4", 2), ("story", 868, "", 1.5)]
 COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
 
 
@@ -58,28 +58,21 @@ def picture_page(path):
     return table_page(data, SCRIPTS, STYLES)
 
 
-def frames_of(page):
-    """The story's frames, and how long each stays, in milliseconds."""
+def picture_of(page):
+    return Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+
+
+def save_gif(page, file):
+    """The page's story, which plays once. The colours are those of the last frame."""
     frames = []
     durations = []
     for number in range(page.evaluate("story.length")):
         seconds = page.evaluate("n => { story[n][0](); return story[n][1]; }", number)
-        frames.append(Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB"))
-        durations.append(round(1000 * seconds))
-    return frames, durations
-
-
-def save_gif(frames, durations, file):
-    """A GIF that plays once. Its colours are those of the last frame."""
+        frames.append(picture_of(page))
+        durations.append(1000 * seconds)
     palette = frames[-1].quantize(48, **COLOURS)
-    flat = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    flat[0].save(file, save_all=True, append_images=flat[1:], duration=durations, optimize=True)
-
-
-def save_png(page, file):
-    """A still of the page, with a palette: as sharp, and a third of the size."""
-    shot = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
-    shot.quantize(96, **COLOURS).save(file, optimize=True)
+    first, *more = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first.save(file, save_all=True, append_images=more, duration=durations, optimize=True)
 
 
 def draw(path, folder):
@@ -87,27 +80,20 @@ def draw(path, folder):
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         file = Path(temporary) / "hero.html"
         file.write_text(picture_page(path))
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+        program = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox"]}
+        chromium = playwright.chromium.launch(**program)
         for theme, ending in (("light", ""), ("dark", "_dark")):
-            for name, width, rows, scale in (
-                ("hero_phone", PHONE, "#4", 2),
-                ("hero", WIDTH, "", 2),
-                ("story", WIDTH, "", 1.5),
-            ):
-                page = browser.new_page(
-                    viewport={"width": width, "height": 400},
-                    color_scheme=theme,
-                    device_scale_factor=scale,
-                    reduced_motion="reduce",
-                )
+            look = {"color_scheme": theme, "reduced_motion": "reduce"}
+            for name, width, rows, scale in PICTURES:
+                size = {"width": width, "height": 400}
+                page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
                 page.goto(file.as_uri() + rows)
                 if name == "story":
-                    save_gif(*frames_of(page), f"{folder}/hero{ending}.gif")
+                    save_gif(page, f"{folder}/hero{ending}.gif")
                 else:
-                    save_png(page, f"{folder}/{name}{ending}.png")
-        browser.close()
+                    still = picture_of(page).quantize(96, **COLOURS)
+                    still.save(f"{folder}/{name}{ending}.png", optimize=True)
+        chromium.close()
 
 
 if __name__ == "__main__":

@@ -46,23 +46,8 @@ def pack(runs, steps=()):
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    own = own_metrics(runs)
-    head = {"runs": heads, "alarms": ALARMS}
-    head["metrics"] = METRICS | {name: (name, "A metric of this run's own.") for name in own}
-    head["panels"] = PANELS + [(name, [name]) for name in own]
+    head = {"runs": heads, "metrics": METRICS, "panels": PANELS, "alarms": ALARMS}
     return {"head": compress(head), **blocks}
-
-
-def own_metrics(runs):
-    """The names of numbers in metrics.jsonl that labels.py does not know; each gets a panel."""
-    names = []
-    for run in runs:
-        for record in run.records:
-            for name, value in record.items():
-                known = name in METRICS or name == "step" or name.endswith(("_low", "_high"))
-                if not known and name not in names and isinstance(value, (int, float)):
-                    names.append(name)
-    return names
 
 
 def as_json(values):
@@ -131,33 +116,21 @@ def pack_step(run, step):
 
 def group_table(rows):
     """A group's rows, as in episodes/, in the form that page/table.js draws."""
-    rewards = [row["reward"] for row in rows]
-    attempts = [
-        {**row, "number": number, "correct": row["answer_reward"] == 1}
-        for number, row in enumerate(rows, start=1)
-    ]
-    return {
-        "title": title(rows[0]["problem"]),
-        "mean": sum(rewards) / len(rewards),
-        "full": max(1.0, *rewards),  # this reward fills its box
-        "special": [],
-        "attempts": attempts,
-    }
+    return {"title": title(rows[0]["problem"]), "attempts": rows}
 
 
 def recorded_table(run, step, group):
     """The same of a run's group, counted from 1, with what the update did to each token."""
     rows, arrays = run.step(step)
     own = slice(run.group_size * (group - 1), run.group_size * group)
-    table = group_table(rows[own])
     tokens = run.vocabulary["tokens"]
-    table["special"] = [tokens[i] for i in run.vocabulary["special"]]
-    for attempt, end in zip(table["attempts"], np.cumsum(arrays["lengths"])[own]):
-        written = slice(end - attempt["length"], end)
-        attempt["tokens"] = [tokens[i] for i in arrays["token_ids"][written]]
-        attempt["log_probs"] = arrays["log_probs"][written].tolist()
-        attempt["change"] = arrays["change"][written].tolist()
-    return table
+    for row, end in zip(rows[own], np.cumsum(arrays["lengths"])[own]):
+        written = slice(end - row["length"], end)
+        row["tokens"] = [tokens[i] for i in arrays["token_ids"][written]]
+        row["log_probs"] = arrays["log_probs"][written].tolist()
+        row["change"] = arrays["change"][written].tolist()
+    special = [tokens[i] for i in run.vocabulary["special"]]
+    return {**group_table(rows[own]), "special": special}
 
 
 def pack_tokens(run, rows, arrays):

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import tyro
 
-from report.card import draw_card
 from report.payload import as_json, group_table, pack
 from report.run import Run
 
@@ -55,6 +54,8 @@ def write(
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
     if importlib.util.find_spec("matplotlib"):
+        from report.card import draw_card
+
         draw_card(Run(paths[0]), os.path.join(paths[0], "card.png"))
     else:
         print("To get card.png: pip install matplotlib")

@@ -22,10 +22,8 @@ def choose_example(run):
     """The step, group and completion of a report.run.Run."""
     step, group = choose_group(run)
     rows, arrays = run.step(step)
-    ends = np.cumsum(arrays["lengths"])
     own = range(run.group_size * (group - 1), run.group_size * group)
-    worst_first = sorted(own, key=lambda i: (rows[i]["reward"], -rows[i]["length"]))
-    place = worst_first[-1]
-    change = arrays["change"][ends[place] - arrays["lengths"][place] : ends[place]]
+    place = min(own, key=lambda i: (-rows[i]["reward"], rows[i]["length"]))
+    change = np.split(arrays["change"], np.cumsum(arrays["lengths"]))[place]
     up = SimpleNamespace(place=place, row=rows[place], change=change)
     return SimpleNamespace(step=step, group=group, up=up)

@@ -12,6 +12,11 @@ async function readBlock(id) {
 
 async function loadReport() {
   report = await readBlock("head");
+  const names = new Set(report.runs.flatMap((run) => run.records.flatMap((record) => Object.keys(record).filter((name) => isNumber(record[name])))));
+  for (const name of names) if (!report.metrics[name] && name !== "step" && !/_(low|high)$/.test(name)) { // a metric of the run's own
+    report.metrics[name] = [name, "A metric of this run's own."];
+    report.panels.push([name, [name]]);
+  }
   report.runs.forEach((run, number) => {
     run.number = number;
     const recorded = run.steps;
@@ -77,12 +82,9 @@ class Step {
   }
 
   /** A group as table.js draws it. */
-  table(group) {
-    const attempts = group.members.map((i, k) => {
-      const { reward, advantage, why, answer_reward } = this.rows[i], recorded = this.token_ids && { log_probs: this.part("log_probs", i), change: this.part("change", i), facts: (at) => this.facts(i, at) };
-      return { number: k + 1, pieces: this.completion(i), correct: answer_reward === 1, reward, advantage, why, ...recorded };
-    });
-    return { title: group.problem, mean: group.mean, full: Math.max(1, ...this.rows.map((row) => row.reward)), attempts };
+  table({ problem, members }) {
+    const recorded = (i) => this.token_ids && { log_probs: this.part("log_probs", i), change: this.part("change", i), facts: (k) => this.facts(i, k) };
+    return { title: problem, full: Math.max(1, ...this.rows.map((row) => row.reward)), attempts: members.map((i) => ({ ...this.rows[i], pieces: this.completion(i), ...recorded(i) })) };
   }
 
   /** More lines for the tooltip of a token of completion i. */

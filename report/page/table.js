@@ -1,7 +1,7 @@
 // A group as one table: each attempt with its tokens, its verdict, its reward, its advantage, and what the update did to it.
 //
-// A group is { title, mean, full, special, attempts: [{ number, tokens or completion, reward, correct, why, advantage }] }, from report/payload.py.
-// An attempt whose update was recorded also has log_probs and change, a number for each token. A reward of `full` fills its box.
+// A group is { title, special, full, attempts }, from report/payload.py: its attempts are rows of episodes/. A reward of `full` fills its box.
+// An attempt whose update was recorded has tokens, and for each token its log_probs and change.
 // Report, lesson, notebooks and the README's picture draw it with this function: a report has hundreds of groups, so they cannot be drawn before.
 
 const LONG = 110; // characters of an attempt, above which its middle is folded
@@ -32,23 +32,32 @@ async function tell(frames, after = null) {
 
 const byReward = ({ attempts }) => attempts.toSorted((a, b) => b.reward - a.reward || b.advantage - a.advantage);
 
+/** Adds what is computed: the group's mean, and of each attempt its number, its pieces of text, and how far its log-prob moved. */
+function prepare(group) {
+  const { attempts, special } = group;
+  group.mean ??= attempts.reduce((sum, { reward }) => sum + reward, 0) / attempts.length;
+  group.full ??= Math.max(1, ...attempts.map(({ reward }) => reward));
+  attempts.forEach((attempt, k) => {
+    attempt.number ??= k + 1;
+    attempt.pieces ??= attempt.tokens ? piecesOf(attempt.tokens, special) : [{ text: attempt.completion }];
+    attempt.moved ??= attempt.change?.reduce((sum, change) => sum + (isNumber(change) ? change : 0), 0);
+  });
+  return group;
+}
+
 /** The table. `current` is the number of an attempt whose text is open; `link` makes an attempt's address. */
 function groupTable(group, { current = null, link = null } = {}) {
-  const attempts = byReward(group), recorded = attempts.some((attempt) => attempt.change), sizes = attempts.map(({ advantage }) => Math.abs(advantage));
-  for (const attempt of attempts) {
-    attempt.pieces ??= attempt.tokens ? piecesOf(attempt.tokens, group.special) : [{ text: attempt.completion }];
-    attempt.moved ??= attempt.change?.reduce((sum, change) => sum + (isNumber(change) ? change : 0), 0);
-  }
+  const { full, mean, attempts } = prepare(group), recorded = attempts.some((attempt) => attempt.change);
   const head = (name, ...words) => h("th", { scope: "col", role: "columnheader", class: name }, words);
-  const scale = { full: group.full, reach: Math.max(1, ...sizes) };
+  const scale = { full, reach: Math.max(1, ...attempts.map(({ advantage }) => Math.abs(advantage))) };
   return h("table", { class: "attempts", role: "table" },
     h("thead", {}, h("tr", { role: "row" }, head("which", h("span", { "aria-label": "number" }, "#")), head("text", "what the model wrote"), head("reward", "reward"),
-      head("push", "advantage ", h("small", {}, `mean ${show(group.mean, 2)}`)), recorded ? head("moved", "probability") : null)),
-    h("tbody", {}, attempts.map((attempt) => attemptRow(attempt, scale, recorded, attempt.number === current, link))));
+      head("push", "advantage ", h("small", {}, `mean ${show(mean, 2)}`)), recorded ? head("moved", "probability") : null)),
+    h("tbody", {}, byReward(group).map((attempt) => attemptRow(attempt, scale, recorded, attempt.number === current, link))));
 }
 
 function attemptRow(attempt, { full, reach }, recorded, open, link) {
-  const { number, reward, advantage, correct, why } = attempt, cell = (name, ...parts) => h("td", { class: name, role: "cell" }, parts);
+  const { number, reward, advantage, why } = attempt, correct = attempt.answer_reward === 1, cell = (name, ...parts) => h("td", { class: name, role: "cell" }, parts);
   const text = tokensOf(attempt), side = Math.abs(advantage) < 5e-4 ? "none" : advantage > 0 ? "above" : "below";
   const row = h("tr", { role: "row", class: open ? "open current" : null, "data-completion": number, tabindex: -1 },
     cell("which", link ? h("a", { href: link(number), class: "place", "aria-label": `attempt ${number}` }, number) : number),
