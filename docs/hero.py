@@ -7,6 +7,7 @@ which tells the same picture as a story and ends with it; both also dark, and he
 
 import io
 import shutil
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -27,10 +28,6 @@ PICTURES = [("hero", 868, "", 2), ("hero_phone", 390, "#4", 2), ("story", 868, "
 COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
 
 
-def share(values):
-    return sum(values) / len(values)
-
-
 def truth(path, run):
     """The shares of yes after right and after other results: two lists of [step, share]."""
     lines = [[], []]
@@ -39,7 +36,7 @@ def truth(path, run):
         for line, wanted in zip(lines, (True, False)):
             yes = [is_yes for is_yes, right in pairs if right == wanted]
             if yes:
-                line.append([step, share(yes)])
+                line.append([step, statistics.mean(yes)])
     return lines
 
 

@@ -44,18 +44,18 @@ def draw_card(run, file):
     about = f"of {len(evaluations[0])} held-out problems solved at the first try"
     put(560, 36, f"{about}\n{steps[1]} steps, {where(run)}", "muted", 20)
     for x, step, rows in zip((44, 616), steps, evaluations):
-        put(x, 116, f"after {step} steps" if step else "before training", size=20, face="Sans-Bold")
-        draw_wall(draw, x, 148, rows)
+        put(x, 110, f"after {step} steps" if step else "before training", size=20, face="Sans-Bold")
+        draw_wall(draw, x, 142, rows)
         row = rows[example]
         lines = shortened(row["completion"])
-        put(x, 428, title(row["problem"])[:LETTERS], "muted")
-        put(x, 450, "\n".join(lines), face="SansMono")
+        put(x, 420, title(row["problem"])[:LETTERS], "muted")
+        put(x, 441, "\n".join(lines), face="SansMono")
         mark, color = ("✓", "correct") if row["answer_reward"] == 1 else ("✗", "wrong")
         why = row["why"].partition(";")[0]
-        put(x, 453 + 19 * len(lines), f"{mark} {why}"[:LETTERS], color, face="Sans-Bold")
+        put(x, 444 + 19 * len(lines), f"{mark} {why}"[:LETTERS], color, face="Sans-Bold")
     put(44, 606, "Each square is a problem. It is filled if the model solved it.", "muted", 14)
-    seed = f"{run.config.get('task')}, seed {run.config.get('seed')}"
-    put(616, 606, f"nano_r1: GRPO in one Python file · {seed}", "muted", 14)
+    seed = run.config.get("seed")
+    put(616, 606, f"nano_r1: GRPO in one Python file · seed {seed}", "muted", 14)
     card.save(file)
 
 

@@ -21,7 +21,6 @@ class Run:
         self.evaluations = numbered(f"{path}/evaluations", "jsonl")
         self.config = next(iter(read_rows(f"{path}/config.json")), {})
         self.group_size = self.config.get("group_size", 1)
-        self.beta = self.config.get("kl_coef") or 0.0
         self.vocabulary = {"tokens": [], "special": []}
         if os.path.exists(f"{path}/tokenizer"):
             self.vocabulary = vocabulary(f"{path}/tokenizer")

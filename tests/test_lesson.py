@@ -26,8 +26,8 @@ def make_pages(folder, programs):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder with the pages of a short run."""
+def made(tmp_path_factory, chromium):
+    """A folder with the pages of a short run. The picture is drawn in a browser."""
     folder = tmp_path_factory.mktemp("pages")
     make_pages(folder, Path(sys.executable).parent)
     return folder

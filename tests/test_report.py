@@ -48,24 +48,23 @@ def make_model(seed, tokenizer):
 
 
 @torch.no_grad()
-def score(model, ids):
-    """Log-probs of all tokens but the first: (B, T) -> (B, T - 1)."""
-    log_probs = model(ids[:, :-1]).logits.log_softmax(-1)
-    return log_probs.gather(-1, ids[:, 1:, None])[..., 0]
+def score(model, batch):
+    """Log-probs of a batch's labels: (B, T)."""
+    log_probs = model(batch["input_ids"]).logits.log_softmax(-1)
+    return log_probs.gather(-1, batch["labels"][..., None])[..., 0]
 
 
 def alone(model, e):
     """Log-probs of an episode's completion, without padding."""
-    log_probs = score(model, torch.tensor([e.prompt_ids + e.token_ids]))
-    return log_probs[0, len(e.prompt_ids) - 1 :].numpy()
+    log_probs = score(model, nano_r1.collate([e], "cpu"))
+    return log_probs[0, len(e.prompt_ids) - 1 :].tolist()
 
 
 def micro_batch(model, reference, rows):
-    ids = [torch.tensor(e.prompt_ids + e.token_ids) for e in rows]
-    mask = [torch.tensor([0] * len(e.prompt_ids) + [1] * len(e.token_ids)) for e in rows]
-    ids, mask = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True) for x in (ids, mask)]
-    batch = {"episodes": rows, "ids": ids, "response_mask": mask[:, 1:] == 1}
-    return {**batch, "old_log_probs": score(model, ids), "ref_log_probs": score(reference, ids)}
+    batch = nano_r1.collate(rows, "cpu")
+    batch["old_log_probs"] = score(model, batch)
+    batch["ref_log_probs"] = score(reference, batch)
+    return batch
 
 
 def record_step(path, step, size, rank=0, ranks=1):
@@ -78,7 +77,9 @@ def record_step(path, step, size, rank=0, ranks=1):
         e = nano_r1.Episode(
             prompt_ids=tokenizer.encode(f"Problem {i // 4}:"),
             token_ids=tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id],
+            advantage=ADVANTAGES[i],
         )
+        e.log_probs = [0.0] * len(e.token_ids)
         e.log_probs = alone(model, e)
         episodes.append(e)
     batches = [micro_batch(model, reference, rows) for rows in (episodes[3::-1], episodes[4:7])]
@@ -86,14 +87,14 @@ def record_step(path, step, size, rank=0, ranks=1):
         weight.data += size * torch.randn_like(weight)
     for e in episodes:
         e.wanted = np.array([e.log_probs, alone(model, e), alone(reference, e)])
-        e.wanted[1:] -= e.log_probs
+        e.wanted[1:] -= e.wanted[0]
     episodes[LEFT_OUT].wanted[1:] = np.nan
     record.after_step(
         path,
         step,
         episodes[rank * 8 // ranks : (rank + 1) * 8 // ranks],
         batches[rank::ranks],
-        lambda batch: score(model, batch["ids"]),
+        lambda batch: score(model, batch),
         tokenizer,
         SimpleNamespace(**CONFIG),
     )
@@ -266,6 +267,13 @@ def test_keys_and_clicks_go_to_the_same_places(run, opened):
         assert page.evaluate("location.hash") == place, action
     page.keyboard.press("?")
     assert page.is_visible("#help")
+
+
+def test_the_page_has_no_frame_when_it_has_the_focus(run, opened):
+    page = opened(run.file)
+    page.locator("#view").focus()
+    page.keyboard.press("Shift")
+    assert page.evaluate("getComputedStyle($('view')).outlineStyle") == "none"
 
 
 def test_what_a_model_wrote_is_text(run, opened):

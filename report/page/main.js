@@ -150,6 +150,7 @@ async function begin() {
   document.addEventListener("theme", () => move({ ...state })); // the curves have its colours
   document.addEventListener("click", ({ target }) => {
     if (target.matches?.(".recorded .token")) showTooltip(target, tokenFacts(target, true));
+    else if (!target.closest?.("[data-tip]")) hideTooltip();
   });
   addEventListener("hashchange", () => move(placeOf(location.hash)));
   document.addEventListener("click", (event) => { // links within the page, also in a frame that has no address

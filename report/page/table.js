@@ -22,6 +22,7 @@ let telling = 0; // number of the newest story; an older one stops
 /** Plays frames, [what changes, seconds until the next]. */
 async function tell(frames, after = null) {
   const mine = ++telling;
+  hideTooltip();
   for (const [change, seconds] of frames) {
     if (mine !== telling) return;
     change();
