@@ -9,6 +9,7 @@ from report.labels import PALETTE
 from report.run import read_rows, title
 
 FONTS = f"{matplotlib.get_data_path()}/fonts/ttf/DejaVu"
+PLAIN = ImageFont.Layout.BASIC  # the other one fails at some control characters
 WALL = 540  # pixels: the width of the squares of an evaluation; they are half as high
 LINES = 7  # of a completion, and their letters
 LETTERS = 60
@@ -34,7 +35,7 @@ def draw_card(run, file):
     draw = ImageDraw.Draw(card)
 
     def put(x, y, text, color="ink", size=15, face="Sans"):
-        font = ImageFont.truetype(f"{FONTS}{face}.ttf", size)
+        font = ImageFont.truetype(f"{FONTS}{face}.ttf", size, layout_engine=PLAIN)
         draw.text((x, y), text, PALETTE[color], font, spacing=5)
 
     steps = [min(run.evaluations), max(run.evaluations)]

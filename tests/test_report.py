@@ -21,7 +21,7 @@ from report.run import Run
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 1200  # of a page
-HOSTILE = "</script><img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
+HOSTILE = "</script>\r\t\x1b<img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
 TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7, 1+2+3=6", "no", "one", "two", "three", "four"]
 PROBLEMS = [{"question": HOSTILE}, {"nums": [19, 36, 55, 7], "target": 65}]
 REWARDS = [0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # two groups of four
@@ -280,7 +280,7 @@ def test_what_a_model_wrote_is_text(run, opened):
     page = opened(run.file, "#step=1&group=1")
     assert texts(page, ".tokens") == [TEXTS[i] for i in BY_REWARD]
     assert texts(page, ".attempts [data-wrong]") == ["2", "*", "3", "=", "7"]
-    assert page.inner_text("figcaption .problem") == HOSTILE
+    assert texts(page, "figcaption .problem") == [HOSTILE]
     for key in "rsg":
         redrawn(page, page.keyboard.press, key)
         assert page.evaluate("window.harm") is None
