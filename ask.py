@@ -19,7 +19,10 @@ import nano_r1
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Let models attempt a problem of yours. The training settings of nano_r1.py have no effect."""
+    """Let models attempt a problem of yours.
+
+    The training settings of nano_r1.py have no effect.
+    """
 
     model: tuple[str, ...] = ("models/nano-base",)  # one or two directories or hub ids
     attempts: int = 4  # attempts per model
@@ -84,7 +87,7 @@ def main(config):
             return
         try:
             problem = read_problem(text, task) if text else random.choice(problems)
-            print(getattr(task.module, "title", str)(problem))
+            print(task.tokenizer.decode(task.prompt_ids(problem)))
             ask(models, problem, config, config.seed)
         except ValueError as error:
             print(error)

@@ -146,8 +146,6 @@ def load_problems(split, source=None, seed=0):
 INSTRUCTIONS = (
     "Using the numbers {nums}, create an equation that equals {target}. You may use the operations "
     "+ - * / and parentheses, and you must use each number exactly once. "
-)
-TAGS = (
     "Think step by step inside <think> </think> tags, then give only the equation inside <answer> "
     "</answer> tags, for example <answer>(1 + 2) / 3</answer>."
 )
@@ -155,33 +153,9 @@ PROMPTS = {
     # One short line: the embedded nano-base was trained on it.
     "short": Prompt("Using the numbers {nums}, create an equation that equals {target}."),
     # With nano-aha-moment's instructions in our words, for a model that never saw the task.
-    "chat": Prompt(INSTRUCTIONS + TAGS),
+    "chat": Prompt(INSTRUCTIONS),
     # The same instructions for a base model without a chat template.
-    "plain": Prompt(INSTRUCTIONS + TAGS + "\n", chat=False),
-    # The model writes both tags, with another name. A correct answer counts twice as much as the
-    # format (Mystic-Slice/rl-grpo-countdown).
-    "reasoning": Prompt(
-        INSTRUCTIONS + TAGS.replace("think>", "reasoning>"),
-        opening="",
-        thinking="reasoning",
-        weights=(1, 2),
-    ),
-    # The prompt of the course's assignment: free reasoning, then steps or one equation.
-    "steps": Prompt(
-        INSTRUCTIONS
-        + (
-            "Explain your reasoning step by step. Then give your answer inside <answer> </answer> "
-            "tags, either as steps, one operation on each line, the last of which gives {target}, "
-            "or as a single equation. For example, for the numbers [1, 2, 3] and the target 1:\n"
-            "<answer>\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n</answer>\n"
-            "or\n<answer>\n(1 + 2) / 3\n</answer>\nLet us think step by step.\n"
-        ),
-        chat=False,
-        opening="",
-        stop=("</answer>",),
-        thinking="",
-        steps=True,
-    ),
+    "plain": Prompt(INSTRUCTIONS + "\n", chat=False),
 }
 
 

@@ -15,6 +15,7 @@ import importlib.util
 import os
 import re
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -31,9 +32,9 @@ STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
 def write(
     paths: tyro.conf.Positional[list[str]],
     output: str = "",
-    steps: tuple[int, ...] = (),
+    steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
 ):
-    """Write the report of one run, or of two runs side by side, to look inside in a browser.
+    """Write the report of one run, or of two side by side. Open it in a browser.
 
     The first run's directory also gets card.png, a picture to show to others.
 
@@ -60,6 +61,17 @@ def write(
     else:
         print("To get card.png: pip install matplotlib")
     return output
+
+
+def write_at_end(path):
+    """Write the report of a run that has ended. Print where it is, and how to ask the model."""
+    report = write([path])
+    config = Run(path).config
+    print(f"Report, for a browser: {report}")
+    if os.path.exists(f"{path}/card.png"):
+        print(f"Picture: {path}/card.png")
+    print(f"To ask the model: python ask.py --task {config['task']} --prompt {config['prompt']} \\")
+    print(f"    --model {path}/model")
 
 
 def show(paths, steps=(), height=760):

@@ -214,7 +214,7 @@ answer is | \u0020eggs | ab | or | \u0020and\u0020 | ５７ | ٧ | ² | ½ | \ |
 
 
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_below_a_second():
-    rewards_of_hostile_texts(gsm8k_rewards, PROBLEM, FRAGMENTS)
+    rewards_of_hostile_texts(gsm8k_rewards, PROBLEM, FRAGMENTS, PROMPTS)
 
 
 # The generator
