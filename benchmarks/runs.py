@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import zlib
+from functools import partial
 
 import torch
 import tyro
@@ -88,9 +89,11 @@ def by_subgroup(path, which=max):
 
 
 def commit():
-    """The commit of the code, with -dirty if files differ from it."""
-    git = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    """The commit of the code; "a change of" it if Python files differ from it."""
+    git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True)
+    name = git(["git", "describe", "--always"]).stdout.strip()
+    changed = git(["git", "diff", "--quiet", "HEAD", "--", "*.py"]).returncode
+    return f"a change of {name}" if changed else name
 
 
 # ---- Samples

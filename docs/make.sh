@@ -13,7 +13,8 @@
 # stopped one continues. No test compares the committed pages with the code: make them for a release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-COMMIT=$(git describe --always --dirty 2> /dev/null || echo unknown)
+COMMIT=$(git describe --always 2> /dev/null || echo unknown)
+git diff --quiet HEAD -- '*.py' '*.js' '*.css' '*/page/*.html' 2> /dev/null || COMMIT="a change of $COMMIT"
 export COMMIT
 code=$(cat nano_r1.py countdown_rewards.py report/*.py docs/lesson/*.py models/nano-base/*.* |
   cksum | cut -d " " -f 1)

@@ -29,7 +29,7 @@ import torch
 
 import countdown_rewards
 import nano_r1 as r1
-from report.viewer import show
+from report.viewer import show, show_group
 
 settings = {"task": "countdown", "prompts_per_step": problems, "max_tokens": max_tokens}
 settings |= {"warmup_steps": 3}
@@ -38,20 +38,18 @@ base = config.model
 
 
 def completions(model, problem):
-    """A group of completions by the model in that directory, as a table."""
+    """A group of completions by the model in that directory, with rewards and advantages."""
     policy, tokenizer = r1.load_model(r1.Config(model=model))
     task = r1.Task(tokenizer, policy, config)
     sampler = r1.TransformersSampler(policy, task, config)
     group = r1.sample_and_reward(sampler, [problem], task, config, "colab", config.group_size)
     rewards = torch.tensor([e.reward.total for e in group])  # (n,)
-    rows = {"completion": [e.text.strip() for e in group], "verdict": [e.reward.why for e in group]}
-    rows |= {"reward": rewards, "advantage": r1.group_advantages(rewards[None], config)[0]}
-    lines = {"text-align": "left", "white-space": "pre-wrap"}
-    return pd.DataFrame(rows).style.format(precision=2).set_properties(**lines)
+    for e, advantage in zip(group, r1.group_advantages(rewards[None], config)[0].tolist()):
+        e.advantage = advantage
+    return show_group(r1.as_rows(group))
 
 
 problem = countdown_rewards.load_problems("test")[0]
-print(problem)
 completions(base, problem)
 
 # %% [markdown]

@@ -73,7 +73,7 @@ def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch, capsys,
     written = [(file, file.stat().st_mtime) for file in tmp_path.rglob("metrics.jsonl")]
     importlib.import_module("labs.template").LAB.main()
     assert len(written) == 3 and all(file.stat().st_mtime == time for file, time in written)
-    assert "pass@1: GRPO minus own code > 0.05" in capsys.readouterr().out
+    assert "Pass@1: GRPO exceeds own code by more than 5 points" in capsys.readouterr().out
 
 
 def test_a_run_begins_with_the_model_of_another_that_imitated_rows(
@@ -113,3 +113,25 @@ def test_a_kind_of_coin_questions_is_held_out():
     test = coins_rewards.load_problems("test")
     for problem in coins_rewards.load_problems("train"):
         assert coins_rewards.subgroups(problem) != ["held_out"] and problem not in test
+
+
+@pytest.mark.parametrize(
+    ("prediction", "text"),
+    [
+        (lab.Prediction("a", 0.8, measure="ben_has_more"), "Ben has more: a reaches more than 80%"),
+        (lab.Prediction("a", 0.0, within=0.1), "Pass@1: a reaches less than 10%"),
+        (lab.Prediction("a", "b"), "Pass@1: a exceeds b"),
+        (lab.Prediction("a", "b", 0.05), "Pass@1: a exceeds b by more than 5 points"),
+        (lab.Prediction("a", "b", within=0.1), "Pass@1: a differs from b by less than 10 points"),
+        (lab.Prediction("a"), "Pass@1: a exceeds the model before training"),
+    ],
+)
+def test_a_prediction_is_a_sentence_in_percent(prediction, text):
+    assert prediction.text() == text
+
+
+def test_a_row_shows_a_share_against_a_number_and_a_difference_of_runs_by_verdict():
+    predictions = [lab.Prediction("a", 0.8), lab.Prediction("a", "b")]
+    rows = lab.Lab("", "", "", {}, predictions, "", "").rows([(-0.3, -0.4, -0.2), (0.1, 0.05, 0.2)])
+    assert [row[-1] for row in rows] == ["held", "failed"]
+    assert rows[0][1] == [0.1, 0.05, 0.2] and rows[1][1] == pytest.approx([0.5, 0.4, 0.6])

@@ -37,6 +37,7 @@ import torch
 
 import countdown_rewards
 import nano_r1 as r1
+from report.labels import PALETTE
 
 config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1)
 model, tokenizer = r1.load_model(config)
@@ -95,13 +96,15 @@ curves = pd.read_json(f"{RECORD}/curves.jsonl", lines=True)
 def show(names, letters="ABCDEF"):
     """A row for each metric, a column for each run, a line for each seed."""
     size = (2.4 * len(letters), 2.1 * len(names))
-    figure, axes = plt.subplots(len(names), len(letters), figsize=size, squeeze=False, sharex=True)
+    shared = {"sharex": True, "sharey": "row", "squeeze": False}
+    figure, axes = plt.subplots(len(names), len(letters), figsize=size, **shared)
     for name, row in zip(names, axes):
         for letter, axis in zip(letters, row):
-            for _, run in curves[curves["run"] == letter].groupby("seed"):
-                axis.plot(run["step"], run[name])
+            for seed, run in curves[curves["run"] == letter].groupby("seed"):
+                color = (PALETTE["curve-1"], PALETTE["curve-2"])[seed]
+                axis.plot(run["step"], run[name], color=color)
                 if name == "correct":
-                    axis.scatter(run["step"], run["pass@1"], s=9)
+                    axis.scatter(run["step"], run["pass@1"], s=9, color=color)
             axis.set_title(f"run {letter}: {name}", fontsize=9)
     figure.tight_layout()
     plt.show()
