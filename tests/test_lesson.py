@@ -39,6 +39,17 @@ def test_the_picture_is_there_and_each_page_states_the_commit_that_made_it(made)
         assert re.search(r"docs/make.sh</code> at commit \w+", (made / page).read_text())
 
 
+def test_a_page_has_a_title_and_a_picture_for_links_and_the_lesson_leads_to_files(made):
+    for page in ("lesson.html", "report_default_run.html"):
+        text = (made / page).read_text()
+        assert '<meta property="og:title"' in text
+        assert (made / re.search('og:image" content="(.*?)"', text)[1]).exists()
+    lesson = (made / "lesson.html").read_text()
+    links = set(re.findall(r'href="([^"#]+)"', lesson))
+    assert {"../README.md", "report_default_run.html"} < links
+    assert all((source.ROOT / "docs" / link).exists() for link in links)
+
+
 def test_a_finished_run_is_not_run_again(made, tmp_path):
     program = tmp_path / "python"
     program.write_text(f'#!/bin/sh\necho "$2" >> {tmp_path}/commands\n')
@@ -124,18 +135,21 @@ def test_in_a_browser_nine_links_stay_in_sight_and_reach_nine_places(width, made
 
 def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made, opened):
     page = opened(made / "lesson.html")
-    tops = []
-    for number, one in enumerate(page.evaluate("predictions")):
+    boxes = [question.bounding_box() for question in page.locator(".question").all()]
+    asked = page.evaluate("predictions")
+    for number, one in enumerate(asked):
         value = page.locator(f"#L{one['line']} .value > :is(div, details)").first
         assert not value.is_visible()
         question = page.locator(f"#question-{number}")
-        tops.append(question.bounding_box()["y"])
         chosen = question.get_by_role("button", name=one["choices"][one["answer"]], exact=True)
         chosen.click()
         assert value.is_visible() and "✓" in question.locator("[aria-live=polite]").inner_text()
         pressed = question.locator("[aria-pressed=true]")
         assert pressed.inner_text() == chosen.inner_text() and pressed.count() == 1
-    assert tops == sorted(tops)
+        link = question.locator("a")  # to the next one, which stands further down
+        if number + 1 < len(boxes):
+            assert link.get_attribute("href") == f"#L{asked[number + 1]['line']}"
+            assert boxes[number]["y"] < boxes[number + 1]["y"]
 
 
 def test_in_a_browser_an_address_in_a_fold_opens_it(made, opened):
