@@ -79,25 +79,15 @@ class Prediction:
 
     def text(self):
         """The prediction as a sentence."""
-        low = self.low
-        if low == "before":
-            low = "the model before training"
-        if low == 0 and self.within:
-            said = f"reaches less than {self.within:.0%}"
+        if not isinstance(self.low, str):
+            said = f"reaches more than {self.low + self.above:.0%}"
+            if self.within:
+                said = f"reaches less than {self.low + self.within:.0%}"
         elif self.within:
-            said = f"differs from {low} by less than {100 * self.within:.0f} points"
-        elif not isinstance(low, str):
-            said = f"reaches more than {low + self.above:.0%}"
-        elif self.above:
-            said = f"exceeds {low} by more than {100 * self.above:.0f} points"
+            said = f"is within {100 * self.within:.0f} points of {self.low}"
         else:
-            said = f"exceeds {low}"
-        measure = self.measure.replace("_", " ")
-        return f"{measure[0].upper()}{measure[1:]}: {self.high} {said}"
-
-    def zero(self):
-        """The level at a difference of 0: a number is drawn as a level, a run as a difference."""
-        return 0.0 if isinstance(self.low, str) else self.low
+            said = f"exceeds {self.low} by more than {100 * self.above:.0f} points"
+        return f"{self.measure.replace('_', ' ').capitalize()}: {self.high} {said}"
 
     def region(self):
         """(low, high): the differences that are predicted."""
@@ -204,11 +194,9 @@ class Lab:
         """[(text, interval, region, word)], one for each prediction, by verdict."""
         found = []
         for p, difference in zip(self.predictions, differences):
-            levels = [p.zero() + end for end in difference]
-            region = [p.zero() + end for end in p.region()]
-            if p.low == 0:  # a share is not negative
-                region[0] = max(0.0, region[0])
-            found.append((p.text(), levels, region, p.word(difference)))
+            zero = 0.0 if isinstance(p.low, str) else p.low  # a share is drawn, or a difference
+            interval, region = [[zero + end for end in ends] for ends in (difference, p.region())]
+            found.append((p.text(), interval, region, p.word(difference)))
         return sorted(found, key=lambda row: list(STYLE).index(row[-1]))
 
     def verdict(self, rows):
@@ -247,15 +235,12 @@ def forest(file, title, rows):
         ends += [end for end in (*interval, *region) if abs(end) < 2]
     left = min(ends) - 0.05
     right = min(max(ends), 1) + 0.05
-    words = [word for *_, word in rows]
     for y, (_, (mean, low, high), region, word) in enumerate(rows):
         colour, marker, within = STYLE[word]
         axis.barh(y, region[1] - region[0], 0.7, left=region[0], color=PALETTE["level-1"])
         axis.hlines(y, max(low, left), min(high, right), color=colour, linewidth=2)
         axis.plot(mean, y, marker, color=colour, markersize=8, markerfacecolor=within)
-        if word not in words[:y]:  # the first of its group
-            axis.text(right, y, f" {word}", color=colour, va="center", fontsize=10)
-            axis.axhline(y - 0.5, color=PALETTE["rule"], linewidth=1)
+        axis.text(right, y, f" {word}", color=colour, va="center", fontsize=9)
     axis.axvline(0, color="black", linewidth=0.7)
     axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axis.set_yticks(range(len(rows)), [text for text, *_ in rows], fontsize=9)

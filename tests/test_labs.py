@@ -115,23 +115,11 @@ def test_a_kind_of_coin_questions_is_held_out():
         assert coins_rewards.subgroups(problem) != ["held_out"] and problem not in test
 
 
-@pytest.mark.parametrize(
-    ("prediction", "text"),
-    [
-        (lab.Prediction("a", 0.8, measure="ben_has_more"), "Ben has more: a reaches more than 80%"),
-        (lab.Prediction("a", 0.0, within=0.1), "Pass@1: a reaches less than 10%"),
-        (lab.Prediction("a", "b"), "Pass@1: a exceeds b"),
-        (lab.Prediction("a", "b", 0.05), "Pass@1: a exceeds b by more than 5 points"),
-        (lab.Prediction("a", "b", within=0.1), "Pass@1: a differs from b by less than 10 points"),
-        (lab.Prediction("a"), "Pass@1: a exceeds the model before training"),
-    ],
-)
-def test_a_prediction_is_a_sentence_in_percent(prediction, text):
-    assert prediction.text() == text
-
-
-def test_a_row_shows_a_share_against_a_number_and_a_difference_of_runs_by_verdict():
-    predictions = [lab.Prediction("a", 0.8), lab.Prediction("a", "b")]
-    rows = lab.Lab("", "", "", {}, predictions, "", "").rows([(-0.3, -0.4, -0.2), (0.1, 0.05, 0.2)])
-    assert [row[-1] for row in rows] == ["held", "failed"]
-    assert rows[0][1] == [0.1, 0.05, 0.2] and rows[1][1] == pytest.approx([0.5, 0.4, 0.6])
+def test_a_row_is_a_sentence_in_percent_and_rows_are_grouped_by_verdict():
+    predictions = [lab.Prediction("a", 0.8, measure="ben_has_more"), lab.Prediction("a", "b", 0.05)]
+    rows = lab.Lab("", "", "", {}, predictions, "", "").rows([(-0.3, -0.4, -0.2), (0.2, 0.1, 0.3)])
+    assert [(text, word) for text, *_, word in rows] == [
+        ("Pass@1: a exceeds b by more than 5 points", "held"),
+        ("Ben has more: a reaches more than 80%", "failed"),
+    ]
+    assert rows[0][1] == [0.2, 0.1, 0.3] and rows[1][1] == pytest.approx([0.5, 0.4, 0.6])

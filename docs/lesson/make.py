@@ -51,20 +51,22 @@ def cells_of(source):
 
 
 def sections_of(source):
-    """[(the lines of its prose, its pieces of code)]. A piece (first, last) ends with a function or
-    class; the first one of a cell begins with what precedes it.
+    """[[the lines of its prose, its pieces of code, its title]].
+
+    A piece (first line, line after it) ends with a function or class.
     """
     sections = []
     defined = [node for node in ast.parse(source).body if hasattr(node, "name")]
     for is_prose, first, lines in cells_of(source):
         if is_prose:
-            sections.append((lines, []))
+            title = [line.strip("# ") for line in lines if line.startswith("# #")][-1]
+            sections.append([lines, [], title])
             continue
-        last = first + len(lines) - 1
-        ends = [node.end_lineno for node in defined if first <= node.lineno <= last]
-        for end in [*ends[:-1], last]:
-            sections[-1][1].append((first, end))
-            first = end + 1
+        end = first + len(lines)
+        ends = [node.end_lineno + 1 for node in defined if first <= node.lineno < end]
+        for last in [*ends[:-1], end]:
+            sections[-1][1].append((first, last))
+            first = last
     return sections
 
 
@@ -83,7 +85,7 @@ def prose(lines):
                 part.type = "html_inline"
                 part.content = typeset(part.content)
     text = markdown.renderer.render(tokens, markdown.options, {})
-    return text.replace("<pre>", '<pre tabindex="0">')
+    return f'<div class="prose">{text}</div>'.replace("<pre>", '<pre tabindex="0">')
 
 
 def typeset(text):
@@ -104,35 +106,17 @@ def highlighted(source):
     return text.split("\n")
 
 
-def folds_of(source, values):
-    """{first line: (last line, what is folded)}: classes and functions of which no line ran, and
-    what is around the loop of `main`.
-    """
-    functions = functions_of(source)
-    loop = next(node for node in statements_of(functions["main"]) if isinstance(node, ast.For))
-    ran = {name for name in functions if values.get(name)}
-    folds = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            inside = [name for name in functions if name.split(".")[0] == node.name]
-            idle = {name: functions[name] for name in inside if name not in ran}
-            if len(idle) == len(inside):
-                idle = {node.name: node}
-            for name, one in idle.items():
-                first = min([one.lineno, *[decorator.lineno for decorator in one.decorator_list]])
-                folds[first] = (
-                    one.end_lineno,
-                    f"<code>{name}</code>, which did not run in this step",
-                )
-    for first, last in sum([pieces for _, pieces in sections_of(source)], []):
-        if first <= loop.lineno <= last:
-            folds[first] = (
-                loop.lineno - 1,
-                "The beginning of <code>main</code>: it prepares the run",
-            )
-    end = functions["main"].end_lineno
-    folds[loop.end_lineno + 1] = (end, "The end of <code>main</code>: it saves the model")
-    return folds
+def folds_of(source):
+    """{first line: (last line, summary)}: what stands around the loop of `main`."""
+    main = functions_of(source)["main"]
+    loop = next(node for node in statements_of(main) if isinstance(node, ast.For))
+    [piece] = [
+        p for _, pieces, _ in sections_of(source) for p in pieces if loop.lineno in range(*p)
+    ]
+    return {
+        piece[0]: (loop.lineno - 1, "The beginning of <code>main</code>: it prepares the run"),
+        loop.end_lineno + 1: (main.end_lineno, "The end of <code>main</code>: it saves the model"),
+    }
 
 
 # ---- Values
@@ -254,7 +238,7 @@ def predictions_of(source, record, values):
 def code_html(source, record):
     """{line: its HTML}, with its value, and with folds begun and ended."""
     values = values_by_line(source, record)
-    folds = folds_of(source, record["values"])
+    folds = folds_of(source)
     asked = [one["line"] for one in predictions_of(source, record, values)]
     functions = functions_of(source).values()
     lines = {}
@@ -282,42 +266,34 @@ def code_html(source, record):
 def file_html(source, record):
     """The file: its algorithm in the order of the calls, then the rest, each section folded."""
     code = code_html(source, record)
+    lines = {name: node.lineno for name, node in functions_of(source).items()}
     sections = sections_of(source)
-    told = []  # sections and pieces of the story
     story = []  # HTML
-    nodes = functions_of(source)
-    for called in record["values"]:
+    for line in [lines[called] for called in record["values"]]:
         for section in sections[2:8]:  # 2. to 7.
-            for piece in section[1]:
-                if piece[0] <= nodes[called].lineno <= piece[1] and piece not in told:
-                    if section not in told:
-                        told.append(section)
-                        story.append(f'<div class="prose">{prose(section[0])}</div>')
-                    told.append(piece)
-                    story.append(piece_html(code, piece))
+            for piece in [piece for piece in section[1] if line in range(*piece)]:
+                if section[0]:
+                    story.append(prose(section[0]))
+                    section[0].clear()
+                story.append(piece_html(code, piece))
+                section[1].remove(piece)
     story.append("<h2>The rest of the file</h2>")
-    for section in sections:
-        left = [piece for piece in section[1] if piece not in told]
-        text = "".join(piece_html(code, piece) for piece in left)
-        if section not in told:
-            text = f'<div class="prose">{prose(section[0])}</div>{text}'
-        title = next(line for line in reversed(section[0]) if line.startswith("# #")).strip("# ")
-        if left:
-            story.append(f'<details class="rest"><summary>{title}</summary>{text}</details>')
+    for text, pieces, title in sections:
+        if pieces:
+            parts = [prose(text), *[piece_html(code, piece) for piece in pieces]]
+            summary = f"<summary>{title}</summary>"
+            story.append(f'<details class="rest">{summary}{"".join(parts)}</details>')
     return "\n".join(story)
 
 
 def piece_html(code, piece):
     """A piece of code without the empty lines around it."""
-    lines = [code[number] for number in range(piece[0], piece[1] + 1)]
-    while EMPTY in lines[0]:
-        lines.pop(0)
-    while EMPTY in lines[-1]:
-        lines.pop()
-    return f'<div class="code">{"".join(lines)}</div>'
+    lines = "".join(code[number] for number in range(*piece))
+    lines = re.sub(f"^({EMPTY})+|({EMPTY})+$", "", lines)
+    return f'<div class="code">{lines}</div>'
 
 
-EMPTY = '</a><code></code><div class="value"></div></div>'
+EMPTY = '<div class="line"[^>]*><a [^>]*>\\d+</a><code></code><div class="value"></div></div>'
 
 
 def outline(source):

@@ -95,12 +95,6 @@ class Followed:
         found = re.fullmatch(r"(?:\w+\.)?(\w+)(\[.*\])?|.*'(\w+)'\]", name)
         ids = found and (found[3] or found[1]) in IDS and not isinstance(value, bool)
         if isinstance(value, torch.Tensor) and value.ndim <= 1:
-            one_each = value.numel() == len(self.tokenizer)  # token of the vocabulary
-            if one_each and (value.diff() < 0).any():
-                largest = value.detach().topk(3)
-                pairs = zip(largest.indices.tolist(), largest.values.tolist())
-                text = ", ".join(f"{self.tokenizer.decode([i])!r} {number(x)}" for i, x in pairs)
-                return [[name, f"largest: {text}", None]]
             value = value.tolist()
         if isinstance(value, list) and value and isinstance(value[0], (int, float)):
             text, tokens = self.show_list(value, ids)
@@ -213,9 +207,7 @@ class Tracer:
             inside = following and node.body[0].lineno <= frame.f_lineno <= node.body[-1].end_lineno
             shown = [["", "yes" if inside else "no", None]]
         if isinstance(node, ast.Return):
-            parts = list(zip(node.value.elts, result)) if isinstance(node.value, ast.Tuple) else []
-            for part, value in parts or [(node.value, result)]:
-                shown += self.followed.show(ast.unparse(part), value)
+            shown = self.followed.show(ast.unparse(node.value), result)
             shown = [["returns", *texts] for _, *texts in shown]
         self.values[name][now] = shown
 
