@@ -159,7 +159,7 @@ def print_table(results):
     heads = "".join(f"{name:24}" for name in results)
     print(f"\n{'':24}{heads}")
     for name in max(results.values(), key=len):
-        line = f"{name:24}"
+        line = f"{name.replace('_', ' '):24}"
         for metrics in results.values():
             line += f"{cell(metrics.get(name)):24}"
         print(line)
