@@ -643,7 +643,7 @@ def main(config, **own):
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["time/step"] = time.monotonic() - began
             minutes += metrics["time/step"] / 60
-            # Completions become longer: on average of 26 runs, k steps took a time of about k**1.1.
+            # Completions often become longer: we take k steps to need a time that grows as k**1.1.
             left = minutes * ((config.steps / step) ** 1.1 - 1)
             print(STEP_LINE.format(steps=config.steps, left=left, **metrics), flush=True)
             if metrics["sampling/logp_difference_mean"] > 0.1:
