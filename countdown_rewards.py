@@ -129,7 +129,7 @@ def load_problems(split, source=None, seed=0):
             array, csv or parquet, also with .gz. A tenth of it, at most 500, is the test split.
         seed: the seed of the generated training problems. No test split depends on it.
     Raises:
-        ValueError: what is wrong with the source, in one sentence for the user.
+        problem_files.Refused: what is wrong with the source, in one sentence for the user.
     """
     if source is None:
         if split == "train":
@@ -336,8 +336,6 @@ ROW = r"""(?x)  # as in "[19, 36.0] to 55"
 
 def to_problem(row):
     """The problem of a row. Its nums are a list, [19, 36.0], or a text such as "[19 36]"."""
-    if not isinstance(row, dict):
-        raise ValueError("needs an object, {...}, with nums and target")
     nums = row.get("nums", row.get("numbers"))
     found = re.fullmatch(ROW, f"{nums} to {row.get('target')}")
     if not found:

@@ -27,8 +27,6 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, pvariance
 
-import tyro
-
 import nano_r1
 
 CATEGORIES = ("answer and format", "answer only", "format only", "neither")
@@ -174,13 +172,16 @@ def write_completions(path, groups):
     if nano_r1.RANK != 0:
         return
     firsts = sorted([group[0] for group in groups], key=category)
-    with open(f"{path}.txt", "w") as file:
+    with open(f"{path}.txt", "w", encoding="utf-8") as file:
         for e in firsts:
             print(f"== {category(e)}: {e.problem}\n{e.text}\n=> {e.reward.why}\n", file=file)
 
 
 def main(config):
     """Sample, measure, print, write. Returns the directory."""
+    nano_r1.check_numbers(config)
+    if min(config.temperature) < 0:
+        raise SystemExit("--temperature must be 0, which is greedy, or more")
     device = nano_r1.find_device(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
@@ -205,4 +206,4 @@ def main(config):
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
-    main(tyro.cli(Config, use_underscores=True))
+    nano_r1.run_command(main, Config)

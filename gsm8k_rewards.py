@@ -235,7 +235,7 @@ def load_problems(split, source=None, seed=0):
             is the test split.
         seed: the seed of the generated training problems. No test split depends on it.
     Raises:
-        ValueError: what is wrong with the source, in one sentence for the user.
+        problem_files.Refused: what is wrong with the source, in one sentence for the user.
     """
     if source is None:
         if split == "train":
@@ -449,8 +449,6 @@ CONTROL = (
 
 def to_problem(row):
     """The problem of a row. The answer is a number, or a text that ends in #### and a number."""
-    if not isinstance(row, dict):
-        raise ValueError("needs an object, {...}, with question and answer")
     question = row.get("question")
     problem = {"question": question, "answer": str(row.get("answer"))}
     if not isinstance(question, str) or not question.strip() or gold(problem) is None:

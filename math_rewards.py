@@ -94,12 +94,14 @@ def load_problems(split, source=None, seed=0):
             array, csv or parquet, also with .gz. A tenth of it, at most 500, is the test split.
         seed: every task takes one; no split of this task depends on it.
     Raises:
-        ValueError: what is wrong with the source, in one sentence for the user.
+        problem_files.Refused: what is wrong with the source, in one sentence for the user.
     """
-    if source is None:
-        raise ValueError("MATH has no built-in problems: use `--data hub` or `--data FILE`.")
     import problem_files  # only files and the hub need it
 
+    if source is None:
+        raise problem_files.Refused(
+            "MATH has no built-in problems: use `--data hub` or `--data FILE`."
+        )
     hub = problem_files.Hub(HUB_DATASET)
     return problem_files.load(source, split, hub, to_problem, problem_key)
 
@@ -1133,7 +1135,6 @@ LOST = re.compile("\t|(?<![\\\\}&])(?<![\\\\}&] )\n(?=[a-z])")  # of \tan or \ne
 
 def to_problem(row):
     """The problem of a row. ValueError if a text is missing or no box could hold the answer."""
-    expect(isinstance(row, dict), "needs an object, {...}, with problem and answer")
     for name in ("problem", "answer", "solution"):
         text = f"{row.get(name)}"
         lost = CONTROL.search(text) or (name == "answer" and LOST.search(text))

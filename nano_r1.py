@@ -79,7 +79,6 @@ import signal
 import sys
 import threading
 import time
-import tomllib
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -93,9 +92,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import tyro
+from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from transformers.utils import logging as quiet
 
@@ -158,7 +158,8 @@ class Config:
     warmup_steps: int = 10
     # step 7: linear: the rate falls with each step, to learning_rate / steps in the last one
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
-    max_grad_norm: float = 1.0  # step 7: a larger gradient is scaled down to this norm
+    # step 7: a larger gradient is scaled down to this norm; 0: never
+    max_grad_norm: float = 1.0
 
     # Engines.
     device: Literal["auto", "cuda", "cpu"] = "auto"  # hardware: auto takes a GPU if there is one
@@ -374,7 +375,7 @@ def sample_and_reward(sampler, problems, task, config, label, n):
     episodes = []
     for i, (token_ids, log_probs) in enumerate(completions):  # the first n are of problem 0
         problem = own[i // n]
-        text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
+        text = task.text_of(token_ids)
         # 3. Reward.
         reward = task.module.reward(text, problem, task.prompt)
         episode = Episode(
@@ -403,12 +404,10 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 # %%
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
-    engine.module.train()
-    # Steps 5 and 6 take one micro-batch at a time, of similar lengths: little padding.
-    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    engine.module.train()  # without dropout: `load_model` switches it off
+    # Steps 5 and 6 take one micro-batch at a time.
     batches = []
-    for start in range(0, len(episodes), config.micro_batch_size):
-        part = by_length[start : start + config.micro_batch_size]
+    for part in micro_batches(episodes, config):
         batch = collate(part, engine.device)
         # N, of this process; the engine averages over the processes.
         batch["completions"] = len(episodes)
@@ -431,6 +430,13 @@ def update(engine, reference, episodes, config, loss_function):
     engine.step()
     engine.module.eval()
     return batches
+
+
+def micro_batches(episodes, config):
+    """Lists of episodes of similar lengths, so that a batch has little padding."""
+    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    for start in range(0, len(episodes), config.micro_batch_size):
+        yield by_length[start : start + config.micro_batch_size]
 
 
 def learning_rate(step, config):
@@ -504,7 +510,7 @@ def measure_step(rows, batches, engine, step, config):
         "kl": mean(everywhere, "kl") / tokens,
         "sampling/logp_difference_mean": mean(everywhere, "difference") / tokens,
         "reward": mean(rows, "reward"),
-        "reward_std": rewards.std(dim=1).mean().item(),
+        "reward_std": rewards.std(dim=1).nan_to_num().mean().item(),  # 0 in a group of one
         "reward/format": mean(rows, "format_reward"),
         "reward/answer": mean(rows, "answer_reward"),
         "frac_reward_zero_std": no_signal.float().mean().item(),
@@ -598,7 +604,7 @@ def main(config, **own):
         train = task.load_problems("train", config)
         test = task.load_problems("test", config)[: config.eval_problems]
         check_settings(config, train, parts)
-        path = open_run(config)
+        path = open_run(config, vars(parts))
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(threads_for(policy))
@@ -649,7 +655,7 @@ def main(config, **own):
             if metrics["sampling/logp_difference_mean"] > 0.1:
                 print("WARNING: sampler and trainer differ in log-probs: other weights, precision?")
             if recorder:
-                recorder.after_step(path, step, episodes, batches, engine, tokenizer, config)
+                recorder(path, step, episodes, batches, engine, tokenizer, config)
             if is_due(step, config.eval_every, config):
                 metrics |= parts.evaluate(sampler, test, task, config, path, step)
             log(metrics, history, path, wandb_run)
@@ -903,9 +909,6 @@ class VLLMSampler:
         self.task = task
         self.config = config
         self.environment = dict(os.environ)
-        # A variable that is already set stays.
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB, on a CPU; else a share of all
-        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # vLLM would take 1
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # or it logs each sleep and each sync
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
         import vllm
@@ -916,10 +919,8 @@ class VLLMSampler:
             dtype=config.dtype,
             max_model_len=task.max_length,
             logprobs_mode="processed_logprobs",  # those of softmax(logits / temperature)
-            seed=seed_of(config.seed, RANK, "vllm"),
             gpu_memory_utilization=config.vllm_gpu_memory_utilization,
-            enable_sleep_mode=torch.cuda.is_available(),  # without a GPU, sleep does nothing
-            enforce_eager=not torch.cuda.is_available(),
+            enable_sleep_mode=True,
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
@@ -944,6 +945,7 @@ class VLLMSampler:
                 stop=list(self.task.prompt.stop),
                 include_stop_str_in_output=True,
                 detokenize=bool(self.task.prompt.stop),
+                skip_special_tokens=False,  # a stop text can be one
                 logit_bias=self.bias,
             )
             for seed in seeds
@@ -970,7 +972,7 @@ class VLLMSampler:
     def close(self):
         """Give back memory, process group and environment; a later run starts its own vLLM."""
         self.llm.llm_engine.engine_core.shutdown()
-        if WORLD == 1 and "RANK" not in os.environ:  # else the group is torchrun's
+        if "RANK" not in os.environ:  # else the group is torchrun's
             from vllm.distributed import cleanup_dist_env_and_memory
 
             cleanup_dist_env_and_memory()
@@ -1029,8 +1031,8 @@ class TorchEngine:
         loss.backward()
 
     def step(self):
-        parameters = self.module.parameters()
-        self.norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)
+        most = self.config.max_grad_norm or torch.inf  # 0: no clipping, as in DeepSpeed
+        self.norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
         if self.norm.isfinite():
             self.optimizer.step()
         self.optimizer.zero_grad()
@@ -1039,12 +1041,11 @@ class TorchEngine:
         return self.norm
 
     def save_checkpoint(self, path, tag, save_latest):
-        os.makedirs(f"{path}/{tag}", exist_ok=True)
         state = [self.module.state_dict(), self.optimizer.state_dict()]
-        torch.save(state, f"{path}/{tag}/state.pt")
+        torch.save(state, f"{path}/{tag}.pt")
 
     def load_checkpoint(self, path, tag):
-        state = torch.load(f"{path}/{tag}/state.pt", map_location="cpu", weights_only=True)
+        state = torch.load(f"{path}/{tag}.pt", map_location="cpu", weights_only=True)
         self.module.load_state_dict(state[0])
         self.optimizer.load_state_dict(state[1])
 
@@ -1084,10 +1085,11 @@ def make_engine(scorer, device, config, optimizer=None):
         optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.0)
     if "RANK" not in os.environ:
         # Two passes at once need memory for both, and are faster only if each uses one core.
+        kind = TorchEngine
         one_core = device.type == "cpu" and torch.get_num_threads() == 1
         if one_core and not config.gradient_checkpointing:
-            return TwoThreadsEngine(scorer, device, config, optimizer)
-        return TorchEngine(scorer, device, config, optimizer)
+            kind = TwoThreadsEngine
+        return kind(scorer, device, config, optimizer)
     import deepspeed
 
     dist.barrier()  # wait until vLLM has started everywhere: DeepSpeed's start could hang it
@@ -1134,19 +1136,31 @@ def load_model(config):
     quiet.disable_progress_bar()  # transformers' own; a download's bar stays
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
+        settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
+        for name in "final_logit_softcapping logits_scaling logit_scale".split():
+            if getattr(settings, name, None):
+                raise ValueError("it rescales its logits, and that is not supported")
+        if hasattr(settings, "quantization_config"):
+            raise ValueError("it is quantized, and only whole weights can be trained")
+        for name, value in vars(settings).items():
+            # No dropout: the policy that is trained is the one that has sampled.
+            if "drop" in name and isinstance(value, float):
+                setattr(settings, name, 0.0)
         policy = AutoModelForCausalLM.from_pretrained(
-            config.model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            config.model,
+            config=settings,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
         )
-    except (OSError, ValueError) as error:
+        if config.gradient_checkpointing:
+            policy.gradient_checkpointing_enable({"use_reentrant": False})
+    except (OSError, ValueError, SafetensorError) as error:
         raise SystemExit(
-            f"--model {config.model} must be a directory with safetensors, or on the hub, which "
-            f"needs a network: {error}"
+            f"--model {config.model} must be a directory with safetensors (models/nano-base: clone "
+            "the repository; of git-lfs: git lfs pull), or on the hub, which needs a network: "
+            f"{error}"
         ) from None
-    for name in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
-        if getattr(policy.config, name, None):
-            raise SystemExit(f"--model {config.model} rescales its logits: that is not supported")
-    if config.gradient_checkpointing:
-        policy.gradient_checkpointing_enable({"use_reentrant": False})
     return policy.eval(), tokenizer
 
 
@@ -1161,7 +1175,15 @@ def import_task(name):
         spec.loader.exec_module(module)
         return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise SystemExit(f"--task {name}: {error}; try countdown, gsm8k or a file") from None
+        if name not in str(error):  # the task's own import: Python says where
+            raise
+        raise SystemExit(
+            f"--task {name}: {error}; try countdown, gsm8k or a file (theirs: clone the repository)"
+        ) from None
+
+
+# A tag such as <think> at the end of a prompt: the chat template has begun the answer.
+THINKING = r"(?i)([<\[◁][^<>\[\]/\s]*(?:think|thought|reason)[^<>\[\]/\s]*[>\]▷])\s*$"
 
 
 class Task:
@@ -1177,30 +1199,42 @@ class Task:
         self.module = import_task(config.task)
         self.prompt = self.find_prompt(config)
         self.tokenizer = tokenizer
-        self.stop_ids = {tokenizer.eos_token_id}
+        self.text = self.prompt.text  # of every prompt; a problem's columns stand in {braces}
+        self.chat = self.prompt.chat and tokenizer.chat_template
+        if self.chat:
+            turns = [{"role": "user", "content": self.text}]
+            try:
+                self.text = tokenizer.apply_chat_template(
+                    turns, tokenize=False, add_generation_prompt=True
+                )
+            except Exception as error:  # many kinds: the model's template is a program
+                raise SystemExit(
+                    f"The model's chat template fails: {error}; use a prompt without, such as plain"
+                ) from None
+        opened = re.search(THINKING, self.text)
+        if opened:  # a second one would never be closed
+            self.prompt = self.prompt._replace(opening=opened[1])  # the reward has to know it
+        else:
+            self.text += self.prompt.opening
         ends = policy.generation_config.eos_token_id  # a number, a list, or None
-        if isinstance(ends, int):
+        if not isinstance(ends, list):
             ends = [ends]
-        self.stop_ids.update(ends or [])
+        self.stop_ids = {tokenizer.eos_token_id, *ends} - {None}
         longest = getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf)
         self.max_length = min(longest, 1024 + config.max_tokens)  # of a prompt and its completion
 
     def find_prompt(self, config):
         """One of the module's prompts, by name, or a toml file with its fields."""
-        if os.path.isfile(config.prompt):
-            with open(config.prompt, "rb") as file:
-                return self.module.Prompt(**tomllib.load(file))
         prompts = self.module.PROMPTS
-        if config.prompt not in prompts:
-            raise SystemExit(f"--prompt must be a toml file or one of {', '.join(prompts)}")
-        return prompts[config.prompt]
+        if config.prompt in prompts:
+            return prompts[config.prompt]
+        import problem_files  # only files need it
+
+        return problem_files.read_prompt(config.prompt, self.module)
 
     def load_problems(self, split, config):
         """The problems of "train" or "test" whose prompts leave room for a completion."""
-        try:
-            problems = self.module.load_problems(split, config.data, config.seed)
-        except Exception as error:  # many kinds: no such file, column, network or package
-            raise SystemExit(f"--task {config.task} --data {config.data}: {error!r}") from None
+        problems = self.module.load_problems(split, config.data, config.seed)
         room = self.max_length - config.max_tokens
         kept = [problem for problem in problems if len(self.prompt_ids(problem)) <= room]
         if len(kept) < len(problems):
@@ -1209,17 +1243,16 @@ class Task:
 
     def prompt_ids(self, problem):
         """Token ids of the question and of the beginning of the answer."""
-        text = self.prompt.text
+        text = self.text
         for name, value in problem.items():
             if name not in getattr(self.module, "HIDDEN", ("answer",)):
                 text = text.replace("{" + name + "}", str(value))
-        chat = self.prompt.chat and self.tokenizer.chat_template
-        if chat:
-            text = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-            )
         # A chat template already adds the token that begins a text.
-        return self.tokenizer.encode(text + self.prompt.opening, add_special_tokens=not chat)
+        return self.tokenizer.encode(text, add_special_tokens=not self.chat)
+
+    def text_of(self, token_ids):
+        """A completion for the reward: without its end, with tags, which can be special tokens."""
+        return self.tokenizer.decode([i for i in token_ids if i not in self.stop_ids])
 
     def has_ended(self, token_ids):
         """Whether a completion ends with an end token, or has a stop text in its last 32 tokens."""
@@ -1236,6 +1269,9 @@ class Task:
 # %%
 def find_device(config):
     """This process's device. With torchrun, the processes connect to each other here."""
+    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
+        # A log on Windows has another encoding, which lacks most characters that a model writes.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     on_gpu = torch.cuda.is_available() and config.device != "cpu"
     if config.device == "cuda" and not on_gpu:
         raise SystemExit("--device cuda: torch sees no GPU. Is it a build without CUDA?")
@@ -1264,16 +1300,30 @@ def gather(items):
     return sum(everywhere, [])
 
 
+# Settings that must be above 0. Every other number must be 0 or more.
+ABOVE_0 = """prompts_per_step group_size max_tokens temperature advantage_eps steps eval_problems
+micro_batch_size vllm_gpu_memory_utilization epochs minibatches vine_segments vine_samples samples
+batch_size attempts""".split()
+
+
+def check_numbers(config):
+    """Stops with a sentence if a setting is a number that no run can have."""
+    for name, value in vars(config).items():
+        if type(value) in (int, float):
+            possible = 0 <= value < torch.inf and (value or name not in ABOVE_0)
+            if not possible:
+                raise SystemExit(f"--{name} {value} is not possible; a number above 0 is")
+
+
 def check_settings(config, train, parts):
     """Stops with a sentence if a step cannot be drawn or has no group."""
+    check_numbers(config)
     m = config.prompts_per_step
-    if not 0 < m <= len(train) or m % WORLD:
+    if m > len(train) or m % WORLD:
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes, and at most the "
             f"{len(train)} training problems"
         )
-    if config.temperature <= 0:
-        raise SystemExit("--temperature must be above 0 in training")
     if config.group_size < 2 and parts.advantages is group_advantages:
         raise SystemExit("--group_size must be at least 2: a completion is compared with its group")
 
@@ -1296,70 +1346,89 @@ def read(path):
         return [json.loads(line) for line in file]
 
 
-# Settings in which a resumed run may differ from its start.
-MAY_CHANGE = ("steps", "resume", "name", "save_every", "eval_every", "wandb")
+# Settings in which a resumed run may differ from its start: they do not change the algorithm.
+MAY_CHANGE = """steps resume name save_every eval_every eval_problems record_tokens_every wandb id
+micro_batch_size gradient_checkpointing offload device sampler vllm_gpu_memory_utilization
+make_sampler measure evaluate""".split()
 
 
-def open_run(config):
-    """The run's directory, new or to be continued. All processes take the first one's values."""
-    name = config.name
-    if name is None:
-        task = os.path.basename(config.task).removesuffix("_rewards.py")
-        name = task + time.strftime("-%Y%m%d-%H%M%S")
+def open_run(config, functions):
+    """The run's directory, new or to be continued. All processes take the first one's values.
+
+    `functions` {name: function} are those that can differ: a run is resumed with the same.
+    """
+    task = os.path.basename(config.task).removesuffix("_rewards.py")
+    name = config.name or task + time.strftime("-%Y%m%d-%H%M%S")
     path = gather([config.resume or os.path.join("out", name)])[0]
     saved = gather(read(f"{path}/config.json"))[:1]
-    if config.resume and not saved:
-        raise SystemExit(f"--resume {path}: there is no run")
-    if saved and not config.resume:
+    if bool(saved) != bool(config.resume):
         raise SystemExit(
-            f"{path}: there is a run; --resume {path} continues it, another --name starts a new one"
+            f"{path}: there is {'a' if saved else 'no'} run (--resume {path} continues it, another "
+            "--name starts a new one)"
         )
+    now = asdict(config)
+    now["id"] = str(time.time_ns())  # of wandb's run
+    now["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
+    for name, function in functions.items():
+        now[name] = getattr(function, "__qualname__", "")
     if not saved:
-        write(f"{path}/config.json", [asdict(config)])
+        write(f"{path}/config.json", [now])
         return path
-    for setting, value in saved[0].items():  # the settings of its start
-        if value != getattr(config, setting) and setting not in MAY_CHANGE:
-            raise SystemExit(f"--resume {path} needs the flags of its start: --{setting} {value}")
+    for setting in saved[0] | now:
+        value = saved[0].get(setting)
+        if value != now.get(setting) and setting not in MAY_CHANGE:
+            raise SystemExit(f"--resume {path} needs what it was started with: {setting} {value}")
     return path
 
 
 def save_checkpoint(engine, path, step):
-    """Saves to folders a and b in turn. Then latest.json gets a row with the folder's name.
+    """Saves as a and b in turn. latest.json lists those that are whole, the last one at the end.
 
-    So its last row names a whole checkpoint, even if the run is killed while it saves.
+    So there is a whole one, even if the run is killed while it saves.
     """
     folder = f"{path}/checkpoint"
-    saved = read(f"{folder}/latest.json")
-    tag = "ab"[len(saved) % 2]
+    latest = f"{folder}/latest.json"
+    saved = read(latest)[-1:]
+    tag = "b" if saved and saved[0]["tag"] == "a" else "a"
+    write(latest, saved)  # the other one is overwritten now
     engine.save_checkpoint(folder, tag, save_latest=False)
-    write(f"{folder}/latest.json", [*saved, {"tag": tag, "step": step}])
+    write(latest, [*saved, {"tag": tag, "step": step}])
 
 
 def load_checkpoint(engine, path):
-    """Loads a run's last checkpoint. Returns its step, 0 if there is none."""
+    """Loads a run's last whole checkpoint. Returns its step, 0 if there is none."""
     saved = read(f"{path}/checkpoint/latest.json")
-    if not saved:
-        return 0
-    # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
-    engine.load_checkpoint(f"{path}/checkpoint", saved[-1]["tag"])
-    return saved[-1]["step"]
+    for row in reversed(saved):
+        try:
+            # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
+            engine.load_checkpoint(f"{path}/checkpoint", row["tag"])
+            return row["step"]
+        except Exception as error:  # many kinds, by the damage
+            print(f"The checkpoint of step {row['step']} cannot be read: {error!r:.200}")
+    if saved:
+        raise SystemExit(f"--resume {path}: no checkpoint can be read. Start with another --name")
+    return 0
 
 
 def save_model(policy, tokenizer, path):
     """The policy as a Hugging Face directory."""
     weights = {name: weight.detach().cpu() for name, weight in full_weights(policy)}
     if RANK == 0:
+        generation = policy.generation_config
+        policy.generation_config = GenerationConfig()  # transformers refuses to save some
         policy.save_pretrained(path, state_dict=weights)
-        tokenizer.save_pretrained(path)
+        generation.to_json_file(f"{path}/generation_config.json")
+        policy.generation_config = generation
+        tokenizer.save_pretrained(path)  # at last: with its files the directory is whole
 
 
 def find_recorder():
-    """report/record.py, which records what an update does to each token; None if it is not here."""
+    """report/record.py's function, which records what an update does to each token, or None."""
     try:
-        from report import record
-    except ImportError:
+        from report.record import after_step
+    except ImportError:  # it is not here, or somebody else's
         return None
-    return record
+    return after_step
 
 
 def open_wandb(path, config, at_end):
@@ -1368,17 +1437,15 @@ def open_wandb(path, config, at_end):
         return None
     import wandb
 
-    saved = read(f"{path}/wandb.json")
     run = wandb.init(
         project="nano_r1",
         name=os.path.basename(path),
-        id=saved[0]["id"] if saved else None,
+        id=read(f"{path}/config.json")[0]["id"],
         resume="allow",
-        reinit="create_new" if wandb.run else None,  # the caller's own run stays open
+        reinit="create_new",  # the caller's own run stays open
         config=asdict(config),
         mode=config.wandb,
     )
-    write(f"{path}/wandb.json", [{"id": run.id}])
     return at_end.enter_context(run)
 
 
@@ -1428,17 +1495,26 @@ class Parts:
     evaluate: Callable = evaluate  # (sampler, problems, task, config, path, step) -> metrics
 
 
-if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+def run_command(main, settings):
+    """A program: `main` with the flags of the command line. Common errors are one sentence."""
     try:
-        main(tyro.cli(Config, use_underscores=True))
-    except KeyboardInterrupt:
+        main(tyro.cli(settings, use_underscores=True))
+    except KeyboardInterrupt:  # the run is saved
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
+        if error.name not in "vllm deepspeed wandb peft".split():
+            raise
         raise SystemExit(f"{error}: pip install {error.name}") from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
         if "memory" in str(error) and "illegal" not in str(error):
             raise SystemExit(
-                "Out of memory: try --micro_batch_size 1, --gradient_checkpointing, --offload, "
-                f"fewer --max_tokens. {error}"
+                "Out of memory. In an update, try --micro_batch_size 1, --gradient_checkpointing, "
+                "--offload; in an evaluation, a smaller --eval_problems; all also with --resume. "
+                "In a rollout, try a new run with a smaller --prompts_per_step or --max_tokens. "
+                f"{error}"
             ) from None
         raise
+
+
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    run_command(main, Config)

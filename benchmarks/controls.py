@@ -203,7 +203,7 @@ def constrained(config, problems, rule, threshold=None):
         processors = LogitsProcessorList([of_part])
         rows = runs.generate(sampler, prompts, 1, config.temperature, logits_processor=processors)
         for problem, row in zip(part, rows):
-            text = task.tokenizer.decode(row, skip_special_tokens=True)
+            text = task.text_of(row)
             correct.append(task.module.reward(text, problem, task.prompt).answer)
     return correct
 

@@ -44,9 +44,14 @@ def started(path):
     return {setting: os.path.abspath(path)}
 
 
+def is_complete(path):
+    """Whether a run is saved: main writes the model's tokenizer at last."""
+    return os.path.exists(f"{path}/model/tokenizer_config.json")
+
+
 def train(script, flags, path):
     """Complete the run in `path` by `python SCRIPT.py FLAGS`; nothing to do if it is complete."""
-    if not os.path.isdir(f"{path}/model"):
+    if not is_complete(path):
         command = [sys.executable, f"{script}.py", *shlex.split(flags)]
         for setting, value in started(path).items():
             command += [f"--{setting}", value]
@@ -57,13 +62,13 @@ def train(script, flags, path):
 
 def complete(main, config, path, **functions):
     """The same in this process, with functions of your own instead of `main`'s."""
-    if not os.path.isdir(f"{path}/model"):
+    if not is_complete(path):
         main(dataclasses.replace(config, **started(path)), **functions)
     stop_unless_complete(path)
 
 
 def stop_unless_complete(path):
-    if not os.path.isdir(f"{path}/model"):
+    if not is_complete(path):
         raise SystemExit(f"{path} was stopped or has failed. The same command continues it.")
 
 

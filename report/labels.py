@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-CSS = (Path(__file__).parent / "page" / "base.css").read_text()
+CSS = (Path(__file__).parent / "page" / "base.css").read_text("utf-8")
 # Colours by name, such as "up-3". The first colour of each name is the light theme's.
 PALETTE = dict(reversed(re.findall(r"--([\w-]+): (#\w+)", CSS)))
 # A colour's next shade begins at each of these changes, in nats. Below the first change, a token

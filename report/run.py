@@ -22,7 +22,7 @@ class Run:
         self.config = next(iter(read_rows(f"{path}/config.json")), {})
         self.group_size = self.config.get("group_size", 1)
         self.vocabulary = {"tokens": [], "special": []}
-        if os.path.exists(f"{path}/tokenizer"):
+        if self.tokens:
             self.vocabulary = vocabulary(f"{path}/tokenizer")
 
     def step(self, step):
@@ -65,7 +65,7 @@ def join(rows, parts, group_size):
     prompts = np.split(flat["prompt_ids"], np.cumsum([row["prompt_length"] for row in rows])[:-1])
     return {
         "token_ids": flat["token_ids"],
-        "log_probs": flat["sampler_log_probs"],
+        "log_probs": flat["log_probs"],
         "change": change,
         "reference": reference,
         "lengths": lengths,

@@ -9,7 +9,7 @@ mkdir -p "$out"
 
 start() {  # start NAME PROGRAM FLAGS...
   local path="$out/$1" how=--name
-  if [ -d "$path/model" ] || [ -e "$path/evaluation.json" ]; then
+  if [ -e "$path/model/tokenizer_config.json" ] || [ -e "$path/evaluation.json" ]; then
     echo "$path is complete"
     return
   fi

@@ -12,6 +12,7 @@ from tables import columns, lines
 import countdown_rewards
 import gsm8k_rewards
 import math_rewards
+import problem_files
 
 COUNTDOWN = [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in range(1, 41)]
 GSM8K = [{"question": f"What is {n}?", "answer": f"It is {n}, ü.\n#### {n}"} for n in range(40)]
@@ -81,7 +82,7 @@ a.jsonl | ROW⏎null⏎ | row 2: needs
 a.jsonl | ROW⏎[1, 2]⏎ | row 2: needs
 a.jsonl | ROW⏎{"FIRST": "\u005cud800", "answer": "1"}⏎ | row 2:
 a.jsonl | ROW⏎{"FIRST": "\b", "answer": "1"}⏎ | row 2:
-a.jsonl | version https://git-lfs.github.com/spec/v1⏎oid x⏎ | row 1: needs FIRST
+a.jsonl | version https://git-lfs.github.com/spec/v1⏎oid x⏎ | row 1: a pointer of git-lfs
 a.jsonl | ROW⏎version⏎ | row 2: Expecting value
 a.jsonl | ROW⏎{"FIRST": "caf\xe9"}⏎ | 'utf-8' codec
 a.jsonl | EMPTY | needs 2
@@ -104,6 +105,7 @@ a.tsv | x\u0009y⏎1\u00092⏎ | row 1: needs FIRST
 a.txt | hello | needs 2
 a.parquet | PAR1ROW | row 1:
 absent.jsonl | None | No such file
+a.json | [7, 8]⏎ | row 1: needs an object
 """
 
 
@@ -120,7 +122,7 @@ def test_what_is_not_clear_is_refused_with_file_and_row(task, rows, line, tmp_pa
     with pytest.raises(ValueError) as raised:
         task.load_problems("train", str(path))
     message = str(raised.value)
-    assert message.startswith(str(path)) and said in message
+    assert message.startswith(f"--data {path}") and said in message
 
 
 @each_task
@@ -148,3 +150,36 @@ def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
     for task, _ in TASKS:
         with pytest.raises(ValueError, match="pip install datasets"):
             task.load_problems("train", "hub")
+
+
+PROMPT = """text = "Make {target} of {nums}."
+"""
+
+
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        ('stop = "</answer>"', "stop must be a list of texts, not a text"),
+        ("stop = [1]", "stop must be a list of texts, not .a number."),
+        ('chat = "false"', "chat must be true or false, not a text"),
+        ("opening = 5", "opening must be a text, not a number"),
+        ("weights = [1]", "weights must be .a number, a number., not .a number."),
+        ("weights = [nan, 1]", "weights must be .a number, a number., not "),
+        ("partial = true", "partial must be a number, not true or false"),
+        ("colour = 1", "unexpected keyword argument 'colour'"),
+        ("text = ", "Invalid value"),
+        ("text = 5", "Cannot overwrite a value"),
+    ],
+)
+def test_a_prompt_of_a_toml_file_is_read_as_it_is_meant_or_refused(lines, said, tmp_path):
+    path = tmp_path / "prompt.toml"
+    path.write_text(PROMPT + lines, encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"--prompt must be a toml file .*{said}"):
+        problem_files.read_prompt(str(path), countdown_rewards)
+
+
+def test_a_prompt_s_file_may_have_a_byte_order_mark_and_whole_weights(tmp_path):
+    path = tmp_path / "prompt.toml"
+    path.write_text(PROMPT + 'stop = ["</answer>"]\nweights = [1, 2]', encoding="utf-8-sig")
+    prompt = problem_files.read_prompt(str(path), countdown_rewards)
+    assert (prompt.stop, prompt.weights, prompt.opening) == (["</answer>"], [1, 2], "<think>")

@@ -179,11 +179,70 @@ def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, load
     else:
         monkeypatch.delattr(countdown_rewards, "HIDDEN")
     the_task = task(*loaded)
-    the_task.prompt = the_task.prompt._replace(
-        text="{nums} {target} \\boxed{answer}", chat=False, opening=""
-    )
+    the_task.text = "{nums} {target} \\boxed{answer}"
     problem = {"nums": [1, 2], "target": 3, "answer": "secret"}
     assert loaded[1].decode(the_task.prompt_ids(problem)) == "[1, 2] 3 \\boxed{answer}"
+
+
+TEMPLATE = "{% for m in messages %}user: {{ m.content }}\n{% endfor %}assistant: "
+
+
+@pytest.mark.parametrize(
+    "end, opening, known",
+    [
+        ("", "<think>", "<think>"),
+        ("<think>", "", "<think>"),
+        ("<think>\n", "", "<think>"),
+        ("<thought>\n\n", "", "<thought>"),
+        ("[THINK]", "", "[THINK]"),
+        ("<|begin_of_thought|>", "", "<|begin_of_thought|>"),
+        ("<think>\n\n</think>\n\n", "<think>", "<think>"),  # it has closed its thinking
+        ("<|assistant|>\n", "<think>", "<think>"),
+    ],
+)
+def test_an_answer_is_opened_once_and_the_reward_knows_how(end, opening, known, loaded):
+    tokenizer = copy.deepcopy(loaded[1])
+    tokenizer.chat_template = TEMPLATE + end.replace("\n", "{{ '\\n' }}")
+    the_task = task(loaded[0], tokenizer)
+    text = tokenizer.decode(the_task.prompt_ids({"nums": [1, 2], "target": 3}))
+    assert text.endswith(f" equals 3.\nassistant: {end}{opening}")
+    assert the_task.prompt.opening == known
+
+
+def test_a_text_without_a_template_that_opens_the_answer_is_not_opened_again(loaded, tmp_path):
+    (tmp_path / "own.toml").write_text('chat = false\ntext = "Make {target}.\\n<think>"')
+    the_task = task(*loaded, prompt=str(tmp_path / "own.toml"))
+    assert loaded[1].decode(the_task.prompt_ids({"target": 3})) == "Make 3.\n<think>"
+
+
+def test_a_chat_template_that_fails_is_one_sentence(loaded):
+    tokenizer = copy.deepcopy(loaded[1])
+    tokenizer.chat_template = "{{ raise_exception('a system turn is needed') }}"
+    with pytest.raises(SystemExit, match="a system turn is needed; use a prompt without"):
+        task(loaded[0], tokenizer)
+
+
+def test_tags_that_are_special_tokens_reach_the_reward_and_the_end_does_not(loaded):
+    tokenizer = copy.deepcopy(loaded[1])
+    tags = ["<think>", "</think>", "<answer>", "</answer>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": tags})
+    the_task = task(loaded[0], tokenizer)
+    text = "1+2\n</think>\n<answer>1+2</answer>"
+    token_ids = tokenizer.encode(text) + [tokenizer.eos_token_id]
+    assert the_task.text_of(token_ids) == text
+    reward = countdown_rewards.reward(the_task.text_of(token_ids), {"nums": [1, 2], "target": 3})
+    assert reward.total == 2.0
+    the_task.prompt = the_task.prompt._replace(stop=("</answer>",))
+    assert the_task.has_ended(token_ids[:-1])
+
+
+def test_a_model_without_an_end_token_has_no_end(loaded):
+    policy, tokenizer = copy.deepcopy(loaded)
+    tokenizer.eos_token = None
+    policy.generation_config.eos_token_id = None
+    assert task(policy, tokenizer).stop_ids == set()
+    policy.generation_config.eos_token_id = [0, 5]
+    assert task(policy, tokenizer).stop_ids == {0, 5}
 
 
 # ---- The objective
@@ -299,6 +358,40 @@ def test_the_size_of_micro_batches_does_not_matter(policy, loaded):
     assert (whole - before).abs().mean() > 5e-4 and (whole - parts).abs().mean() < 1e-7
 
 
+@pytest.mark.parametrize("limit, clipped", [(0.0, False), (1e6, False), (1e-3, True)])
+def test_a_limit_of_0_does_not_clip_the_gradient(limit, clipped):
+    layer = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    engine = r1.TorchEngine(layer, CPU, config(max_grad_norm=limit), optimizer)
+    before = layer.weight.item()
+    engine.backward(60.0 * layer.weight.sum())
+    engine.step()
+    assert engine.get_global_grad_norm() == 60
+    assert before - layer.weight.item() == pytest.approx(1e-3 if clipped else 60.0, rel=1e-3)
+
+
+DROPOUTS = {
+    "qwen2": {"attention_dropout": 0.5},
+    "gpt2": OTHERS["gpt2"] | {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5},
+    "opt": {"dropout": 0.5, "layerdrop": 0.5, "ffn_dim": 48, "word_embed_proj_dim": 32},
+}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", DROPOUTS)
+def test_dropout_is_off_in_the_update(kind, checkpointing, loaded, tmp_path):
+    """So the policy that is trained is the one that has sampled."""
+    tiny(kind, vocab_size=1640, **DROPOUTS[kind]).save_pretrained(tmp_path)
+    loaded[1].save_pretrained(tmp_path)
+    settings = config(model=str(tmp_path), gradient_checkpointing=checkpointing)
+    model, tokenizer = r1.load_model(settings)
+    episodes = make_episodes(model, tokenizer)
+    _, batches, _ = updated(model, episodes, gradient_checkpointing=checkpointing)
+    for batch in batches:
+        difference = batch["old_log_probs"] - batch["sampler_log_probs"]
+        assert difference.abs().max() < 1e-4
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing(policy, loaded):
     episodes = make_episodes(policy, loaded[1])
     episodes[0].advantage = float("inf")
@@ -377,10 +470,51 @@ def test_a_checkpoint_that_would_run_code_is_refused(policy, tmp_path, monkeypat
     engine = r1.make_engine(r1.Scorer(policy, config()), CPU, config())
     engine.save_checkpoint(str(tmp_path), "a", save_latest=False)
     engine.load_checkpoint(str(tmp_path), "a")
-    torch.save([Poison(), {}], tmp_path / "a" / "state.pt")
+    torch.save([Poison(), {}], tmp_path / "a.pt")
     with pytest.raises(Exception, match="[Ww]eights"):
         engine.load_checkpoint(str(tmp_path), "a")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_pointer_of_git_lfs_in_a_model_is_one_sentence(file, tmp_path):
+    shutil.copytree(MODEL, tmp_path / "model")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 131\n"
+    (tmp_path / "model" / file).write_text(pointer)
+    with pytest.raises(SystemExit, match="--model .* git-lfs"):
+        r1.load_model(config(model=str(tmp_path / "model")))
+
+
+@pytest.mark.parametrize("method", ["gptq", "bitsandbytes", "fp8"])
+def test_a_quantized_model_is_refused(method, tmp_path):
+    shutil.copytree(MODEL, tmp_path / "model")
+    path = tmp_path / "model/config.json"
+    quantized = json.loads(path.read_text()) | {"quantization_config": {"quant_method": method}}
+    path.write_text(json.dumps(quantized))
+    with pytest.raises(SystemExit, match="it is quantized"):
+        r1.load_model(config(model=str(tmp_path / "model")))
+
+
+GENERATION = [
+    {"temperature": 0.9, "top_p": 0.6},  # Vicuna, the first Llama 2
+    {"do_sample": True, "temperature": 0.7, "top_k": 20, "eos_token_id": [0, 5]},
+    {"num_beams": 1, "early_stopping": True, "length_penalty": 2.0},
+    {"pad_token_id": -1},
+]
+
+
+@pytest.mark.parametrize("settings", GENERATION, ids=str)
+def test_a_model_is_saved_with_any_generation_config(settings, loaded, tmp_path):
+    shutil.copytree(MODEL, tmp_path / "model")
+    path = tmp_path / "model/generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": 0} | settings))
+    policy, tokenizer = r1.load_model(config(model=str(tmp_path / "model")))
+    r1.save_model(policy, tokenizer, str(tmp_path / "saved"))
+    saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
+    assert saved | settings == saved
+    again, _ = r1.load_model(config(model=str(tmp_path / "saved")))
+    ends = (again.generation_config.eos_token_id, policy.generation_config.eos_token_id)
+    assert ends[0] == ends[1]
 
 
 def test_a_model_that_rescales_its_logits_is_refused(tmp_path, loaded):

@@ -4,7 +4,9 @@ import ast
 import contextlib
 import fcntl
 import importlib
+import io
 import json
+import math
 import os
 import pty
 import re
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import termios
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ import transformers
 import tyro
 
 import nano_r1
+import variants
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SMALL = "--prompts_per_step 4 --group_size 4 --max_tokens 60 --eval_problems 8 --warmup_steps 0"
@@ -189,7 +192,163 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_continue(straight):
     assert_resumed_as_straight(straight, "stopped")
 
 
+class Disk:
+    """An engine whose checkpoints can be damaged."""
+
+    def __init__(self):
+        self.whole = {}
+
+    def save_checkpoint(self, folder, tag, save_latest):
+        self.whole[tag] = nano_r1.read(f"{folder}/latest.json")  # what is listed meanwhile
+
+    def load_checkpoint(self, folder, tag):
+        if tag not in self.whole:
+            raise EOFError("Ran out of input")
+
+
+def test_a_torn_checkpoint_falls_back_to_the_one_before_with_a_line(tmp_path, capsys):
+    disk = Disk()
+    assert nano_r1.load_checkpoint(disk, tmp_path) == 0  # a new run
+    for step in (2, 4, 6):
+        nano_r1.save_checkpoint(disk, str(tmp_path), step)
+    one, two, three = ({"tag": tag, "step": 2 * i + 2} for i, tag in enumerate("aba"))
+    assert disk.whole == {"a": [two], "b": [one]}  # what is being written is not listed
+    assert nano_r1.read(tmp_path / "checkpoint/latest.json") == [two, three]
+    assert nano_r1.load_checkpoint(disk, tmp_path) == 6 and capsys.readouterr().out == ""
+    del disk.whole["a"]
+    assert nano_r1.load_checkpoint(disk, tmp_path) == 4
+    assert capsys.readouterr().out.startswith("The checkpoint of step 6 cannot be read: EOFError")
+    disk.whole = {}
+    with pytest.raises(SystemExit, match="no checkpoint can be read"):  # not from the beginning
+        nano_r1.load_checkpoint(disk, tmp_path)
+
+
+RESUMED = nano_r1.Config(
+    prompts_per_step=4, group_size=4, max_tokens=60, eval_problems=8, warmup_steps=0, steps=6
+)
+
+
+def resumable(path, parts=None, **changes):
+    """Whether open_run lets a run go on with other settings or functions."""
+    config = replace(RESUMED, resume=str(path), **changes)
+    try:
+        nano_r1.open_run(config, vars(nano_r1.Parts(**(parts or {}))))
+    except SystemExit as error:
+        assert str(error).startswith(f"--resume {path} needs what it was started with: ")
+        return False
+    return True
+
+
+MAY = {"micro_batch_size": 1, "gradient_checkpointing": True, "offload": True, "device": "cpu"}
+MAY |= {"vllm_gpu_memory_utilization": 0.1, "sampler": "vllm", "eval_problems": 4, "steps": 9}
+MUST_NOT = {"seed": 1, "learning_rate": 1e-4, "kl_coef": 0.0, "max_tokens": 50, "dtype": "bfloat16"}
+MUST_NOT |= {"prompts_per_step": 2, "group_size": 8, "zero_stage": 3, "prompt": "chat"}
+MUST_NOT |= {"max_grad_norm": 0.0, "temperature": 0.9, "data": "a.jsonl", "task": "gsm8k"}
+
+
+def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straight):
+    path = straight / "out/straight"
+    assert all(resumable(path, **{name: value}) for name, value in MAY.items())
+    assert not any(resumable(path, **{name: value}) for name, value in MUST_NOT.items())
+
+
+def test_a_resumed_run_needs_the_program_and_the_launcher_of_its_start(straight, monkeypatch):
+    path = straight / "out/straight"
+    assert resumable(path) and not resumable(path, {"loss": lambda *args: None})
+    assert resumable(path, {"measure": lambda *args: None})
+    relative = variants.Config(**vars(RESUMED) | {"resume": str(path)})
+    with pytest.raises(SystemExit, match="needs what it was started with: binary_reward None"):
+        nano_r1.open_run(relative, vars(nano_r1.Parts()))
+    for processes in ("1", "2"):
+        monkeypatch.setenv("WORLD_SIZE", processes)
+        assert not resumable(path)
+
+
+# ---- Where it runs
+
+
+def test_a_log_in_another_encoding_gets_utf_8(monkeypatch):
+    log = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(log, encoding="cp1252"))
+    nano_r1.find_device(nano_r1.Config(device="cpu"))
+    print("π ≈ ½ 木 \ud800", flush=True)
+    assert log.getvalue().decode("utf-8") == "π ≈ ½ 木 \\ud800\n"
+
+
+@pytest.mark.parametrize("file", ["report/report.tex", "report/record.py", "report.py"])
+def test_a_report_of_somebody_else_is_left_alone(file, tmp_path, monkeypatch):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("words = 3\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "report"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert nano_r1.find_recorder() is not None
+    for name in [name for name in sys.modules if name.partition(".")[0] == "report"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert nano_r1.find_recorder() is None
+
+
+def test_copied_without_model_or_task_it_says_to_clone_the_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="--model models/nano-base .*clone the repository"):
+        nano_r1.load_model(nano_r1.Config())
+    with pytest.raises(SystemExit, match="--task chess: .*clone the repository"):
+        nano_r1.import_task("chess")
+
+
+def test_an_error_in_ones_own_task_is_pythons_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_rewards.py").write_text(
+        "from countdown_rewards import PROMPTS\n\n"
+        "def load_problems(split, source=None, seed=0):\n    return {}['colour']\n"
+    )
+    (tmp_path / "lacks_rewards.py").write_text("import no_such_package\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        nano_r1.import_task("lacks")
+    monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
+    with pytest.raises(ModuleNotFoundError):  # and no advice to install it
+        nano_r1.run_command(lambda config: nano_r1.import_task("lacks"), nano_r1.Config)
+    config = nano_r1.Config(task="own", model=f"{ROOT}/models/nano-base")
+    policy, tokenizer = nano_r1.load_model(config)
+    with pytest.raises(KeyError, match="colour") as raised:
+        nano_r1.Task(tokenizer, policy, config).load_problems("train", config)
+    assert raised.traceback[-1].path.name == "own_rewards.py"
+
+
 # ---- The mistakes that people make
+
+
+OUTSIDE = {
+    "prompts_per_step": (0, -4),
+    "group_size": (0, -1),
+    "max_tokens": (0, -5),
+    "temperature": (0.0, -1.0, math.nan, math.inf),
+    "advantage_eps": (0.0, -1e-4, math.nan),
+    "cliprange": (-0.2, math.nan),
+    "kl_coef": (-0.1, math.nan),
+    "steps": (0, -1),
+    "learning_rate": (-1.0, math.nan, math.inf),
+    "warmup_steps": (-1,),
+    "max_grad_norm": (-1.0, math.nan),
+    "micro_batch_size": (0, -8),
+    "vllm_gpu_memory_utilization": (0.0, -0.3),
+    "eval_every": (-1,),
+    "eval_problems": (0, -1),
+    "save_every": (-1,),
+    "record_tokens_every": (-4,),
+}
+
+
+def test_a_number_outside_its_range_is_a_sentence_that_names_it():
+    for name, values in OUTSIDE.items():
+        for value in values:
+            config = replace(nano_r1.Config(), **{name: value})
+            with pytest.raises(SystemExit, match=f"^--{name} .* is not possible"):
+                nano_r1.check_settings(config, [], nano_r1.Parts())
+    numbers = {field.name for field in fields(nano_r1.Config) if field.type in (int, float)}
+    assert numbers - {"zero_stage"} == {*OUTSIDE, "seed"}
+    for name in ("cliprange", "kl_coef", "learning_rate", "max_grad_norm", "eval_every"):
+        nano_r1.check_numbers(replace(nano_r1.Config(), **{name: 0}))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +364,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_continue(straight):
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "straight"}, "--resume out/straight continues it"),
         ({"resume": "out/nothing"}, "there is no run"),
-        ({"resume": "out/straight", "seed": 1}, "--seed 0"),
+        ({"resume": "out/straight", "seed": 1}, "needs what it was started with: seed 0"),
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
     ],
@@ -219,6 +378,19 @@ def test_a_mistake_is_one_sentence_that_says_what_to_type(changes, said, straigh
     with pytest.raises(SystemExit, match=re.escape(said)):
         nano_r1.main(nano_r1.Config(**settings | changes))
     assert sorted(os.listdir(straight / "out")) == before
+
+
+def test_what_the_sentence_about_memory_names_can_change_when_a_run_is_resumed(monkeypatch):
+    def fail(config):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried 9 GiB")
+
+    monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
+    with pytest.raises(SystemExit) as raised:
+        nano_r1.run_command(fail, nano_r1.Config)
+    resumed, _, new_run = str(raised.value).partition("all also with --resume")
+    allowed = {"micro_batch_size", "gradient_checkpointing", "offload", "eval_problems"}
+    assert set(re.findall(r"--(\w+)", resumed)) == allowed <= set(nano_r1.MAY_CHANGE)
+    assert set(re.findall(r"--(\w+)", new_run)) == {"prompts_per_step", "max_tokens"}
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
 
     task = SimpleNamespace(
         prompt=None,
-        tokenizer=SimpleNamespace(decode=lambda ids, skip_special_tokens: sum(ids)),
+        text_of=sum,
         module=SimpleNamespace(reward=lambda text, problem, prompt: reward_of(float(text))),
     )
     common = {"problem": {}, "prompt_ids": [7]}
@@ -172,6 +172,25 @@ def test_an_update_is_adamw_on_the_loss_of_all_completions_at_once(changes):
     weights, batches = updated(config, episodes)
     assert_same(weights, expected)
     assert sum(batch["loss"].sum().item() for batch in batches) == pytest.approx(loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_before_a_step_the_old_policy_is_the_policy_to_the_last_bit(dtype, minibatches):
+    """In other micro-batches it would differ: in bfloat16, by more than GSPO's clip."""
+    changes = {"dtype": dtype, "minibatches": minibatches, "epochs": 2, "micro_batch_size": 3}
+    ratios = []
+
+    def loss(log_probs, batch, config):
+        ratios.append((log_probs - batch["old_log_probs"]).detach().abs().max().item())
+        return variants.loss(log_probs, batch, config)
+
+    config = settings(**changes)
+    policy, tokenizer = nano_r1.load_model(config)
+    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
+    engine.optimizer.param_groups[0]["lr"] = 0.0
+    variants.update(engine, None, make_episodes(), config, loss)
+    assert len(ratios) >= 8 and max(ratios) == 0
 
 
 def test_a_step_by_two_processes_is_the_step_by_one(tmp_path):
