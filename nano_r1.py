@@ -959,7 +959,7 @@ class VLLMSampler:
 
     def sleep(self):
         """Give the GPU's memory to the update."""
-        self.llm.sleep(level=1)  # level 2 keeps no copy of the weights; it fails for some models
+        self.llm.sleep()  # level 1; level 2 keeps no copy of the weights, and fails for some models
 
     def sync(self, policy):
         """Step 8: wake up, load the trained weights, forget what was computed with the old ones."""
@@ -1137,11 +1137,10 @@ def load_model(config):
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
-        for name in "final_logit_softcapping logits_scaling logit_scale".split():
+        refused = "final_logit_softcapping logits_scaling logit_scale quantization_config"
+        for name in refused.split():
             if getattr(settings, name, None):
-                raise ValueError("it rescales its logits, and that is not supported")
-        if hasattr(settings, "quantization_config"):
-            raise ValueError("it is quantized, and only whole weights can be trained")
+                raise ValueError("it rescales its logits or is quantized: that is not supported")
         for name, value in vars(settings).items():
             # No dropout: the policy that is trained is the one that has sampled.
             if "drop" in name and isinstance(value, float):
@@ -1347,7 +1346,7 @@ def read(path):
 
 
 # Settings in which a resumed run may differ from its start: they do not change the algorithm.
-MAY_CHANGE = """steps resume name save_every eval_every eval_problems record_tokens_every wandb id
+MAY_CHANGE = """steps resume name save_every eval_every eval_problems wandb id
 micro_batch_size gradient_checkpointing offload device sampler vllm_gpu_memory_utilization
 make_sampler measure evaluate""".split()
 
@@ -1386,12 +1385,11 @@ def save_checkpoint(engine, path, step):
 
     So there is a whole one, even if the run is killed while it saves.
     """
-    folder = f"{path}/checkpoint"
-    latest = f"{folder}/latest.json"
+    latest = f"{path}/checkpoint/latest.json"
     saved = read(latest)[-1:]
     tag = "b" if saved and saved[0]["tag"] == "a" else "a"
     write(latest, saved)  # the other one is overwritten now
-    engine.save_checkpoint(folder, tag, save_latest=False)
+    engine.save_checkpoint(f"{path}/checkpoint", tag, save_latest=False)
     write(latest, [*saved, {"tag": tag, "step": step}])
 
 
@@ -1404,7 +1402,7 @@ def load_checkpoint(engine, path):
             engine.load_checkpoint(f"{path}/checkpoint", row["tag"])
             return row["step"]
         except Exception as error:  # many kinds, by the damage
-            print(f"The checkpoint of step {row['step']} cannot be read: {error!r:.200}")
+            print(f"The checkpoint of step {row['step']} cannot be read: {error!r}")
     if saved:
         raise SystemExit(f"--resume {path}: no checkpoint can be read. Start with another --name")
     return 0
@@ -1437,13 +1435,14 @@ def open_wandb(path, config, at_end):
         return None
     import wandb
 
+    saved = read(f"{path}/config.json")[0]
     run = wandb.init(
         project="nano_r1",
         name=os.path.basename(path),
-        id=read(f"{path}/config.json")[0]["id"],
+        id=saved["id"],
         resume="allow",
         reinit="create_new",  # the caller's own run stays open
-        config=asdict(config),
+        config=saved,
         mode=config.wandb,
     )
     return at_end.enter_context(run)
@@ -1502,9 +1501,11 @@ def run_command(main, settings):
     except KeyboardInterrupt:  # the run is saved
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
-        if error.name not in "vllm deepspeed wandb peft".split():
+        if error.name not in "vllm deepspeed wandb peft problem_files".split():
             raise
-        raise SystemExit(f"{error}: pip install {error.name}") from None
+        raise SystemExit(
+            f"{error}: pip install {error.name} (problem_files: clone the repository)"
+        ) from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
         if "memory" in str(error) and "illegal" not in str(error):
             raise SystemExit(

@@ -75,7 +75,7 @@ def pack_run(run):
     """The data of a run that the page always needs."""
     return {
         "name": run.name,
-        "config": {name: value for name, value in run.config.items() if value is not None},
+        "config": {k: v for k, v in run.config.items() if v is not None and k != "id"},
         "group_size": run.group_size,
         "records": run.records,
         "recorded": len(run.episodes),

@@ -22,7 +22,7 @@ class Run:
         self.config = next(iter(read_rows(f"{path}/config.json")), {})
         self.group_size = self.config.get("group_size", 1)
         self.vocabulary = {"tokens": [], "special": []}
-        if self.tokens:
+        if self.tokens and os.path.exists(f"{path}/tokenizer"):
             self.vocabulary = vocabulary(f"{path}/tokenizer")
 
     def step(self, step):

@@ -152,34 +152,28 @@ def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
             task.load_problems("train", "hub")
 
 
-PROMPT = """text = "Make {target} of {nums}."
+PROMPTS = r"""
+stop = "</answer>" | stop must be a list of texts, not a text
+stop = [1] | stop must be a list of texts, not [a number]
+chat = "false" | chat must be true or false, not a text
+opening = 5 | opening must be a text, not a number
+weights = [1] | weights must be [a number, a number], not [a number]
+weights = [nan, 1] | weights must be [a number, a number], not
+partial = true | partial must be a number, not true or false
+colour = 1 | unexpected keyword argument 'colour'
+text = | Invalid value
+stop = ["</answer>"]⏎weights = [1, 2] | None
 """
 
 
-@pytest.mark.parametrize(
-    "lines, said",
-    [
-        ('stop = "</answer>"', "stop must be a list of texts, not a text"),
-        ("stop = [1]", "stop must be a list of texts, not .a number."),
-        ('chat = "false"', "chat must be true or false, not a text"),
-        ("opening = 5", "opening must be a text, not a number"),
-        ("weights = [1]", "weights must be .a number, a number., not .a number."),
-        ("weights = [nan, 1]", "weights must be .a number, a number., not "),
-        ("partial = true", "partial must be a number, not true or false"),
-        ("colour = 1", "unexpected keyword argument 'colour'"),
-        ("text = ", "Invalid value"),
-        ("text = 5", "Cannot overwrite a value"),
-    ],
-)
-def test_a_prompt_of_a_toml_file_is_read_as_it_is_meant_or_refused(lines, said, tmp_path):
+@pytest.mark.parametrize("line", lines(PROMPTS))
+def test_a_prompt_of_a_toml_file_is_read_as_it_is_meant_or_refused(line, tmp_path):
+    fields, said = columns(line, [])
     path = tmp_path / "prompt.toml"
-    path.write_text(PROMPT + lines, encoding="utf-8")
-    with pytest.raises(SystemExit, match=f"--prompt must be a toml file .*{said}"):
-        problem_files.read_prompt(str(path), countdown_rewards)
-
-
-def test_a_prompt_s_file_may_have_a_byte_order_mark_and_whole_weights(tmp_path):
-    path = tmp_path / "prompt.toml"
-    path.write_text(PROMPT + 'stop = ["</answer>"]\nweights = [1, 2]', encoding="utf-8-sig")
-    prompt = problem_files.read_prompt(str(path), countdown_rewards)
-    assert (prompt.stop, prompt.weights, prompt.opening) == (["</answer>"], [1, 2], "<think>")
+    path.write_text(f'text = "{{nums}}"\n{fields}', encoding="utf-8-sig")  # a byte order mark
+    try:
+        prompt = problem_files.read_prompt(str(path), countdown_rewards)
+        assert said == "None" and (prompt.stop, prompt.weights) == (["</answer>"], [1, 2])
+    except SystemExit as error:
+        assert str(error).startswith("--prompt must be a toml file or one of ")
+        assert said in str(error)

@@ -184,65 +184,48 @@ def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, load
     assert loaded[1].decode(the_task.prompt_ids(problem)) == "[1, 2] 3 \\boxed{answer}"
 
 
-TEMPLATE = "{% for m in messages %}user: {{ m.content }}\n{% endfor %}assistant: "
+def in_template(end, policy, tokenizer):
+    """A task and a prompt's text with a chat template that ends with `end`."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = "user: {{ messages[0].content }}\nassistant: " + end
+    the_task = task(policy, tokenizer)
+    return the_task, tokenizer.decode(the_task.prompt_ids({"nums": [1, 2], "target": 3}))
 
 
-@pytest.mark.parametrize(
-    "end, opening, known",
-    [
-        ("", "<think>", "<think>"),
-        ("<think>", "", "<think>"),
-        ("<think>\n", "", "<think>"),
-        ("<thought>\n\n", "", "<thought>"),
-        ("[THINK]", "", "[THINK]"),
-        ("<|begin_of_thought|>", "", "<|begin_of_thought|>"),
-        ("<think>\n\n</think>\n\n", "<think>", "<think>"),  # it has closed its thinking
-        ("<|assistant|>\n", "<think>", "<think>"),
-    ],
-)
-def test_an_answer_is_opened_once_and_the_reward_knows_how(end, opening, known, loaded):
-    tokenizer = copy.deepcopy(loaded[1])
-    tokenizer.chat_template = TEMPLATE + end.replace("\n", "{{ '\\n' }}")
-    the_task = task(loaded[0], tokenizer)
-    text = tokenizer.decode(the_task.prompt_ids({"nums": [1, 2], "target": 3}))
-    assert text.endswith(f" equals 3.\nassistant: {end}{opening}")
-    assert the_task.prompt.opening == known
+TAGS = ["<think>", "<thought>{{ '\n\n' }}", "[THINK]", "<|begin_of_thought|>"]
 
 
-def test_a_text_without_a_template_that_opens_the_answer_is_not_opened_again(loaded, tmp_path):
-    (tmp_path / "own.toml").write_text('chat = false\ntext = "Make {target}.\\n<think>"')
-    the_task = task(*loaded, prompt=str(tmp_path / "own.toml"))
-    assert loaded[1].decode(the_task.prompt_ids({"target": 3})) == "Make 3.\n<think>"
+@pytest.mark.parametrize("end", TAGS)
+def test_a_tag_that_the_chat_template_opens_is_not_opened_again_and_the_reward_knows_it(
+    end, loaded
+):
+    the_task, text = in_template(end, *loaded)
+    tag = end.partition("{")[0]
+    assert the_task.prompt.opening == tag and text.rstrip().endswith(f"3.\nassistant: {tag}")
+
+
+@pytest.mark.parametrize("end", ["<think></think>", "<|assistant|>"])
+def test_a_chat_template_that_opens_no_thinking_gets_the_prompt_s_opening(end, loaded):
+    assert in_template(end, *loaded)[1].endswith(f"3.\nassistant: {end}<think>")
 
 
 def test_a_chat_template_that_fails_is_one_sentence(loaded):
-    tokenizer = copy.deepcopy(loaded[1])
-    tokenizer.chat_template = "{{ raise_exception('a system turn is needed') }}"
-    with pytest.raises(SystemExit, match="a system turn is needed; use a prompt without"):
-        task(loaded[0], tokenizer)
+    with pytest.raises(SystemExit, match="chat template fails: a system turn"):
+        in_template("{{ raise_exception('a system turn') }}", *loaded)
 
 
 def test_tags_that_are_special_tokens_reach_the_reward_and_the_end_does_not(loaded):
     tokenizer = copy.deepcopy(loaded[1])
-    tags = ["<think>", "</think>", "<answer>", "</answer>"]
-    tokenizer.add_special_tokens({"additional_special_tokens": tags})
-    the_task = task(loaded[0], tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</think>", "<answer>"]})
     text = "1+2\n</think>\n<answer>1+2</answer>"
-    token_ids = tokenizer.encode(text) + [tokenizer.eos_token_id]
-    assert the_task.text_of(token_ids) == text
-    reward = countdown_rewards.reward(the_task.text_of(token_ids), {"nums": [1, 2], "target": 3})
-    assert reward.total == 2.0
-    the_task.prompt = the_task.prompt._replace(stop=("</answer>",))
-    assert the_task.has_ended(token_ids[:-1])
+    ids = tokenizer.encode(text + tokenizer.eos_token)
+    assert task(loaded[0], tokenizer).text_of(ids) == text
 
 
 def test_a_model_without_an_end_token_has_no_end(loaded):
     policy, tokenizer = copy.deepcopy(loaded)
-    tokenizer.eos_token = None
-    policy.generation_config.eos_token_id = None
+    policy.generation_config.eos_token_id = tokenizer.eos_token = None
     assert task(policy, tokenizer).stop_ids == set()
-    policy.generation_config.eos_token_id = [0, 5]
-    assert task(policy, tokenizer).stop_ids == {0, 5}
 
 
 # ---- The objective
@@ -358,38 +341,26 @@ def test_the_size_of_micro_batches_does_not_matter(policy, loaded):
     assert (whole - before).abs().mean() > 5e-4 and (whole - parts).abs().mean() < 1e-7
 
 
-@pytest.mark.parametrize("limit, clipped", [(0.0, False), (1e6, False), (1e-3, True)])
-def test_a_limit_of_0_does_not_clip_the_gradient(limit, clipped):
-    layer = torch.nn.Linear(1, 1, bias=False)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-    engine = r1.TorchEngine(layer, CPU, config(max_grad_norm=limit), optimizer)
-    before = layer.weight.item()
-    engine.backward(60.0 * layer.weight.sum())
-    engine.step()
-    assert engine.get_global_grad_norm() == 60
-    assert before - layer.weight.item() == pytest.approx(1e-3 if clipped else 60.0, rel=1e-3)
-
-
-DROPOUTS = {
-    "qwen2": {"attention_dropout": 0.5},
-    "gpt2": OTHERS["gpt2"] | {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5},
-    "opt": {"dropout": 0.5, "layerdrop": 0.5, "ffn_dim": 48, "word_embed_proj_dim": 32},
-}
+def test_a_limit_of_0_does_not_clip_the_gradient(policy, loaded):
+    """As in DeepSpeed."""
+    episodes = make_episodes(policy, loaded[1])[:4]
+    weights = [updated(policy, episodes, max_grad_norm=limit)[0] for limit in (0.0, 1e9)]
+    assert torch.equal(*weights)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("kind", DROPOUTS)
-def test_dropout_is_off_in_the_update(kind, checkpointing, loaded, tmp_path):
+@pytest.mark.parametrize("kind", ["qwen2", "gpt2", "opt"])
+def test_dropout_is_off_in_the_update(kind, checkpointing, tmp_path):
     """So the policy that is trained is the one that has sampled."""
-    tiny(kind, vocab_size=1640, **DROPOUTS[kind]).save_pretrained(tmp_path)
-    loaded[1].save_pretrained(tmp_path)
+    names = "attention_dropout resid_pdrop embd_pdrop attn_pdrop dropout layerdrop".split()
+    shape = {"word_embed_proj_dim": 32, "n_embd": 32, "n_head": 4, "n_layer": 2}
+    tiny(kind, **shape, **dict.fromkeys(names, 0.5)).save_pretrained(tmp_path)
+    shutil.copy(f"{MODEL}/tokenizer.json", tmp_path)
     settings = config(model=str(tmp_path), gradient_checkpointing=checkpointing)
-    model, tokenizer = r1.load_model(settings)
-    episodes = make_episodes(model, tokenizer)
-    _, batches, _ = updated(model, episodes, gradient_checkpointing=checkpointing)
-    for batch in batches:
-        difference = batch["old_log_probs"] - batch["sampler_log_probs"]
-        assert difference.abs().max() < 1e-4
+    model, _ = r1.load_model(settings)
+    ids = torch.arange(9)[None]
+    before = model(ids).logits
+    assert torch.equal(model.train()(ids).logits, before)
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing(policy, loaded):
@@ -406,6 +377,13 @@ def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded)
     metrics = r1.measure_step(rows, batches, engine, 1, config(group_size=4, dtype="bfloat16"))
     assert {p.dtype for p in policy.parameters()} == {torch.float32}
     assert 1e-6 < metrics["sampling/logp_difference_mean"] < 0.02
+
+
+def test_a_group_of_one_has_the_deviation_0(policy, loaded):
+    episodes = make_episodes(policy, loaded[1], n=1)
+    _, batches, engine = updated(policy, episodes)
+    rows = [r1.as_row(e) for e in episodes]
+    assert r1.measure_step(rows, batches, engine, 1, config(group_size=1))["reward_std"] == 0
 
 
 @pytest.mark.parametrize(
@@ -478,43 +456,41 @@ def test_a_checkpoint_that_would_run_code_is_refused(policy, tmp_path, monkeypat
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_pointer_of_git_lfs_in_a_model_is_one_sentence(file, tmp_path):
-    shutil.copytree(MODEL, tmp_path / "model")
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 131\n"
-    (tmp_path / "model" / file).write_text(pointer)
+    shutil.copytree(MODEL, tmp_path, dirs_exist_ok=True)
+    (tmp_path / file).write_text("version https://git-lfs.github.com/spec/v1\noid 4d7a\nsize 131\n")
     with pytest.raises(SystemExit, match="--model .* git-lfs"):
-        r1.load_model(config(model=str(tmp_path / "model")))
+        r1.load_model(config(model=str(tmp_path)))
 
 
-@pytest.mark.parametrize("method", ["gptq", "bitsandbytes", "fp8"])
+def changed_model(tmp_path, file, changes):
+    """The settings for a copy of the model, with changes in one of its json files."""
+    shutil.copytree(MODEL, tmp_path, dirs_exist_ok=True)
+    content = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps(content | changes))
+    return config(model=str(tmp_path))
+
+
+@pytest.mark.parametrize("method", ["gptq", "bitsandbytes"])
 def test_a_quantized_model_is_refused(method, tmp_path):
-    shutil.copytree(MODEL, tmp_path / "model")
-    path = tmp_path / "model/config.json"
-    quantized = json.loads(path.read_text()) | {"quantization_config": {"quant_method": method}}
-    path.write_text(json.dumps(quantized))
-    with pytest.raises(SystemExit, match="it is quantized"):
-        r1.load_model(config(model=str(tmp_path / "model")))
+    changes = {"quantization_config": {"quant_method": method}}
+    with pytest.raises(SystemExit, match="is quantized: that is not supported"):
+        r1.load_model(changed_model(tmp_path, "config.json", changes))
 
 
-GENERATION = [
-    {"temperature": 0.9, "top_p": 0.6},  # Vicuna, the first Llama 2
-    {"do_sample": True, "temperature": 0.7, "top_k": 20, "eos_token_id": [0, 5]},
-    {"num_beams": 1, "early_stopping": True, "length_penalty": 2.0},
-    {"pad_token_id": -1},
-]
+GENERATION = """{"temperature": 0.9, "top_p": 0.6}
+{"do_sample": true, "temperature": 0.7, "eos_token_id": [0, 5]}
+{"early_stopping": true, "length_penalty": 2.0}
+{"pad_token_id": -1}"""  # the first: Vicuna, the first Llama 2
 
 
-@pytest.mark.parametrize("settings", GENERATION, ids=str)
-def test_a_model_is_saved_with_any_generation_config(settings, loaded, tmp_path):
-    shutil.copytree(MODEL, tmp_path / "model")
-    path = tmp_path / "model/generation_config.json"
-    path.write_text(json.dumps({"eos_token_id": 0} | settings))
-    policy, tokenizer = r1.load_model(config(model=str(tmp_path / "model")))
-    r1.save_model(policy, tokenizer, str(tmp_path / "saved"))
+@pytest.mark.parametrize("line", GENERATION.split("\n"))
+def test_a_model_is_saved_with_any_generation_config(line, tmp_path):
+    changes = json.loads(line)
+    settings = changed_model(tmp_path, "generation_config.json", changes)
+    r1.save_model(*r1.load_model(settings), f"{tmp_path}/saved")
     saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
-    assert saved | settings == saved
-    again, _ = r1.load_model(config(model=str(tmp_path / "saved")))
-    ends = (again.generation_config.eos_token_id, policy.generation_config.eos_token_id)
-    assert ends[0] == ends[1]
+    assert saved | changes == saved
+    r1.load_model(config(model=f"{tmp_path}/saved"))
 
 
 def test_a_model_that_rescales_its_logits_is_refused(tmp_path, loaded):

@@ -1,5 +1,6 @@
 """The report: its recorder against a direct computation, and its page in a real browser."""
 
+import contextlib
 import json
 import os
 import re
@@ -397,3 +398,20 @@ def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):
 def test_a_group_in_a_notebook_is_a_table_in_which_model_text_is_text(run, tmp_path, opened):
     frame = in_notebook(viewer.show_group(run.rows[:4]), tmp_path, opened)
     assert frame.locator(".tokens").all_text_contents() == [TEXTS[i] for i in BY_REWARD]
+
+
+def test_a_recording_is_whole_or_not_there_and_the_tokenizer_is_written_once(tmp_path, monkeypatch):
+    e = nano_r1.Episode(prompt_ids=[7], token_ids=[5], log_probs=[-1.0])
+    batch = {"episodes": [e], "old_log_probs": torch.zeros(1), "response_mask": torch.ones(1) > 0}
+    saved = []
+    tokenizer = SimpleNamespace(save_pretrained=saved.append)
+    config = SimpleNamespace(record_tokens_every=1)
+    for step in (1, 2, 3):
+        if step == 3:  # it stops in the middle
+            monkeypatch.setattr(np, "savez_compressed", lambda file, **_: file.write(b"PK") / 0)
+        with contextlib.suppress(ZeroDivisionError):
+            score = lambda batch: batch["old_log_probs"]
+            record.after_step(str(tmp_path), step, [e], [batch], score, tokenizer, config)
+    files = sorted(tmp_path.glob("tokens/*.npz"))
+    assert [file.name for file in files] == ["step_000001.0.npz", "step_000002.0.npz"]
+    assert saved == [f"{tmp_path}/tokenizer"]

@@ -6,7 +6,6 @@ import fcntl
 import importlib
 import io
 import json
-import math
 import os
 import pty
 import re
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import termios
 import time
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pytest
 import torch
@@ -192,18 +191,14 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_continue(straight):
     assert_resumed_as_straight(straight, "stopped")
 
 
-class Disk:
-    """An engine whose checkpoints can be damaged."""
-
-    def __init__(self):
-        self.whole = {}
+class Disk(dict):
+    """An engine with its checkpoints: {name: what was listed while it was written}."""
 
     def save_checkpoint(self, folder, tag, save_latest):
-        self.whole[tag] = nano_r1.read(f"{folder}/latest.json")  # what is listed meanwhile
+        self[tag] = [row["step"] for row in nano_r1.read(f"{folder}/latest.json")]
 
     def load_checkpoint(self, folder, tag):
-        if tag not in self.whole:
-            raise EOFError("Ran out of input")
+        self[tag]
 
 
 def test_a_torn_checkpoint_falls_back_to_the_one_before_with_a_line(tmp_path, capsys):
@@ -211,57 +206,39 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before_with_a_line(tmp_path, ca
     assert nano_r1.load_checkpoint(disk, tmp_path) == 0  # a new run
     for step in (2, 4, 6):
         nano_r1.save_checkpoint(disk, str(tmp_path), step)
-    one, two, three = ({"tag": tag, "step": 2 * i + 2} for i, tag in enumerate("aba"))
-    assert disk.whole == {"a": [two], "b": [one]}  # what is being written is not listed
-    assert nano_r1.read(tmp_path / "checkpoint/latest.json") == [two, three]
-    assert nano_r1.load_checkpoint(disk, tmp_path) == 6 and capsys.readouterr().out == ""
-    del disk.whole["a"]
+    assert disk == {"a": [4], "b": [2]}  # what is being overwritten is not listed
+    assert nano_r1.load_checkpoint(disk, tmp_path) == 6
+    del disk["a"]
     assert nano_r1.load_checkpoint(disk, tmp_path) == 4
-    assert capsys.readouterr().out.startswith("The checkpoint of step 6 cannot be read: EOFError")
-    disk.whole = {}
+    assert capsys.readouterr().out == "The checkpoint of step 6 cannot be read: KeyError('a')\n"
+    del disk["b"]
     with pytest.raises(SystemExit, match="no checkpoint can be read"):  # not from the beginning
         nano_r1.load_checkpoint(disk, tmp_path)
 
 
-RESUMED = nano_r1.Config(
-    prompts_per_step=4, group_size=4, max_tokens=60, eval_problems=8, warmup_steps=0, steps=6
-)
+MAY_CHANGE = """--micro_batch_size 1 --gradient_checkpointing --offload --device cpu --steps 9
+--sampler vllm --vllm_gpu_memory_utilization 0.1 --eval_problems 4"""
+REFUSED = """--seed 1|--learning_rate 1e-4|--kl_coef 0|--max_tokens 50|--dtype bfloat16|--task math
+--prompt chat|--prompts_per_step 2|--group_size 8|--zero_stage 3|--max_grad_norm 0"""
 
 
-def resumable(path, parts=None, **changes):
-    """Whether open_run lets a run go on with other settings or functions."""
-    config = replace(RESUMED, resume=str(path), **changes)
-    try:
-        nano_r1.open_run(config, vars(nano_r1.Parts(**(parts or {}))))
-    except SystemExit as error:
-        assert str(error).startswith(f"--resume {path} needs what it was started with: ")
-        return False
-    return True
+def resume(path, flags, program=nano_r1, **own):
+    flags = f"{SMALL} --resume {path} {flags}"
+    config = tyro.cli(program.Config, args=flags.split(), use_underscores=True)
+    nano_r1.open_run(config, vars(nano_r1.Parts(**own)))
 
 
-MAY = {"micro_batch_size": 1, "gradient_checkpointing": True, "offload": True, "device": "cpu"}
-MAY |= {"vllm_gpu_memory_utilization": 0.1, "sampler": "vllm", "eval_problems": 4, "steps": 9}
-MUST_NOT = {"seed": 1, "learning_rate": 1e-4, "kl_coef": 0.0, "max_tokens": 50, "dtype": "bfloat16"}
-MUST_NOT |= {"prompts_per_step": 2, "group_size": 8, "zero_stage": 3, "prompt": "chat"}
-MUST_NOT |= {"max_grad_norm": 0.0, "temperature": 0.9, "data": "a.jsonl", "task": "gsm8k"}
-
-
-def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straight):
+def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straight, monkeypatch):
     path = straight / "out/straight"
-    assert all(resumable(path, **{name: value}) for name, value in MAY.items())
-    assert not any(resumable(path, **{name: value}) for name, value in MUST_NOT.items())
-
-
-def test_a_resumed_run_needs_the_program_and_the_launcher_of_its_start(straight, monkeypatch):
-    path = straight / "out/straight"
-    assert resumable(path) and not resumable(path, {"loss": lambda *args: None})
-    assert resumable(path, {"measure": lambda *args: None})
-    relative = variants.Config(**vars(RESUMED) | {"resume": str(path)})
-    with pytest.raises(SystemExit, match="needs what it was started with: binary_reward None"):
-        nano_r1.open_run(relative, vars(nano_r1.Parts()))
-    for processes in ("1", "2"):
-        monkeypatch.setenv("WORLD_SIZE", processes)
-        assert not resumable(path)
+    resume(path, MAY_CHANGE, measure=print)
+    refused = [(flags, {}) for flags in re.split(r"[|\n]", REFUSED)]
+    refused += [("", {"program": variants}), ("", {"loss": print})]
+    for flags, own in refused:
+        with pytest.raises(SystemExit, match="needs what it was started with: "):
+            resume(path, flags, **own)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(SystemExit, match="started with: processes 1, without torchrun"):
+        resume(path, "")
 
 
 # ---- Where it runs
@@ -279,11 +256,8 @@ def test_a_log_in_another_encoding_gets_utf_8(monkeypatch):
 def test_a_report_of_somebody_else_is_left_alone(file, tmp_path, monkeypatch):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("words = 3\n")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "report"]:
-        monkeypatch.delitem(sys.modules, name)
-    assert nano_r1.find_recorder() is not None
-    for name in [name for name in sys.modules if name.partition(".")[0] == "report"]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in ("report", "report.record"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert nano_r1.find_recorder() is None
 
@@ -298,57 +272,33 @@ def test_copied_without_model_or_task_it_says_to_clone_the_repository(tmp_path, 
 
 def test_an_error_in_ones_own_task_is_pythons_with_its_line(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_rewards.py").write_text(
-        "from countdown_rewards import PROMPTS\n\n"
-        "def load_problems(split, source=None, seed=0):\n    return {}['colour']\n"
-    )
-    (tmp_path / "lacks_rewards.py").write_text("import no_such_package\n")
-    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        nano_r1.import_task("lacks")
+    (tmp_path / "lacks_rewards.py").write_text("import no_such_package")
     monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
-    with pytest.raises(ModuleNotFoundError):  # and no advice to install it
+    with pytest.raises(ModuleNotFoundError, match="'no_such_package'"):
         nano_r1.run_command(lambda config: nano_r1.import_task("lacks"), nano_r1.Config)
-    config = nano_r1.Config(task="own", model=f"{ROOT}/models/nano-base")
+    config = nano_r1.Config(model=f"{ROOT}/models/nano-base")
     policy, tokenizer = nano_r1.load_model(config)
-    with pytest.raises(KeyError, match="colour") as raised:
-        nano_r1.Task(tokenizer, policy, config).load_problems("train", config)
-    assert raised.traceback[-1].path.name == "own_rewards.py"
+    task = nano_r1.Task(tokenizer, policy, config)
+    monkeypatch.setattr(task.module, "load_problems", lambda *args: {}["colour"])
+    with pytest.raises(KeyError, match="colour"):
+        task.load_problems("train", config)
 
 
 # ---- The mistakes that people make
 
 
-OUTSIDE = {
-    "prompts_per_step": (0, -4),
-    "group_size": (0, -1),
-    "max_tokens": (0, -5),
-    "temperature": (0.0, -1.0, math.nan, math.inf),
-    "advantage_eps": (0.0, -1e-4, math.nan),
-    "cliprange": (-0.2, math.nan),
-    "kl_coef": (-0.1, math.nan),
-    "steps": (0, -1),
-    "learning_rate": (-1.0, math.nan, math.inf),
-    "warmup_steps": (-1,),
-    "max_grad_norm": (-1.0, math.nan),
-    "micro_batch_size": (0, -8),
-    "vllm_gpu_memory_utilization": (0.0, -0.3),
-    "eval_every": (-1,),
-    "eval_problems": (0, -1),
-    "save_every": (-1,),
-    "record_tokens_every": (-4,),
-}
-
-
-def test_a_number_outside_its_range_is_a_sentence_that_names_it():
-    for name, values in OUTSIDE.items():
-        for value in values:
-            config = replace(nano_r1.Config(), **{name: value})
-            with pytest.raises(SystemExit, match=f"^--{name} .* is not possible"):
-                nano_r1.check_settings(config, [], nano_r1.Parts())
-    numbers = {field.name for field in fields(nano_r1.Config) if field.type in (int, float)}
-    assert numbers - {"zero_stage"} == {*OUTSIDE, "seed"}
-    for name in ("cliprange", "kl_coef", "learning_rate", "max_grad_norm", "eval_every"):
-        nano_r1.check_numbers(replace(nano_r1.Config(), **{name: 0}))
+@pytest.mark.parametrize(
+    "flags",
+    """prompts_per_step 0|group_size 0|max_tokens -5|temperature 0|temperature nan|advantage_eps 0
+advantage_eps nan|cliprange -0.2|kl_coef nan|steps 0|steps -1|learning_rate -1|learning_rate nan
+learning_rate inf|warmup_steps -1|max_grad_norm -1|micro_batch_size 0|micro_batch_size -8
+vllm_gpu_memory_utilization 0|eval_every -1|eval_problems 0|save_every -1|record_tokens_every -4
+seed -1""".replace("\n", "|").split("|"),
+)
+def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
+    config = tyro.cli(nano_r1.Config, args=f"--{flags}".split(), use_underscores=True)
+    with pytest.raises(SystemExit, match=f"^--{flags.split()[0]} .* is not possible"):
+        nano_r1.check_settings(config, [], None)
 
 
 @pytest.mark.parametrize(
@@ -380,19 +330,6 @@ def test_a_mistake_is_one_sentence_that_says_what_to_type(changes, said, straigh
     assert sorted(os.listdir(straight / "out")) == before
 
 
-def test_what_the_sentence_about_memory_names_can_change_when_a_run_is_resumed(monkeypatch):
-    def fail(config):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried 9 GiB")
-
-    monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
-    with pytest.raises(SystemExit) as raised:
-        nano_r1.run_command(fail, nano_r1.Config)
-    resumed, _, new_run = str(raised.value).partition("all also with --resume")
-    allowed = {"micro_batch_size", "gradient_checkpointing", "offload", "eval_problems"}
-    assert set(re.findall(r"--(\w+)", resumed)) == allowed <= set(nano_r1.MAY_CHANGE)
-    assert set(re.findall(r"--(\w+)", new_run)) == {"prompts_per_step", "max_tokens"}
-
-
 @pytest.mark.parametrize(
     "error, said",
     [
@@ -408,6 +345,15 @@ def test_out_of_memory_and_a_missing_package_are_a_sentence(error, said, monkeyp
     monkeypatch.setattr(sys, "argv", ["nano_r1.py", "--model", f"{ROOT}/models/nano-base"])
     with pytest.raises(SystemExit, match=re.escape(said)):
         runpy.run_path(f"{ROOT}/nano_r1.py", run_name="__main__")
+
+
+def test_a_resumed_run_takes_what_the_sentence_about_memory_names():
+    with open(f"{ROOT}/nano_r1.py", encoding="utf-8") as file:
+        sentence = (
+            file.read().partition("Out of memory. ")[2].partition("all also with --resume")[0]
+        )
+    assert len(re.findall(r"--\w+", sentence)) == 4
+    assert set(re.findall(r"--(\w+)", sentence)) <= set(nano_r1.MAY_CHANGE)
 
 
 def test_help_names_every_setting_with_its_comment(capsys):
