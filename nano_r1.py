@@ -604,7 +604,7 @@ def main(config, **own):
         train = task.load_problems("train", config)
         test = task.load_problems("test", config)[: config.eval_problems]
         check_settings(config, train, parts)
-        path = open_run(config, vars(parts))
+        path = open_run(config, own)
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(threads_for(policy))
@@ -1354,7 +1354,7 @@ make_sampler measure evaluate""".split()
 def open_run(config, functions):
     """The run's directory, new or to be continued. All processes take the first one's values.
 
-    `functions` {name: function} are those that can differ: a run is resumed with the same.
+    `functions`: {name: function}, those of the caller; a run is resumed with the same ones.
     """
     task = os.path.basename(config.task).removesuffix("_rewards.py")
     name = config.name or task + time.strftime("-%Y%m%d-%H%M%S")
@@ -1507,7 +1507,7 @@ def run_command(main, settings):
             f"{error}: pip install {error.name} (problem_files: clone the repository)"
         ) from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
-        if "memory" in str(error) and "illegal" not in str(error):
+        if re.search("memory(?! access)", str(error)):
             raise SystemExit(
                 "Out of memory. In an update, try --micro_batch_size 1, --gradient_checkpointing, "
                 "--offload; in an evaluation, a smaller --eval_problems; all also with --resume. "

@@ -225,7 +225,7 @@ REFUSED = """--seed 1|--learning_rate 1e-4|--kl_coef 0|--max_tokens 50|--dtype b
 def resume(path, flags, program=nano_r1, **own):
     flags = f"{SMALL} --resume {path} {flags}"
     config = tyro.cli(program.Config, args=flags.split(), use_underscores=True)
-    nano_r1.open_run(config, vars(nano_r1.Parts(**own)))
+    nano_r1.open_run(config, own)
 
 
 def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straight, monkeypatch):
