@@ -180,7 +180,7 @@ def write_completions(path, groups):
 def main(config):
     """Sample, measure, print, write. Returns the directory."""
     nano_r1.check_numbers(config)
-    if min(config.temperature) < 0:
+    if not all(0 <= temperature < math.inf for temperature in config.temperature):
         raise SystemExit("--temperature must be 0, which is greedy, or more")
     device = nano_r1.find_device(config)
     policy, tokenizer = nano_r1.load_model(config)

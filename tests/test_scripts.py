@@ -119,9 +119,10 @@ def test_a_second_start_continues_and_a_third_does_nothing(folder):
     (command,) = recorded(folder, "countdown_nano", "--steps 3")
     assert command[-2:] == ["--name", str(path)]
     nano_r1.write(f"{path}/config.json", [])
+    (path / "model").mkdir()  # an empty one is not complete
     (command,) = recorded(folder, "countdown_nano", "--steps 3")
     assert command[-2:] == ["--resume", str(path)]
-    (path / "model").mkdir()
+    (path / "model/tokenizer_config.json").touch()
     assert recorded(folder, "countdown_nano", "--steps 3") == []
 
 

@@ -123,13 +123,13 @@ def test_main_works_in_a_thread(tmp_path):
 
 
 def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path):
-    def rollout(sampler, problems, task, config, step):
+    def measure(*args):
         os.kill(os.getpid(), signal.SIGINT)
-        return nano_r1.rollout(sampler, problems, task, config, step)
+        return nano_r1.measure_step(*args)
 
     before = state()
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, rollout=rollout)
+        run(tmp_path, measure=measure)
     assert state() == before
     assert nano_r1.read(f"{tmp_path}/run/checkpoint/latest.json") == [{"tag": "a", "step": 1}]
     path = nano_r1.main(replace(SMALL, resume=str(tmp_path / "run")))
