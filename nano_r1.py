@@ -1504,7 +1504,7 @@ def run_command(main, settings):
         if error.name not in "vllm deepspeed wandb peft problem_files".split():
             raise
         raise SystemExit(
-            f"{error}: pip install {error.name} (problem_files: clone the repository)"
+            f"{error}: pip install {error.name}; if it is a file of the repository, clone that"
         ) from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
         if re.search("memory(?! access)", str(error)):
