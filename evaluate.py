@@ -27,6 +27,8 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, pvariance
 
+import tyro
+
 import nano_r1
 
 CATEGORIES = ("answer and format", "answer only", "format only", "neither")
