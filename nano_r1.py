@@ -95,6 +95,7 @@ import tyro
 from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
+from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from transformers.utils import logging as quiet
@@ -761,7 +762,8 @@ class TransformersSampler:
             uniforms = random_numbers(seeds, max_tokens, n).to(device)  # (max_tokens, R)
             completions = [([], []) for _ in visible]
             row = torch.arange(len(visible), device=device)  # row[k]: which completion is in row k
-            for t in range(max_tokens):
+            # The bar is shown only on a screen.
+            for t in tqdm(range(max_tokens), "sampling", leave=False, disable=None):
                 # The embedding can have more rows than there are tokens. We drop their logits. (The
                 # trainer's softmax keeps them; their probability is too small to matter.)
                 logits = logits[:, : len(self.task.tokenizer)]
@@ -951,7 +953,9 @@ class VLLMSampler:
             for seed in seeds
         ]
         completions = []
-        for result in self.llm.generate(inputs, params, use_tqdm=False):
+        # A bar on a screen only. (tqdm's own disable=None makes vLLM divide by 0.)
+        bar = partial(tqdm, leave=False) if os.isatty(2) else False
+        for result in self.llm.generate(inputs, params, use_tqdm=bar):
             for out in result.outputs:
                 log_probs = [at[i].logprob for i, at in zip(out.token_ids, out.logprobs)]
                 completions.append((list(out.token_ids), log_probs))
