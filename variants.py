@@ -13,7 +13,7 @@
 # | --- | --- | --- |
 # | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
-# | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, importance sampling, k1, k2, aggregation |
+# | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, other samplers, KL, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, masks |
 # | `load_model` | | LoRA |
 #
@@ -71,8 +71,11 @@ class Config(nano_r1.Config):
     # Step 6.
 
     # step 6: reinforce: no ratio; grpo_no_clip: the ratio without a clip; gspo: one ratio per
-    # completion; cispo: the clipped ratio as a weight
-    loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo"] = "grpo_clip"
+    # completion; cispo: the clipped ratio as a weight; dppo: the ratio to the sampler, without the
+    # tokens whose probability has moved by more than cliprange
+    loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo", "dppo"] = (
+        "grpo_clip"
+    )
     # step 6: the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum
     # of all tokens divided by completions x max_tokens (Dr. GRPO)
     loss_agg_mode: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum-norm"] = (
@@ -80,9 +83,17 @@ class Config(nano_r1.Config):
     )
     # step 6: the upper eps of the clip; None: cliprange [DAPO: 0.28]
     cliprange_high: float | None = None
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # step 6: the KL penalty
-    # step 6: above 0: weigh tokens by pi_old / pi_sampler, up to this number [2]
-    tis_cap: float = 0.0
+    # step 6: the KL penalty; rho_k3: k3 times the ratio, whose gradient is unbiased; sampler_k2: k2
+    # of the KL to the sampler instead of the reference
+    kl_estimator: Literal["k1", "k2", "k3", "rho_k3", "sampler_k2"] = "k3"
+    # step 6: for a sampler that computes in another precision: weigh each token, or each completion
+    # (sequence), by w = pi_old / pi_sampler. truncate: at most sampler_ratio_max; mask: 0 if w is
+    # outside of sampler_ratio_min and sampler_ratio_max
+    sampler_correction: Literal[
+        "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    ] = "none"
+    sampler_ratio_max: float = 3.0  # step 6: the largest w [truncate 2; mask 3 to 8]
+    sampler_ratio_min: float = 0.0  # step 6: the smallest w [0; token_mask 0.125 to 0.5]
 
     # Step 7.
 
@@ -271,6 +282,22 @@ def cispo_loss(log_probs, batch, config):
     return -weight * batch["advantages"] * log_probs
 
 
+def dppo_loss(log_probs, batch, config):
+    """DPPO with the total variation (arXiv:2602.04879), as prime-rl has it by default.
+
+    A clip of the ratio stops unlikely tokens early and likely ones late. DPPO looks at the
+    probability itself, and masks tokens that have already moved far in the advantage's direction.
+    """
+    sampler = batch["sampler_log_probs"]
+    # L = -rho A if pi - pi_sampler <= eps_high for A > 0, or >= -eps for A < 0; otherwise 0
+    moved = torch.exp(log_probs) - torch.exp(sampler)  # (B, T)
+    too_high = moved > (config.cliprange_high or config.cliprange)
+    too_low = moved < -config.cliprange
+    masked = torch.where(batch["advantages"] > 0, too_high, too_low)
+    loss = -torch.exp(log_probs - sampler) * batch["advantages"]
+    return loss.masked_fill(masked, 0.0)
+
+
 def clipped_loss(ratio, batch, config):
     """PPO, arXiv:1707.06347, eq. 7. The ratios are (B, T) or (B, 1)."""
     # L = -min(rho A, clip(rho, 1 - eps, 1 + eps_high) A)
@@ -288,11 +315,12 @@ TOKEN_LOSSES = {
     "grpo_clip": clip_loss,
     "gspo": gspo_loss,
     "cispo": cispo_loss,
+    "dppo": dppo_loss,
 }
 
 
-def estimate_kl(log_probs, ref_log_probs):
-    """Schulman's estimates of KL(pi || pi_ref) at each token: {name: (B, T)}.
+def estimate_kl(log_probs, batch, estimator):
+    """An estimate of KL(pi || pi_ref) at each token, (B, T): Schulman's k1, k2, k3, or rho k3.
 
     As values, k1 and k3 are unbiased on samples of pi. k1 is often negative, and k3 never is.
     As losses they have other gradients, here for fresh samples and equal weight for each token:
@@ -300,22 +328,49 @@ def estimate_kl(log_probs, ref_log_probs):
     KL(pi || pi_ref), and k3 has the gradient of KL(pi_ref || pi). If a completion's tokens weigh
     1/|o_i| each (seq-mean-token-mean), k1 has the gradient of E[1/|o|], which rewards length. See
     joschu.net/blog/kl-approx.html.
+
+    rho k3 (DeepSeek-V3.2, arXiv:2512.02556; TRL's default) has the gradient of KL(pi || pi_ref),
+    also on samples of an older policy. At rho = 1 it is k2's: grad(rho k3) = -d grad log pi.
     """
-    d = ref_log_probs - log_probs  # log(pi_ref / pi)
-    return {"k1": -d, "k2": d * d / 2, "k3": torch.exp(d) - 1 - d}
+    if estimator == "sampler_k2":
+        # 1/2 (log pi - log pi_sampler)^2; prime-rl's kl_tau is half of its weight
+        return (log_probs - batch["sampler_log_probs"]) ** 2 / 2
+    d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi)
+    k3 = torch.exp(d) - 1 - d
+    match estimator:
+        case "k1":
+            return -d
+        case "k2":
+            return d * d / 2
+        case "k3":
+            return k3
+        case "rho_k3":
+            return torch.exp(log_probs - batch["old_log_probs"]) * k3
+
+
+def sampler_weight(batch, config):
+    """How much a token counts, (B, T) or (B, 1), if the sampler is not quite the old policy."""
+    # w = pi_old / pi_sampler, of a token, or of a completion: the product of its tokens' w
+    log_weight = batch["old_log_probs"] - batch["sampler_log_probs"]
+    level, kind = config.sampler_correction.split("_")
+    if level == "sequence":
+        log_weight = (log_weight * batch["response_mask"]).sum(dim=1, keepdim=True)
+    weight = torch.exp(log_weight)
+    held = weight.clamp(config.sampler_ratio_min, config.sampler_ratio_max)
+    if kind == "truncate":  # TIS, fengyao.notion.site/off-policy-rl
+        return held
+    # IcePop (arXiv:2510.18855) masks tokens; TRL's default masks completions, above 3.
+    return weight.masked_fill(weight != held, 0.0)
 
 
 def loss(log_probs, batch, config):
     """Step 6, like `nano_r1.grpo_loss`: (B, T) -> (B,). `update` adds `tokens` to the batch."""
     token_loss = TOKEN_LOSSES[config.loss_type](log_probs, batch, config)  # (B, T)
-    if config.tis_cap:
-        # Truncated importance sampling, for samplers that compute with another precision:
-        # L min(pi_old / pi_sampler, cap)                    fengyao.notion.site/off-policy-rl
-        log_weight = batch["old_log_probs"] - batch["sampler_log_probs"]
-        token_loss = token_loss * torch.exp(log_weight).clamp(max=config.tis_cap)
+    if config.sampler_correction != "none":
+        token_loss = token_loss * sampler_weight(batch, config)
     if config.kl_coef:
-        estimates = estimate_kl(log_probs, batch["ref_log_probs"])
-        token_loss = token_loss + config.kl_coef * estimates[config.kl_estimator]
+        kl = estimate_kl(log_probs, batch, config.kl_estimator)
+        token_loss = token_loss + config.kl_coef * kl
     mask = batch["response_mask"]
     match config.loss_agg_mode:
         case "seq-mean-token-mean":

@@ -151,10 +151,13 @@ def assert_same(weights, others):
         assert_close(torch.tensor(weights[name]), torch.tensor(weight), atol=5e-5, rtol=1e-5)
 
 
+TRUNCATED = {"sampler_correction": "token_truncate", "sampler_ratio_max": 1.1}
 UPDATES = [
     {"loss_agg_mode": "token-mean", "loss_type": "reinforce", "temperature": 0.7},
     {"loss_agg_mode": "seq-mean-token-sum-norm", "kl_coef": 0.5, "kl_estimator": "k2"},
-    {"mask_truncated_completions": True, "tis_cap": 1.1},
+    {"mask_truncated_completions": True} | TRUNCATED,
+    {"loss_type": "dppo", "cliprange": 0.01, "minibatches": 3, "epochs": 2},
+    {"sampler_correction": "sequence_mask", "kl_coef": 0.5, "kl_estimator": "rho_k3"},
     {"mask_truncated_completions": True, "minibatches": 2, "loss_agg_mode": "token-mean"},
     {"minibatches": 3, "epochs": 2, "cliprange": 0.02, "kl_coef": 0.5},
     {"minibatches": 3, "loss_type": "cispo", "cliprange": 0.01},
