@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -119,6 +120,27 @@ def test_the_adapter_of_an_assignment_calls_its_functions(tmp_path, monkeypatch)
 
 def adapter_of(name):
     return runpy.run_path(str(ROOT / "tests" / "adapters" / name))
+
+
+# With this ratio TRL's KL is k3 times the ratio of the completion, which is no formula here.
+SEQUENCES = {"importance_sampling_level": "sequence", "use_bias_correction_kl": False}
+SEQUENCES["loss_type"] = "grpo"
+
+
+@pytest.mark.parametrize(
+    "options, mean",
+    [
+        ({}, "mean over all tokens"),
+        ({"loss_type": "grpo"}, "mean of the completions' means"),
+        ({"loss_type": "dr_grpo", "scale_rewards": "none"}, "completions x constant"),
+        (SEQUENCES, "completions' means"),
+    ],
+)
+def test_trl_s_trainer_agrees(options, mean):
+    trl = adapter_of("trl_trainer.py")
+    step = partial(trl["step"], **options)
+    right, _, text = check_step.judge_step(step, trl["make_model"])
+    assert right and "in 7 of 9 situations" in text and mean in text
 
 
 def test_ours_agrees():
