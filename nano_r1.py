@@ -5,14 +5,14 @@
 # check, sample several completions, and make those that did better than the others more likely.
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
-# The small model in models/nano-base searches for an equation, attempt after attempt, and writes
-# "yes" or "no" after each of them. An attempt is a chain: `38*6=228-90=138 no` says that 38*6 is
-# 228, and that 228-90 is 138. The prompt ends with `<think>`, so the model begins with its search.
-# It must write `</think>` before its answer. Before training, its yes is almost random: it follows
-# 27% of the correct results and 24% of the wrong ones. The model stops at its first yes, and so its
-# answer is mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the
-# wrong ones. So the model continues until it has found a solution. In this task's texts, only the
-# reward tells it what yes means. (docs/results.md, "The base": what it has read before.)
+# The small model in models/nano-base searches for an equation, line after line, and ends each line
+# with "yes" or "no". A line is a chain: `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90
+# is 138. The prompt ends with `<think>`, so the model begins with its search. It must write
+# `</think>` before its answer. Before training, its yes is almost random: it follows 27% of the
+# correct results and 24% of the wrong ones. The model stops at its first yes, and so its answer is
+# mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the wrong ones.
+# So the model continues until it has found a solution. In this task's texts, only the reward tells
+# it what yes means. (docs/results.md, "The base": what it has read before.)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 6% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with

@@ -11,7 +11,7 @@
 #
 # The task is Countdown: combine the given numbers with + - * / to reach a target. A small program
 # checks the answer. It rewards the format with 0 to 1 and a correct solution with 1. The base
-# writes "yes" or "no" after an attempt almost at random, and stops at a yes. GRPO compares each
+# ends each line with "yes" or "no" almost at random, and stops at a yes. GRPO compares each
 # completion with its group. The *advantage* is the reward minus the group's mean, divided by the
 # group's standard deviation.
 #
