@@ -4,8 +4,6 @@ import copy
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -104,17 +102,6 @@ def test_greedy_is_transformers_own_greedy_and_ends_at_an_end_token(loaded):
         out = policy.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False)
         assert token_ids == out[0, len(prompt) :].tolist()
         assert (token_ids[-1] in the_task.stop_ids) == (len(token_ids) < 40)
-
-
-def test_a_completion_depends_on_its_own_prompt_and_seed_alone(loaded):
-    policy, tokenizer = loaded
-    the_task = task(policy, tokenizer)
-    sampler = r1.TransformersSampler(policy, the_task, config())
-    prompts = prompts_of(the_task)
-    together = sampler.generate(prompts, 4, 1.0, [7, 8, 9, 10, 11, 12])
-    alone = sampler.generate(prompts[2:3], 4, 1.0, [9])
-    assert [ids for ids, _ in together[8:12]] == [ids for ids, _ in alone]
-    assert len({tuple(ids) for ids, _ in alone}) > 1  # the four differ
 
 
 def test_a_token_is_drawn_with_its_probability():
@@ -231,69 +218,6 @@ def test_a_model_without_an_end_token_has_no_end(loaded):
 # ---- The objective
 
 
-@pytest.mark.parametrize("rows", [1710, 151_936])  # the second in three chunks
-def test_the_scorer_gives_log_probs_and_gradients_of_the_plain_softmax(rows, loaded):
-    model = tiny("qwen2", vocab_size=rows, hidden_size=8)
-    settings = config(temperature=0.7)
-    episodes = [
-        r1.Episode(prompt_ids=[5] * (3 + i), token_ids=[9 + i, 7] * (40 * i + 1), advantage=0.0)
-        for i in range(4)
-    ]
-    for e in episodes:
-        e.log_probs = [0.0] * len(e.token_ids)
-    batch = r1.collate(episodes, CPU)
-    log_probs = r1.Scorer(model, settings)(batch)
-    assert not log_probs[~batch["response_mask"]].any()
-    plain = [plain_log_probs(model, e.prompt_ids, e.token_ids, 0.7) for e in episodes]
-    assert torch.allclose(log_probs[batch["response_mask"]], torch.cat(plain), atol=1e-5)
-    (log_probs**2).sum().backward()
-    gradient = model.get_output_embeddings().weight.grad.clone()
-    model.zero_grad()
-    (torch.cat(plain) ** 2).sum().backward()
-    assert torch.allclose(gradient, model.get_output_embeddings().weight.grad, rtol=1e-3, atol=1e-4)
-
-
-def test_collate_puts_each_number_at_its_token():
-    one = r1.Episode(prompt_ids=[7, 8, 9], token_ids=[5, 2], log_probs=[-1.0, -2.0], advantage=3.0)
-    two = r1.Episode(prompt_ids=[7], token_ids=[4], log_probs=[-3.0], advantage=4.0)
-    batch = r1.collate([one, two], CPU)
-    assert batch["input_ids"].tolist() == [[7, 8, 9, 5], [7, 4, 0, 0]]
-    assert batch["labels"].tolist() == [[8, 9, 5, 2], [4, 0, 0, 0]]
-    assert batch["response_mask"].tolist() == [
-        [False, False, True, True],
-        [True, False, False, False],
-    ]
-    assert batch["sampler_log_probs"].tolist() == [[0, 0, -1, -2], [-3, 0, 0, 0]]
-    assert batch["advantages"].tolist() == [[3.0], [4.0]]
-
-
-def test_tokens_that_the_model_did_not_write_are_neither_trained_nor_measured(policy, loaded):
-    """`Episode.mask`: their log-probs and their number change nothing but the context."""
-    found = []
-    for numbers in [-1.0, -2.0], [5.0, 7.0]:
-        one = r1.Episode(
-            prompt_ids=[7, 8],
-            token_ids=[5, 20, 30, 6],
-            mask=[True, False, False, True],
-            log_probs=[-1.0, *numbers, -3.0],
-            advantage=2.0,
-        )
-        batch = r1.collate([one], CPU)
-        assert batch["response_mask"].tolist() == [[False, True, False, False, True]]
-        batch |= {"completions": 1, "ref_log_probs": batch["sampler_log_probs"] - 0.5}
-        log_probs = r1.Scorer(policy, config())(batch)
-        batch["old_log_probs"] = log_probs.detach()
-        found.append(r1.grpo_loss(log_probs, batch, config()))
-        exact = plain_log_probs(policy, [7, 8], one.token_ids)
-        assert torch.allclose(log_probs[0, [1, 4]], exact[[0, 3]], atol=1e-5)
-        assert not log_probs[0, [0, 2, 3]].any()
-        assert batch["sampler_log_probs"].tolist() == [[0, -1.0, 0, 0, -3.0]]
-    d = batch["sampler_log_probs"][0, [1, 4]] - 0.5 - exact[[0, 3]]
-    k3 = (torch.exp(d) - 1 - d).mean()
-    assert torch.allclose(found[0], -2.0 + config().kl_coef * k3)  # divided by the two tokens
-    assert torch.equal(*found)
-
-
 def test_a_mask_that_does_not_fit_its_tokens_is_an_error():
     one = r1.Episode(prompt_ids=[7], token_ids=[5, 6, 2], log_probs=[-1.0] * 3, advantage=1.0)
     one.token_ids, one.log_probs = one.token_ids[:2], one.log_probs[:2]  # cut, and not its mask
@@ -330,15 +254,6 @@ def test_a_second_thread_computes_the_same_gradient_and_reports_its_errors(
     engine.backward(torch.zeros(()))  # it has no gradient
     with pytest.raises(RuntimeError, match="does not require grad"):
         engine.step()
-
-
-def test_the_size_of_micro_batches_does_not_matter(policy, loaded):
-    episodes = make_episodes(policy, loaded[1])
-    whole, batches, _ = updated(policy, episodes, micro_batch_size=24)
-    parts, more, _ = updated(policy, episodes, micro_batch_size=5, gradient_checkpointing=True)
-    assert len(batches) == 1 and len(more) == 5
-    before = torch.cat([p.detach().flatten() for p in policy.parameters()])
-    assert (whole - before).abs().mean() > 5e-4 and (whole - parts).abs().mean() < 1e-7
 
 
 def test_a_limit_of_0_does_not_clip_the_gradient(policy, loaded):
@@ -384,33 +299,6 @@ def test_a_group_of_one_has_the_deviation_0(policy, loaded):
     _, batches, engine = updated(policy, episodes)
     rows = [r1.as_row(e) for e in episodes]
     assert r1.measure_step(rows, batches, engine, 1, config(group_size=1))["reward_std"] == 0
-
-
-@pytest.mark.parametrize(
-    "stage, processes, offload", [(1, 2, ""), (2, 2, ""), (3, 2, ""), (2, 1, "offload")]
-)
-def test_an_update_by_deepspeed_and_several_processes_is_torchs_by_one(
-    stage, processes, offload, policy, loaded, tmp_path
-):
-    pytest.importorskip("deepspeed", reason="DeepSpeed is for Linux")
-    episodes = make_episodes(policy, loaded[1])
-    torch.save(episodes, tmp_path / "episodes.pt")
-    root = os.path.dirname(r1.__file__)
-    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
-    launcher += ["--standalone", f"{root}/tests/deepspeed_update.py"]
-    args = [
-        str(tmp_path / "episodes.pt"),
-        str(stage),
-        offload or "no",
-        str(tmp_path / "weights.pt"),
-    ]
-    env = {**os.environ, "PYTHONPATH": root}
-    done = subprocess.run(launcher + args, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    whole, *_ = updated(policy, episodes)
-    # With the tied output layer, which the file lists a second time.
-    weights = torch.load(tmp_path / "weights.pt", weights_only=True)[: len(whole)]
-    assert (weights - whole).abs().mean() < 1e-7
 
 
 # ---- Nothing of a model or checkpoint is executed
