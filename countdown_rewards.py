@@ -33,7 +33,9 @@ Prompt = namedtuple(  # a way to ask, and the format of the answer that goes wit
     [
         "text",  # the question; the problem's columns stand in {braces}
         "chat",  # True: the user's turn in the chat template; False: the text alone
-        "opening",  # the beginning of the assistant's turn
+        # The beginning of the assistant's turn. Without it, a base model may continue the question
+        # instead of answering it.
+        "opening",
         "stop",  # texts that end a completion; the completion keeps them
         "thinking",  # the tag around the thinking; "": free text before the answer
         "weights",  # of format and answer in the total reward

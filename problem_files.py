@@ -95,19 +95,21 @@ def read_file(path):
         import pyarrow.parquet  # comes with datasets
 
         return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+    if b"\0" in content:
+        raise ValueError("is UTF-16 or binary: save it as UTF-8")
     text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
     if text.startswith("["):
         return decode(text)
     if text.startswith("{"):
-        lines = filter(str.strip, text.split("\n"))
+        lines = filter(str.strip, text.replace("\r", "\n").split("\n"))
         return map(decode, lines)
     return csv_rows(text)
 
 
 def csv_rows(text):
     """The rows below the names of the columns."""
-    reader = csv.DictReader(io.StringIO(text), strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     for row in reader:
         if len(row) != len(reader.fieldnames) or None in row.values():
             raise ValueError('more or fewer cells than columns; a list needs quotes: "[1, 2]"')

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from labelled import DATA, needs_data, real
 from tables import columns, lines
+from work import light
 
 import countdown_rewards
 from countdown_rewards import (
@@ -284,14 +285,12 @@ def rewards_of_hostile_texts(module, problem, fragments, prompts):
     for text in texts:
         completion = rng.choice(around).replace("{}", text)
         for prompt in prompts.values():
-            start = time.process_time()
-            result = module.reward(completion, problem, prompt)
-            assert time.process_time() - start < 1, completion[:200]
+            result = light(module.reward, completion, problem, prompt)
             assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
             assert 0 < len(result.why) <= 200 and result.why.isprintable()
 
 
-def test_hostile_text_up_to_800_kilobytes_gets_a_reward_below_a_second():
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
     rewards_of_hostile_texts(countdown_rewards, of(10, 1, 2, 3, 4), FRAGMENTS, STYLES)
 
 

@@ -44,6 +44,12 @@ def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, 
     files = {
         "a.jsonl": text,
         "A.JSONL": text.replace(b"\n", b"\r\n\r\n"),
+        "mac.jsonl": text.replace(b"\n", b"\r"),
+        "mac.csv": csv(rows)
+        .replace(".\n#", "REST")
+        .replace("\n", "\r")
+        .replace("REST", ".\n#")
+        .encode(),
         "bom.jsonl": b"\xef\xbb\xbf" + text,
         "a.json": json.dumps(rows, indent=1).encode(),
         "lines.json": text,
@@ -103,6 +109,7 @@ a.csv | NAMES⏎CELLS⏎,⏎ | row 2: needs
 a.csv | x;y⏎1;2⏎ | needs FIRST
 a.tsv | x\u0009y⏎1\u00092⏎ | row 1: needs FIRST
 a.txt | hello | needs 2
+a.csv | NAMES\u0000⏎ | is UTF-16 or binary: save it as UTF-8
 a.parquet | PAR1ROW | row 1:
 absent.jsonl | None | No such file
 a.json | [7, 8]⏎ | row 1: needs an object
