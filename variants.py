@@ -15,6 +15,7 @@
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, other samplers, KL, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, masks |
+# | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
 # | `load_model` | | LoRA |
 #
 # docs/algorithms.md has the command of each algorithm.
@@ -23,7 +24,7 @@
 import copy
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -101,6 +102,11 @@ class Config(nano_r1.Config):
     minibatches: int = 1  # step 7: optimizer steps per pass
     # step 6: no gradient from completions that were cut off
     mask_truncated_completions: bool = False
+
+    # Step 9.
+
+    # evaluate all problems of this file, or hub; None: the held-out problems of data
+    eval_data: str | None = None
 
     # The model.
 
@@ -301,7 +307,10 @@ def dppo_loss(log_probs, batch, config):
 def clipped_loss(ratio, batch, config):
     """PPO, arXiv:1707.06347, eq. 7. The ratios are (B, T) or (B, 1)."""
     # L = -min(rho A, clip(rho, 1 - eps, 1 + eps_high) A)
-    return -torch.minimum(ratio * batch["advantages"], clip(ratio, config) * batch["advantages"])
+    free = ratio * batch["advantages"]
+    clipped = clip(ratio, config) * batch["advantages"]
+    batch["clipped"] = clipped < free  # for `measure`: these have no gradient
+    return -torch.minimum(free, clipped)
 
 
 def clip(ratio, config):
@@ -449,7 +458,34 @@ def counts(e, config):
 
 
 # %% [markdown]
-# ## 6. LoRA
+# ## 6. What is measured: step 9
+
+
+# %%
+def measure(rows, batches, engine, step, config):
+    """Like `nano_r1.measure_step`; with several steps per batch, also the share of clipped tokens.
+
+    At these tokens the clip has set the gradient to 0, in the last epoch.
+    """
+    metrics = nano_r1.measure_step(rows, batches, engine, step, config)
+    if config.epochs * config.minibatches > 1 and "clipped" in batches[0]:
+        clipped = [batch["clipped"] & batch["response_mask"] for batch in batches]
+        count = sum(tokens.sum().item() for tokens in clipped)
+        written = sum(row["written"] for row in rows)  # of all processes
+        metrics["clip_ratio/region_mean"] = sum(gather([count])) / written
+    return metrics
+
+
+def evaluate(sampler, problems, task, config, path, step):
+    """Like `nano_r1.evaluate`; with --eval_data, of that file's problems."""
+    if config.eval_data:
+        source = replace(config, data=config.eval_data)
+        problems = task.load_problems("all", source)[: config.eval_problems]
+    return nano_r1.evaluate(sampler, problems, task, config, path, step)
+
+
+# %% [markdown]
+# ## 7. LoRA
 
 
 # %%
@@ -506,7 +542,7 @@ def load_model(config):
 
 
 # %% [markdown]
-# ## 7. The run
+# ## 8. The run
 
 
 # %%
@@ -528,6 +564,8 @@ def main(config, **own):
         "advantages": advantages,
         "loss": loss,
         "update": update,
+        "measure": measure,
+        "evaluate": evaluate,
     }
     return nano_r1.main(config, **(functions | own))
 

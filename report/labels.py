@@ -38,6 +38,10 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
         "cut off",
         "Share of the step's completions that were cut off at the limit of tokens.",
     ),
+    "clip_ratio/region_mean": (
+        "clipped",
+        "Share of the tokens at which the clip has set the gradient to 0.",
+    ),
     "loss": (
         "loss",
         "The surrogate loss. Only its gradient matters: the value is near 0 in good and bad runs.",
@@ -75,7 +79,7 @@ PANELS = [  # (title, metrics)
     ("tokens per completion", ["completions/mean_length"]),
     ("entropy, nats per token", ["entropy"]),
     ("norm of the gradient", ["grad_norm"]),
-    ("shares", ["frac_reward_zero_std", "completions/clipped_ratio"]),
+    ("shares", ["frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean"]),
     ("KL from the reference, nats per token", ["kl"]),
     ("loss", ["loss"]),
     ("learning rate", ["lr"]),

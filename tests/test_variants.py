@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import tyro
+from test_nano_r1 import plain_log_probs
 from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
 from two_processes import CASES, make_episodes, settings, tiny_model, updated
@@ -109,10 +110,8 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
 
 
 def score(model, e, config):
-    """Log-probs of an episode's tokens, from all of the model's logits."""
-    logits = model(torch.tensor([e.prompt_ids + e.token_ids])).logits[0, len(e.prompt_ids) - 1 : -1]
-    now = torch.distributions.Categorical(logits=logits / config.temperature)
-    return now.log_prob(torch.tensor(e.token_ids))
+    """Log-probs of an episode's tokens."""
+    return plain_log_probs(model, e.prompt_ids, e.token_ids, config.temperature)
 
 
 def plain_update(config, episodes):
@@ -191,6 +190,20 @@ def test_before_a_step_the_old_policy_is_the_policy_to_the_last_bit():
     engine.optimizer.param_groups[0]["lr"] = 0.0
     variants.update(engine, None, make_episodes(), config, loss)
     assert len(differences) == 4 and max(differences) == 0
+
+
+def test_the_clip_ratio_is_the_share_of_tokens_whose_gradient_the_clip_has_set_to_0(monkeypatch):
+    ratios = torch.tensor([[1.3, 0.7, 1.1, 9.0], [1.3, 0.7, 0.9, 0.1]])
+    log_probs = ratios.log().requires_grad_()
+    batch = {"old_log_probs": torch.zeros(2, 4), "advantages": torch.tensor([[2.0], [-2.0]])}
+    batch |= {"response_mask": torch.tensor([[True] * 3 + [False]] * 2), "completions": 2}
+    config = variants.Config(epochs=2, kl_coef=0.0)
+    variants.loss(log_probs, batch, config).sum().backward()
+    monkeypatch.setattr(nano_r1, "measure_step", lambda *args: {})
+    found = variants.measure([{"written": 3}] * 2, [batch], None, 1, config)
+    still = (log_probs.grad == 0) & batch["response_mask"]
+    assert found == {"clip_ratio/region_mean": 2 / 6} and still.sum() == 2
+    assert variants.measure([{"written": 3}] * 2, [batch], None, 1, variants.Config()) == {}
 
 
 def test_a_step_by_two_processes_is_the_step_by_one(tmp_path):
@@ -275,7 +288,8 @@ def test_an_unknown_module_of_lora_is_one_sentence():
 def test_each_command_of_the_page_runs(command, monkeypatch):
     monkeypatch.setattr(nano_r1, "main", lambda config, **functions: sorted(functions))
     config = tyro.cli(variants.Config, args=command.split(), use_underscores=True)
-    assert variants.main(config) == ["advantages", "load_model", "loss", "rollout", "update"]
+    names = "advantages evaluate load_model loss measure rollout update"
+    assert variants.main(config) == names.split()
 
 
 @pytest.mark.parametrize(
