@@ -191,6 +191,9 @@ def spread(values, digits=3):
 
 
 def signed(mean, low, high):
+    """A difference with its interval, which one seed does not have."""
+    if math.isinf(low):
+        return f"{mean:+.3f}"
     return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 

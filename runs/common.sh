@@ -2,6 +2,14 @@
 # again continues a run that was stopped, and does not repeat one that is complete.
 set -eo pipefail
 more=("$@")  # further flags, which go to the program
+for name in DATA DEV SFT MODEL FILES; do  # files in the caller's directory
+  words=()
+  for word in ${!name}; do
+    if [[ $word != /* && -e $word ]]; then word=$PWD/$word; fi
+    words+=("$word")
+  done
+  declare "$name=${words[*]}"
+done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 out=${OUT:-$PWD/out}
