@@ -404,6 +404,13 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 
 
 # %%
+def micro_batches(episodes, config):
+    """Lists of episodes of similar lengths, so that a batch has little padding."""
+    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    for start in range(0, len(episodes), config.micro_batch_size):
+        yield by_length[start : start + config.micro_batch_size]
+
+
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
     engine.module.train()  # without dropout: `load_model` switches it off
@@ -432,13 +439,6 @@ def update(engine, reference, episodes, config, loss_function):
     engine.step()
     engine.module.eval()
     return batches
-
-
-def micro_batches(episodes, config):
-    """Lists of episodes of similar lengths, so that a batch has little padding."""
-    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
-    for start in range(0, len(episodes), config.micro_batch_size):
-        yield by_length[start : start + config.micro_batch_size]
 
 
 def learning_rate(step, config):
@@ -725,9 +725,11 @@ class TransformersSampler:
         self.model = policy
         self.task = task
         self.config = config
-        self.continuation = LibraryContinuation  # slower: transformers' own forward pass
+        self.continuation = LibraryContinuation
         if is_like_llama(policy.config):
             self.continuation = FastContinuation
+        else:
+            print(f"{policy.config.model_type}: sampled by transformers' own forward pass, slower")
 
     def sleep(self):
         """Nothing to do: it uses the policy's memory."""

@@ -250,9 +250,10 @@ def record_step(run):
             episodes = r1.rollout(sampler, problems, task, config, step)
         return episodes
 
-    again = {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
+    settings = {name: run.config[name] for name in vars(r1.Config())}
+    settings |= {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
     with contextlib.suppress(Enough):
-        r1.main(r1.Config(**run.config | again), rollout=rollout)
+        r1.main(r1.Config(**settings), rollout=rollout)
     sys.settrace(None)
     return record
 

@@ -6,8 +6,9 @@ import variants
 
 
 def member(d, w):
-    of = variants.estimate_kl(torch.zeros_like(d), d)
-    return of["k1"] + w * (of["k3"] - of["k1"])
+    batch = {"ref_log_probs": d}
+    k1 = variants.estimate_kl(torch.zeros_like(d), batch, "k1")
+    return k1 + w * (variants.estimate_kl(torch.zeros_like(d), batch, "k3") - k1)
 
 
 def best_weight(d):
