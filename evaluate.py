@@ -27,8 +27,6 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, pvariance
 
-import tyro
-
 import nano_r1
 
 CATEGORIES = ("answer and format", "answer only", "format only", "neither")
@@ -36,22 +34,15 @@ CATEGORIES = ("answer and format", "answer only", "format only", "neither")
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Evaluate a model on a task."""
+    """Evaluate a model on a task.
+
+    The training settings of nano_r1.py have no effect.
+    """
 
     # evaluate all problems of this file, or hub; None: the held-out problems of data
     eval_data: str | None = None
     temperature: tuple[float, ...] = (0.0, 1.0)  # one or more; 0 is greedy, with one sample
     samples: int = 8  # completions per problem
-
-
-# The settings of the training have no effect here. So --help does not list them.
-TRAINING = (
-    "prompts_per_step group_size advantage_eps cliprange kl_coef steps learning_rate warmup_steps "
-    "lr_scheduler_type max_grad_norm micro_batch_size offload gradient_checkpointing eval_every "
-    "save_every zero_stage record_tokens_every resume wandb"
-)
-for name in TRAINING.split():
-    Config.__annotations__[name] = tyro.conf.Suppress[nano_r1.Config.__annotations__[name]]
 
 
 def sample(sampler, problems, task, config):

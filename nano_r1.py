@@ -1481,26 +1481,6 @@ def catch_ctrl_c(at_end):
     return received
 
 
-# %% [markdown]
-# ## 12. The parts of `main` that a caller can replace
-
-
-# %%
-@dataclass(kw_only=True)
-class Parts:
-    """The functions that `main` calls. An experiment gives others with the same signature."""
-
-    load_model: Callable = load_model  # (config) -> policy, tokenizer
-    make_sampler: Callable = make_sampler  # (policy, task, device, config)
-    make_engine: Callable = make_engine  # (scorer, device, config); it can pass an optimizer
-    rollout: Callable = rollout  # (sampler, problems, task, config, step) -> episodes, by group
-    advantages: Callable = group_advantages  # (rewards, config): (m, n) -> (m, n)
-    loss: Callable = grpo_loss  # (log_probs, batch, config): (B, T) -> (B,)
-    update: Callable = update  # (engine, reference, episodes, config, loss) -> micro-batches
-    measure: Callable = measure_step  # (rows, batches, engine, step, config) -> metrics
-    evaluate: Callable = evaluate  # (sampler, problems, task, config, path, step) -> metrics
-
-
 def run_command(main, settings):
     """A program: `main` with the flags of the command line. Common errors are one sentence."""
     try:
@@ -1522,6 +1502,26 @@ def run_command(main, settings):
                 f"{error}"
             ) from None
         raise
+
+
+# %% [markdown]
+# ## 12. The parts of `main` that a caller can replace
+
+
+# %%
+@dataclass(kw_only=True)
+class Parts:
+    """The functions that `main` calls. An experiment gives others with the same signature."""
+
+    load_model: Callable = load_model  # (config) -> policy, tokenizer
+    make_sampler: Callable = make_sampler  # (policy, task, device, config)
+    make_engine: Callable = make_engine  # (scorer, device, config); it can pass an optimizer
+    rollout: Callable = rollout  # (sampler, problems, task, config, step) -> episodes, by group
+    advantages: Callable = group_advantages  # (rewards, config): (m, n) -> (m, n)
+    loss: Callable = grpo_loss  # (log_probs, batch, config): (B, T) -> (B,)
+    update: Callable = update  # (engine, reference, episodes, config, loss) -> micro-batches
+    measure: Callable = measure_step  # (rows, batches, engine, step, config) -> metrics
+    evaluate: Callable = evaluate  # (sampler, problems, task, config, path, step) -> metrics
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
