@@ -1,0 +1,85 @@
+"""A tool writes a part of each completion: with its tokens masked, and without."""
+
+import os
+from dataclasses import replace
+from functools import partial
+
+import countdown_rewards
+import nano_r1
+import tools
+from benchmarks import runs
+from labs.lab import COUNTDOWN, Lab, Prediction, Run, controls
+
+WITH_TOOL = {"rollout": tools.rollout, "measure": tools.measure, "evaluate": tools.evaluate}
+CHECKER = COUNTDOWN.replace("--task countdown", "--task labs/checker_rewards.py")
+
+
+def unmasked(*arguments):
+    """`tools.rollout`, but all tokens count as the model's."""
+    episodes = tools.rollout(*arguments)
+    for e in episodes:
+        e.mask = [True] * len(e.mask)
+    return episodes
+
+
+def divided_by_all_tokens(log_probs, batch, config):
+    """`nano_r1.grpo_loss`, but |o_i| counts the tool's tokens, too."""
+    losses = nano_r1.grpo_loss(log_probs, batch, config)  # (B,)
+    written = batch["response_mask"].sum(dim=1)
+    lengths = written.new_tensor([len(e.token_ids) for e in batch["episodes"]])
+    return losses * written / lengths
+
+
+def without_tool(config):
+    """A measure: pass@1 without the tool, and the share of yes after which the model writes no."""
+    problems = countdown_rewards.load_problems("test")[: config.eval_problems]
+    episodes = runs.sample(replace(config, task="countdown"), problems)
+    text = "\n".join(e.text for e in episodes)
+    correct = sum(e.reward.answer for e in episodes) / len(episodes)
+    rows = runs.metrics(os.path.dirname(config.model))
+    return {
+        "without the tool": correct,
+        "lost without the tool": rows[-1]["eval/pass@1"] - correct,
+        "yes no": text.count(" yes no\n") / max(1, text.count(" yes")),
+        "calls": rows[-1].get("eval/tool/calls", 0.0),
+        "largest gradient": max(row["grad_norm"] for row in rows[1:]),
+        "sampler minus trainer": max(row["sampling/logp_difference_mean"] for row in rows[1:]),
+    }
+
+
+def rewarded(function):
+    """The tool's rollout with another reward."""
+    return WITH_TOOL | {"rollout": partial(function, rollout=tools.rollout)}
+
+
+LAB = Lab(
+    title="Without the mask, the model learns the tool's lines",
+    claim="Search-R1 (arXiv:2503.09516, 3B and 7B) masks the tokens of a search engine, and says "
+    "that this makes training stable. Here a checker writes tokens.",
+    prediction="Without the mask, training is worse by 5 points, because the tool's tokens are "
+    "improbable and their gradients large. Without the tool, the model then corrects its own yes. "
+    "The tool's tokens in the length change nothing.",
+    runs={
+        "mask": Run(CHECKER, WITH_TOOL),
+        "no mask": Run(CHECKER, WITH_TOOL | {"rollout": unmasked}),
+        "mask, all in the length": Run(CHECKER, WITH_TOOL | {"loss": divided_by_all_tokens}),
+        "no tool": Run(COUNTDOWN),
+        "format reward": Run(CHECKER, rewarded(controls.format_reward)),
+        "random reward": Run(CHECKER, rewarded(controls.random_reward)),
+    },
+    predictions=[
+        Prediction("mask", "no mask", above=0.05),
+        Prediction("no mask", "mask", above=0.2, measure="yes no"),
+        Prediction("mask, all in the length", "mask", within=0.1, claim=False),
+        Prediction("mask", "no tool", above=0.1, claim=False),
+        Prediction("mask", 0.0, above=0.1, measure="lost without the tool", claim=False),
+        Prediction("mask", "format reward", above=0.2, claim=False),
+        Prediction("mask", "random reward", above=0.3, claim=False),
+    ],
+    measures=(without_tool,),
+    found="",
+    limits="",
+)
+
+if __name__ == "__main__":
+    LAB.main()

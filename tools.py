@@ -1,0 +1,203 @@
+# %% [markdown]
+# # The environment writes, too
+#
+# In `nano_r1.py` the model writes every token of a completion. Here a tool of the task writes some
+# of them. The model writes an *action*, up to a stop text. The tool answers with an *observation*.
+# Then the model continues. The observation is a part of the completion, and the model reads it. But
+# the loss leaves it out, because the model did not choose its tokens: they are masked
+# (`Episode.mask`).
+#
+#     python tools.py                      # two CPU cores, about four minutes
+#     python tools.py --resume out/NAME    # continue it; add the flags it was started with
+#     python tools.py --help               # every setting
+#
+# The task is a module as for `nano_r1.py`, with three things more:
+#
+#     PROMPTS     a prompt's `stop` has the texts that call the tool
+#     TURNS       how often the model may write in one completion
+#     tool        (text, problem) -> str or None: the observation after the completion so far. None:
+#                 nothing was asked. It executes nothing of the text and takes bounded time
+#
+# Everything is token ids. An observation is encoded once, and its ids are appended. No text of the
+# model is decoded and encoded again: docs/tools.md says why.
+#
+# Left out: several tools, tools that wait for a network, an advantage for each turn, and keeping
+# the keys and values between turns. (vLLM's prefix cache keeps them. The sampler of `nano_r1.py`
+# reads the whole context again in each turn.)
+
+# %%
+import copy
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+
+import nano_r1
+from nano_r1 import RANK, WORLD, Episode, gather, mean, seed_of
+
+# %% [markdown]
+# ## 1. Settings
+
+
+# %%
+@dataclass(kw_only=True)
+class Config(nano_r1.Config):
+    """GRPO with a tool that writes a part of the completions: nano_r1.py with another rollout.
+
+    python tools.py    (two CPU cores, about four minutes)
+    """
+
+    task: str = "labs/checker_rewards.py"  # a module with PROMPTS, TURNS and tool
+    max_tokens: int = 128  # of a completion, with the tool's tokens; a longer one is cut off
+    steps: int = 20  # optimizer steps
+    warmup_steps: int = 3  # linear warm-up
+    lr_scheduler_type: Literal["linear", "constant"] = "constant"
+    eval_problems: int = 256  # with 256, the 95% interval is about +-0.06
+
+
+# %% [markdown]
+# ## 2. The rollout: actions and observations
+#
+# A completion with two turns, and its mask:
+#
+#     94-27=67+39=106 yes no \n 94-27=67-39=28 yes \n </think> ...
+#     1 1 1...        1   0  0  1 1 1...       1   0  1        ...
+
+
+# %%
+class ToolSampler:
+    """A sampler in whose completions the tool writes, too. It is used for one batch of problems.
+
+    `problems` are those of all processes, as in `nano_r1.sample_and_reward`. After `generate`,
+    `episodes` has the episodes with their masks, `turns` and `calls`.
+    """
+
+    def __init__(self, sampler, problems, task, config):
+        self.sampler = sampler
+        self.problems = problems[RANK::WORLD]  # this process's share
+        self.task = task
+        self.config = config
+        self.episodes = []
+
+    def generate(self, prompts, n, temperature, seeds):
+        """[(token ids, log-probs)], as every sampler; the tool's tokens have the log-prob 0."""
+        for prompt_ids, problem, seed in zip(prompts, self.problems, seeds):
+            for place in range(n):
+                e = Episode(prompt_ids=prompt_ids, problem=problem, token_ids=[], log_probs=[])
+                e.seed = seed_of(seed, place)
+                e.turns = 0
+                e.calls = 0
+                self.episodes.append(e)
+        running = self.episodes
+        for turn in range(self.task.module.TURNS):
+            if not running:
+                break
+            # Action: the model continues each context up to a stop text. A turn has its own seed.
+            contexts = [e.prompt_ids + e.token_ids for e in running]
+            turn_seeds = [seed_of(e.seed, turn) for e in running]
+            actions = self.sampler.generate(contexts, 1, temperature, turn_seeds)
+            for e, (token_ids, log_probs) in zip(running, actions):
+                e.turns += 1
+                self.append(e, token_ids, log_probs, written=True)
+            # Observation.
+            running = [e for e in running if not self.has_ended(e)]
+            for e in running:
+                self.observe(e)
+            running = [e for e in running if not self.has_ended(e)]
+        return [(e.token_ids, e.log_probs) for e in self.episodes]
+
+    def observe(self, e):
+        """Let the tool answer. Its tokens follow the model's own ids, which stay as they are."""
+        text = self.task.tokenizer.decode(e.token_ids, skip_special_tokens=True)
+        observation = self.task.module.tool(text, e.problem)
+        if observation is not None:
+            token_ids = self.task.tokenizer.encode(observation, add_special_tokens=False)
+            e.calls += 1
+            self.append(e, token_ids, [0.0] * len(token_ids), written=False)
+
+    def append(self, e, token_ids, log_probs, written):
+        """Tokens that the model has written, or the tool. What exceeds max_tokens is cut off."""
+        room = self.config.max_tokens - len(e.token_ids)
+        e.token_ids += token_ids[:room]
+        e.log_probs += log_probs[:room]
+        e.mask += [written] * len(token_ids[:room])
+
+    def has_ended(self, e):
+        """Whether the completion ends with an end token, or has no room left."""
+        full = len(e.token_ids) >= self.config.max_tokens
+        return full or e.token_ids[-1] in self.task.stop_ids
+
+
+def without_stop(task):
+    """The task for whole completions: a stop text ends a turn, and only an end token the rest."""
+    task = copy.copy(task)
+    task.prompt = task.prompt._replace(stop=())
+    return task
+
+
+def rollout(sampler, problems, task, config, step):
+    """Steps 1 to 3, like `nano_r1.rollout`."""
+    label = f"step {step}, tools"
+    rng = random.Random(seed_of(config.seed, label, "questions"))
+    drawn = rng.sample(problems, config.prompts_per_step)
+    return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
+
+
+def sample_and_reward(sampler, problems, task, config, label, n):
+    """Steps 2 and 3, like `nano_r1.sample_and_reward`; the episodes have mask, turns and calls."""
+    with_tool = ToolSampler(sampler, problems, task, config)
+    whole = without_stop(task)
+    episodes = nano_r1.sample_and_reward(with_tool, problems, whole, config, label, n)
+    for e, sampled in zip(episodes, with_tool.episodes):
+        e.mask = sampled.mask
+        e.turns = sampled.turns
+        e.calls = sampled.calls
+    return episodes
+
+
+# %% [markdown]
+# ## 3. What is measured: step 9
+
+
+# %%
+def measure(rows, batches, engine, step, config):
+    """The metrics of `nano_r1.measure_step`, and the tool's."""
+    episodes = []
+    for batch in batches:
+        episodes += batch["episodes"]
+    metrics = nano_r1.measure_step(rows, batches, engine, step, config)
+    share = sum(row["written"] for row in rows) / sum(row["length"] for row in rows)
+    return metrics | counts(episodes) | {"tool/model_tokens": share}
+
+
+def counts(episodes):
+    """Means over the completions of all processes."""
+    counted = gather([{"turns": e.turns, "calls": e.calls} for e in episodes])
+    return {"tool/turns": mean(counted, "turns"), "tool/calls": mean(counted, "calls")}
+
+
+def evaluate(sampler, problems, task, config, path, step):
+    """Like `nano_r1.evaluate`, with the tool."""
+    with_tool = ToolSampler(sampler, problems, task, config)
+    metrics = nano_r1.evaluate(with_tool, problems, without_stop(task), config, path, step)
+    counted = counts(with_tool.episodes)
+    return metrics | {f"eval/{name}": value for name, value in counted.items()}
+
+
+# %% [markdown]
+# ## 4. The run
+
+
+# %%
+def main(config, **own):
+    """Call `nano_r1.main` with this file's functions; `own` replaces some."""
+    functions = {"rollout": rollout, "measure": measure, "evaluate": evaluate}
+    return nano_r1.main(config, **(functions | own))
+
+
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    try:
+        main(tyro.cli(Config, use_underscores=True))
+    except KeyboardInterrupt:  # the run is saved
+        raise SystemExit(130) from None
