@@ -192,6 +192,8 @@ def evaluate(sampler, problems, task, config, path, step):
 # %%
 def main(config, **own):
     """Call `nano_r1.main` with this file's functions; `own` replaces some."""
+    if not hasattr(nano_r1.import_task(config.task), "tool"):
+        raise SystemExit(f"--task {config.task} has no tool; try labs/checker_rewards.py")
     functions = {"rollout": rollout, "measure": measure, "evaluate": evaluate}
     return nano_r1.main(config, **(functions | own))
 

@@ -29,7 +29,9 @@ from countdown_rewards import Prompt, judge, load_problems, reward, subgroups
 __all__ = ["PROMPTS", "TURNS", "Prompt", "load_problems", "reward", "subgroups", "tool"]
 
 TURNS = 12  # how often the model may write in a completion; 128 tokens have room for 8 attempts
-PROMPTS = {"short": COUNTDOWN["short"]._replace(stop=(" yes",))}
+PROMPTS = {
+    "short": COUNTDOWN["short"]._replace(stop=(" yes",), weights=(0.0, 1.0)),
+}
 
 
 def tool(text, problem):

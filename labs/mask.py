@@ -42,8 +42,6 @@ def without_tool(config):
         "lost without the tool": rows[-1]["eval/pass@1"] - correct,
         "yes no": text.count(" yes no\n") / max(1, text.count(" yes")),
         "calls": rows[-1].get("eval/tool/calls", 0.0),
-        "largest gradient": max(row["grad_norm"] for row in rows[1:]),
-        "sampler minus trainer": max(row["sampling/logp_difference_mean"] for row in rows[1:]),
     }
 
 

@@ -78,30 +78,6 @@ def test_a_task_is_also_a_file(tmp_path, monkeypatch):
         nano_r1.main(replace(settings, task="chess_rewards.py"))
 
 
-def test_a_tool_may_write_tokens_which_are_not_trained_measured_or_coloured(tmp_path):
-    def rollout(sampler, problems, task, config, step):
-        """After the model's first five tokens a tool writes `=12`."""
-        episodes = nano_r1.rollout(sampler, problems, task, config, step)
-        tool = task.tokenizer.encode("=12")
-        for e in episodes:
-            first = len(e.token_ids[:5])
-            e.token_ids = e.token_ids[:first] + tool + e.token_ids[first:]
-            e.log_probs = e.log_probs[:first] + [0.0] * len(tool) + e.log_probs[first:]
-            e.mask = e.mask[:first] + [False] * len(tool) + e.mask[first:]
-        return episodes
-
-    path, rows = run(tmp_path, rollout=rollout)
-    lines = nano_r1.read(f"{path}/episodes/step_000001.jsonl")
-    assert [row["length"] - row["written"] for row in lines] == [2] * 8
-    _, arrays = Run(path).step(1)
-    assert (arrays["change"] != arrays["change"]).tolist() == (~arrays["mask"]).tolist()
-    tokens = arrays["mask"].sum()
-    written = arrays["log_probs"][arrays["mask"]]
-    # The entropy is a mean over the model's tokens alone; the sampler saw another context here.
-    assert 0 < rows[1]["entropy"] < 20 and tokens == sum(row["written"] for row in lines)
-    assert len(written) == tokens and os.path.getsize(f"{path}/report.html") > 10_000
-
-
 def state():
     return signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)
 
