@@ -50,7 +50,7 @@ class Config(nano_r1.Config):
 
     task: str = "labs/checker_rewards.py"  # a module with PROMPTS, TURNS and tool
     max_tokens: int = 128  # of a completion, with the tool's tokens; a longer one is cut off
-    steps: int = 20  # optimizer steps
+    steps: int = 12  # optimizer steps
     warmup_steps: int = 3  # linear warm-up
     lr_scheduler_type: Literal["linear", "constant"] = "constant"
     eval_problems: int = 256  # with 256, the 95% interval is about +-0.06

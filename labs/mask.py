@@ -11,7 +11,8 @@ from benchmarks import runs
 from labs.lab import COUNTDOWN, Lab, Prediction, Run, controls
 
 WITH_TOOL = {"rollout": tools.rollout, "measure": tools.measure, "evaluate": tools.evaluate}
-CHECKER = COUNTDOWN.replace("--task countdown", "--task labs/checker_rewards.py")
+NO_TOOL = COUNTDOWN.replace("--steps 20", "--steps 12") + " --binary_reward"
+CHECKER = NO_TOOL.replace("--task countdown", "--task labs/checker_rewards.py")
 
 
 def unmasked(*arguments):
@@ -61,7 +62,7 @@ LAB = Lab(
         "mask": Run(CHECKER, WITH_TOOL),
         "no mask": Run(CHECKER, WITH_TOOL | {"rollout": unmasked}),
         "mask, all in the length": Run(CHECKER, WITH_TOOL | {"loss": divided_by_all_tokens}),
-        "no tool": Run(COUNTDOWN),
+        "no tool": Run(NO_TOOL),
         "format reward": Run(CHECKER, rewarded(controls.format_reward)),
         "random reward": Run(CHECKER, rewarded(controls.random_reward)),
     },
