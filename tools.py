@@ -84,49 +84,50 @@ class ToolSampler:
         """[(token ids, log-probs)], as every sampler; the tool's tokens have the log-prob 0."""
         for prompt_ids, problem, seed in zip(prompts, self.problems, seeds):
             for place in range(n):
-                e = Episode(prompt_ids=prompt_ids, problem=problem, token_ids=[], log_probs=[])
+                e = Episode(prompt_ids=prompt_ids, token_ids=[], log_probs=[], turns=0, calls=0)
+                e.problem = problem
                 e.seed = seed_of(seed, place)
-                e.turns = 0
-                e.calls = 0
                 self.episodes.append(e)
         running = self.episodes
         for turn in range(self.task.module.TURNS):
-            if not running:
-                break
-            # Action: the model continues each context up to a stop text. A turn has its own seed.
-            contexts = [e.prompt_ids + e.token_ids for e in running]
-            turn_seeds = [seed_of(e.seed, turn) for e in running]
-            actions = self.sampler.generate(contexts, 1, temperature, turn_seeds)
-            for e, (token_ids, log_probs) in zip(running, actions):
-                e.turns += 1
-                self.append(e, token_ids, log_probs, written=True)
-            # Observation.
-            running = [e for e in running if not self.has_ended(e)]
-            for e in running:
-                self.observe(e)
-            running = [e for e in running if not self.has_ended(e)]
+            if running:
+                running = self.take_turn(running, turn, temperature)
         return [(e.token_ids, e.log_probs) for e in self.episodes]
 
+    def take_turn(self, running, turn, temperature):
+        """An action of the model and an observation in each episode; those that go on after it."""
+        # Action: the model continues up to a stop text. Each turn has its own seed.
+        contexts = [e.prompt_ids + e.token_ids for e in running]
+        seeds = [seed_of(e.seed, turn) for e in running]
+        actions = self.sampler.generate(contexts, 1, temperature, seeds)
+        for e, (token_ids, log_probs) in zip(running, actions):
+            e.turns += 1
+            self.append(e, token_ids, log_probs, True)
+            if self.goes_on(e):
+                self.observe(e)
+        return [e for e in running if self.goes_on(e)]
+
     def observe(self, e):
-        """Let the tool answer. Its tokens follow the model's own ids, which stay as they are."""
+        """Observation: the tool's tokens follow the model's own ids, which stay as they are."""
         text = self.task.tokenizer.decode(e.token_ids, skip_special_tokens=True)
         observation = self.task.module.tool(text, e.problem)
         if observation is not None:
             token_ids = self.task.tokenizer.encode(observation, add_special_tokens=False)
             e.calls += 1
-            self.append(e, token_ids, [0.0] * len(token_ids), written=False)
+            self.append(e, token_ids, [0.0] * len(token_ids), False)
 
-    def append(self, e, token_ids, log_probs, written):
-        """Tokens that the model has written, or the tool. What exceeds max_tokens is cut off."""
+    def append(self, e, token_ids, log_probs, by_model):
+        """Tokens of the model or of the tool. What exceeds max_tokens is cut off."""
+        mask = [by_model] * len(token_ids)
         room = self.config.max_tokens - len(e.token_ids)
         e.token_ids += token_ids[:room]
         e.log_probs += log_probs[:room]
-        e.mask += [written] * len(token_ids[:room])
+        e.mask += mask[:room]
 
-    def has_ended(self, e):
-        """Whether the completion ends with an end token, or has no room left."""
-        full = len(e.token_ids) >= self.config.max_tokens
-        return full or e.token_ids[-1] in self.task.stop_ids
+    def goes_on(self, e):
+        """Whether there is no end token yet, and room."""
+        has_room = len(e.token_ids) < self.config.max_tokens
+        return has_room and e.token_ids[-1] not in self.task.stop_ids
 
 
 def without_stop(task):
@@ -163,26 +164,22 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 # %%
 def measure(rows, batches, engine, step, config):
     """The metrics of `nano_r1.measure_step`, and the tool's."""
-    episodes = []
-    for batch in batches:
-        episodes += batch["episodes"]
     metrics = nano_r1.measure_step(rows, batches, engine, step, config)
-    share = sum(row["written"] for row in rows) / sum(row["length"] for row in rows)
-    return metrics | counts(episodes) | {"tool/model_tokens": share}
-
-
-def counts(episodes):
-    """Means over the completions of all processes."""
-    counted = gather([{"turns": e.turns, "calls": e.calls} for e in episodes])
-    return {"tool/turns": mean(counted, "turns"), "tool/calls": mean(counted, "calls")}
+    metrics["tool/model_tokens"] = mean(rows, "written") / mean(rows, "length")
+    return metrics | counts(sum([batch["episodes"] for batch in batches], []))
 
 
 def evaluate(sampler, problems, task, config, path, step):
     """Like `nano_r1.evaluate`, with the tool."""
     with_tool = ToolSampler(sampler, problems, task, config)
     metrics = nano_r1.evaluate(with_tool, problems, without_stop(task), config, path, step)
-    counted = counts(with_tool.episodes)
-    return metrics | {f"eval/{name}": value for name, value in counted.items()}
+    return metrics | counts(with_tool.episodes, "eval/")
+
+
+def counts(episodes, kind=""):
+    """Means over the completions of all processes."""
+    rows = gather([{"turns": e.turns, "calls": e.calls} for e in episodes])
+    return {f"{kind}tool/{name}": mean(rows, name) for name in ("turns", "calls")}
 
 
 # %% [markdown]
