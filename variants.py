@@ -15,12 +15,13 @@
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, importance sampling, k1, k2, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, masks |
-# | `load_model` | | LoRA |
+# | `load_model` | | LoRA, a teacher (on-policy distillation) |
 #
 # docs/algorithms.md has the command of each algorithm.
 
 # %%
 import copy
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class Config(nano_r1.Config):
 
     # The model.
 
+    # a trained model with the same tokenizer: learn its probabilities instead of the reward
+    teacher: str | None = None
     lora_rank: int = 0  # above 0: train adapters of this rank instead of the weights [16]
     lora_alpha: int = 32  # the adapters are scaled by alpha / rank
     lora_dropout: float = 0.0  # share of an adapter's inputs set to zero in an update
@@ -184,6 +187,8 @@ def value_of_cut(e, cut, tails, task, config):
 # %%
 def advantages(rewards, config):
     """Step 4, like `nano_r1.group_advantages`: (m, n) -> (m, n)."""
+    if config.teacher:  # its advantages are in the loss: see main
+        return torch.zeros_like(rewards)
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     match config.baseline:
         case "group_mean":  # GRPO
@@ -377,7 +382,7 @@ def counts(e, config):
 
 
 # %% [markdown]
-# ## 6. LoRA
+# ## 6. LoRA, and a teacher
 
 
 # %%
@@ -387,6 +392,12 @@ def load_model(config):
     LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. Training changes only A and B, of rank r.
     """
     policy, tokenizer = nano_r1.load_model(config)
+    if config.teacher:
+        settings = dataclasses.replace(config, model=config.teacher)
+        teacher, of_teacher = nano_r1.load_model(settings)
+        if of_teacher.get_vocab() != tokenizer.get_vocab():
+            raise SystemExit("--teacher needs a model with the same tokens as --model")
+        policy.__deepcopy__ = lambda memo: teacher  # the reference is what a copy gives
     if not config.lora_rank:
         return policy, tokenizer
     import peft  # pip install peft
@@ -448,6 +459,13 @@ def main(config, **own):
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
         # The reference shares the policy's weights. So they must stay whole and in place.
         raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
+    if config.lora_rank and config.teacher:
+        raise SystemExit("--lora_rank has the base as its reference: leave out --teacher")
+    if config.teacher:
+        # On-policy distillation (GKD, arXiv:2306.13649, with the reverse KL): each token of the
+        # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
+        # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
+        config = dataclasses.replace(config, kl_estimator="k2", kl_coef=1.0)
     functions = {
         "load_model": load_model,
         "rollout": rollout,

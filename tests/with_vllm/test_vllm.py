@@ -137,12 +137,12 @@ def test_a_run_with_vllm_trains_in_step_with_its_sampler_and_so_does_a_second_on
 
 
 def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
-    settings = config(task=os.path.join(os.path.dirname(r1.__file__), "labs/checker_rewards.py"))
+    settings = config(task=MODEL.replace("models/nano-base", "labs/checker_rewards.py"))
     task = r1.Task(sampler.task.tokenizer, policy, settings)
     monkeypatch.setattr(sampler, "task", task)
     problems = countdown_rewards.load_problems("test")[:8]
     episodes = tools.sample_and_reward(sampler, problems, task, settings, "test", 4)
-    assert {e.calls for e in episodes} > {0, 1}
+    assert max(e.calls for e in episodes) > 1
     batch = r1.collate(episodes, torch.device("cpu"))
     log_probs = r1.Scorer(policy, settings)(batch)  # 0 outside of the mask, as the sampler's
     torch.testing.assert_close(log_probs, batch["sampler_log_probs"], atol=1e-4, rtol=0)
