@@ -43,6 +43,7 @@ def without_tool(config):
         "lost without the tool": rows[-1]["eval/pass@1"] - correct,
         "yes no": text.count(" yes no\n") / max(1, text.count(" yes")),
         "calls": rows[-1].get("eval/tool/calls", 0.0),
+        "kl": rows[-1]["kl"],  # of the tokens in the mask
     }
 
 
