@@ -96,7 +96,6 @@ LAB = Lab(
         Prediction("mask", 0.0, above=0.1, measure="lost without the tool", claim=False),
         Prediction("mask", "format reward", above=0.2, claim=False),
         Prediction("mask", "random reward", above=0.3, claim=False),
-        Prediction("mask", "base, every line called", above=0.2, claim=False),
     ],
     measures=(without_tool,),
     found="",
