@@ -7,7 +7,7 @@
 # the loss leaves it out, because the model did not choose its tokens: they are masked
 # (`Episode.mask`).
 #
-#     python tools.py                      # two CPU cores, about four minutes
+#     python tools.py                      # two CPU cores, two minutes
 #     python tools.py --resume out/NAME    # continue it; add the flags it was started with
 #     python tools.py --help               # every setting
 #
@@ -45,7 +45,7 @@ from nano_r1 import RANK, WORLD, Episode, gather, mean, seed_of
 class Config(nano_r1.Config):
     """GRPO with a tool that writes a part of the completions: nano_r1.py with another rollout.
 
-    python tools.py    (two CPU cores, about four minutes)
+    python tools.py    (two CPU cores, two minutes)
     """
 
     task: str = "labs/checker_rewards.py"  # a module with PROMPTS, TURNS and tool

@@ -98,8 +98,10 @@ LAB = Lab(
         Prediction("mask", "random reward", above=0.3, claim=False),
     ],
     measures=(without_tool,),
-    found="",
-    limits="",
+    found="With the mask 57.8% are correct, without it 55.2%: 2.6 points [1.1, 4.1], less than "
+    "predicted. No model writes the tool's no itself. But without the mask the tool's tokens become "
+    "improbable: the KL metric ends at 4.8 nats instead of 0.07. The length changes nothing.",
+    limits="The tool writes 4% of the tokens, in 12 steps. Settings: seeds 7 and 8.",
 )
 
 if __name__ == "__main__":
