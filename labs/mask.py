@@ -72,11 +72,10 @@ def rewarded(function):
 
 LAB = Lab(
     title="Without the mask, the model learns the tool's lines",
-    claim="Search-R1 (arXiv:2503.09516, 3B and 7B) masks the tokens of a search engine, and says "
-    "that this makes training stable. Here a checker writes tokens.",
-    prediction="Without the mask, training is worse by 5 points, because the tool's tokens are "
-    "improbable and their gradients large. Without the tool, the model then corrects its own yes. "
-    "The tool's tokens in the length change nothing.",
+    claim="Search-R1 (arXiv:2503.09516, 7B) masks a search engine's tokens for stable training.",
+    prediction="Without the mask, pass@1 is lower by 5 points, because the tool's tokens are "
+    "improbable. Without the tool, the model then corrects its own yes. The length changes "
+    "nothing.",
     runs={
         "mask": Run(CHECKER, WITH_TOOL),
         "no mask": Run(CHECKER, WITH_TOOL | {"rollout": unmasked}),
@@ -98,9 +97,9 @@ LAB = Lab(
         Prediction("mask", "random reward", above=0.3, claim=False),
     ],
     measures=(without_tool,),
-    found="With the mask 57.8% are correct, without it 55.2%: 2.6 points [1.1, 4.1], less than "
-    "predicted. No model writes the tool's no itself. But without the mask the tool's tokens become "
-    "improbable: the KL metric ends at 4.8 nats instead of 0.07. The length changes nothing.",
+    found="57.8% are correct, without the mask 55.2%: 2.6 points less [1.1, 4.1]. No model writes "
+    "the tool's no itself. Without the mask the tool's tokens become improbable: the KL metric is "
+    "4.8 nats instead of 0.07. The length changes nothing.",
     limits="The tool writes 4% of the tokens, in 12 steps. Settings: seeds 7 and 8.",
 )
 
