@@ -11,7 +11,7 @@
 #     python tools.py --resume out/NAME    # continue it; add the flags it was started with
 #     python tools.py --help               # every setting
 #
-# The task is a module as for `nano_r1.py`, with three things more:
+# The task is a module as for `nano_r1.py`, with these things more:
 #
 #     PROMPTS     a prompt's `stop` has the texts that call the tool
 #     TURNS       how often the model may write in one completion
@@ -59,7 +59,7 @@ class Config(nano_r1.Config):
 # %% [markdown]
 # ## 2. The rollout: actions and observations
 #
-# A completion with two turns, and its mask:
+# A completion of three turns, and its mask:
 #
 #     94-27=67+39=106 yes no \n 94-27=67-39=28 yes \n </think> ...
 #     1 1 1...        1   0  0  1 1 1...       1   0  1        ...
