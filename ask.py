@@ -12,14 +12,15 @@ import random
 import re
 from dataclasses import dataclass, replace
 
-import tyro
-
 import nano_r1
 
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Let models attempt a problem of yours. The training settings of nano_r1.py have no effect."""
+    """Let models attempt a problem of yours.
+
+    The training settings of nano_r1.py have no effect.
+    """
 
     model: tuple[str, ...] = ("models/nano-base",)  # one or two directories or hub ids
     attempts: int = 4  # attempts per model
@@ -46,7 +47,7 @@ def judge(text, problem, task):
 
 
 def printable(text):
-    """The text without control characters, which must not reach a terminal."""
+    """The text without control characters, which could change a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text.strip())
 
 
@@ -58,7 +59,7 @@ def ask(models, problem, config, seed):
         with nano_r1.threads_for(policy):
             found = sampler.generate(prompts, config.attempts, config.temperature, [seed])
         for token_ids, _ in found:
-            text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
+            text = task.text_of(token_ids)
             verdicts.append(printable(judge(text, problem, task)))
             print(f"\n── {name}, attempt {len(verdicts)}\n{printable(text)}\n=> {verdicts[-1]}")
         correct = sum(verdict.startswith("correct") for verdict in verdicts)
@@ -68,6 +69,7 @@ def ask(models, problem, config, seed):
 
 def main(config):
     """Ask problem after problem, until q."""
+    nano_r1.check_numbers(config)
     device = nano_r1.find_device(config)
     models = []
     for name in config.model:
@@ -79,19 +81,18 @@ def main(config):
     problems = task.load_problems("test", config)
     random.seed(config.seed)
     while True:
-        text = input(f"\nA problem of {config.task}; Enter draws one; q ends\n> ").strip()
-        if text == "q":
-            return
         try:
+            text = input(f"\nA problem of {config.task}; Enter draws one; q ends\n> ").strip()
+            if text == "q":
+                return
             problem = read_problem(text, task) if text else random.choice(problems)
-            print(getattr(task.module, "title", str)(problem))
+            print(task.tokenizer.decode(task.prompt_ids(problem)))
             ask(models, problem, config, config.seed)
         except ValueError as error:
             print(error)
+        except (EOFError, KeyboardInterrupt):  # Ctrl-D, Ctrl-C
+            return print()
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
-    try:
-        main(tyro.cli(Config, use_underscores=True))
-    except (EOFError, KeyboardInterrupt):  # Ctrl-D, Ctrl-C
-        print()
+    nano_r1.run_command(main, Config)

@@ -33,7 +33,9 @@ Prompt = namedtuple(  # a way to ask, and the format of the answer that goes wit
     [
         "text",  # the question; the problem's columns stand in {braces}
         "chat",  # True: the user's turn in the chat template; False: the text alone
-        "opening",  # the beginning of the assistant's turn
+        # The beginning of the assistant's turn. Without it, a base model may continue the question
+        # instead of answering it.
+        "opening",
         "stop",  # texts that end a completion; the completion keeps them
         "thinking",  # the tag around the thinking; "": free text before the answer
         "weights",  # of format and answer in the total reward
@@ -129,7 +131,7 @@ def load_problems(split, source=None, seed=0):
             array, csv or parquet, also with .gz. A tenth of it, at most 500, is the test split.
         seed: the seed of the generated training problems. No test split depends on it.
     Raises:
-        ValueError: what is wrong with the source, in one sentence for the user.
+        problem_files.Refused: what is wrong with the source, in one sentence for the user.
     """
     if source is None:
         if split == "train":
@@ -146,8 +148,6 @@ def load_problems(split, source=None, seed=0):
 INSTRUCTIONS = (
     "Using the numbers {nums}, create an equation that equals {target}. You may use the operations "
     "+ - * / and parentheses, and you must use each number exactly once. "
-)
-TAGS = (
     "Think step by step inside <think> </think> tags, then give only the equation inside <answer> "
     "</answer> tags, for example <answer>(1 + 2) / 3</answer>."
 )
@@ -155,33 +155,9 @@ PROMPTS = {
     # One short line: the embedded nano-base was trained on it.
     "short": Prompt("Using the numbers {nums}, create an equation that equals {target}."),
     # With nano-aha-moment's instructions in our words, for a model that never saw the task.
-    "chat": Prompt(INSTRUCTIONS + TAGS),
+    "chat": Prompt(INSTRUCTIONS),
     # The same instructions for a base model without a chat template.
-    "plain": Prompt(INSTRUCTIONS + TAGS + "\n", chat=False),
-    # The model writes both tags, with another name. A correct answer counts twice as much as the
-    # format (Mystic-Slice/rl-grpo-countdown).
-    "reasoning": Prompt(
-        INSTRUCTIONS + TAGS.replace("think>", "reasoning>"),
-        opening="",
-        thinking="reasoning",
-        weights=(1, 2),
-    ),
-    # The prompt of the course's assignment: free reasoning, then steps or one equation.
-    "steps": Prompt(
-        INSTRUCTIONS
-        + (
-            "Explain your reasoning step by step. Then give your answer inside <answer> </answer> "
-            "tags, either as steps, one operation on each line, the last of which gives {target}, "
-            "or as a single equation. For example, for the numbers [1, 2, 3] and the target 1:\n"
-            "<answer>\nStep 1: 1 + 2 = 3\nStep 2: 3 / 3 = 1\n</answer>\n"
-            "or\n<answer>\n(1 + 2) / 3\n</answer>\nLet us think step by step.\n"
-        ),
-        chat=False,
-        opening="",
-        stop=("</answer>",),
-        thinking="",
-        steps=True,
-    ),
+    "plain": Prompt(INSTRUCTIONS + "\n", chat=False),
 }
 
 
@@ -362,8 +338,6 @@ ROW = r"""(?x)  # as in "[19, 36.0] to 55"
 
 def to_problem(row):
     """The problem of a row. Its nums are a list, [19, 36.0], or a text such as "[19 36]"."""
-    if not isinstance(row, dict):
-        raise ValueError("needs an object, {...}, with nums and target")
     nums = row.get("nums", row.get("numbers"))
     found = re.fullmatch(ROW, f"{nums} to {row.get('target')}")
     if not found:

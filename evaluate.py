@@ -36,12 +36,22 @@ CATEGORIES = ("answer and format", "answer only", "format only", "neither")
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Evaluate a model on a task. The training settings of nano_r1.py have no effect."""
+    """Evaluate a model on a task."""
 
     # evaluate all problems of this file, or hub; None: the held-out problems of data
     eval_data: str | None = None
     temperature: tuple[float, ...] = (0.0, 1.0)  # one or more; 0 is greedy, with one sample
     samples: int = 8  # completions per problem
+
+
+# The settings of the training have no effect here. So --help does not list them.
+TRAINING = (
+    "prompts_per_step group_size advantage_eps cliprange kl_coef steps learning_rate warmup_steps "
+    "lr_scheduler_type max_grad_norm micro_batch_size offload gradient_checkpointing eval_every "
+    "save_every zero_stage record_tokens_every resume wandb"
+)
+for name in TRAINING.split():
+    Config.__annotations__[name] = tyro.conf.Suppress[nano_r1.Config.__annotations__[name]]
 
 
 def sample(sampler, problems, task, config):
@@ -149,7 +159,7 @@ def print_table(results):
     heads = "".join(f"{name:24}" for name in results)
     print(f"\n{'':24}{heads}")
     for name in max(results.values(), key=len):
-        line = f"{name:24}"
+        line = f"{name.replace('_', ' '):24}"
         for metrics in results.values():
             line += f"{cell(metrics.get(name)):24}"
         print(line)
@@ -164,13 +174,16 @@ def write_completions(path, groups):
     if nano_r1.RANK != 0:
         return
     firsts = sorted([group[0] for group in groups], key=category)
-    with open(f"{path}.txt", "w") as file:
+    with open(f"{path}.txt", "w", encoding="utf-8") as file:
         for e in firsts:
             print(f"== {category(e)}: {e.problem}\n{e.text}\n=> {e.reward.why}\n", file=file)
 
 
 def main(config):
     """Sample, measure, print, write. Returns the directory."""
+    nano_r1.check_numbers(config)
+    if not all(0 <= temperature < math.inf for temperature in config.temperature):
+        raise SystemExit("--temperature must be 0, which is greedy, or more")
     device = nano_r1.find_device(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
@@ -195,4 +208,4 @@ def main(config):
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
-    main(tyro.cli(Config, use_underscores=True))
+    nano_r1.run_command(main, Config)

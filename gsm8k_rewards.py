@@ -21,10 +21,10 @@ The reward (0 to 2) is the sum of two parts:
 A number is read as an exact fraction: 7, 7.0 and 14/2 are equal, but 33.3 and 100/3 are not.
     read      thousands in groups of three, by commas or spaces; a sign (- + − –) and a currency
               (its sign, or a code such as USD) before it; % ° ¢ and up to three words, the unit,
-              after it (km/h, too); \frac{7}{2}, \frac72; markup around it: **, \boxed{ }, \text{ },
-              \( \), \[ \], ( ), $ and `; a final full stop
+              after it (km/h, too); \frac{7}{2}, \frac72, 3 1/2; markup around it: **, \boxed{ },
+              \text{ }, \( \), \[ \], ( ), $ and `; a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
-    refused   two numbers (3 or 4, 1 1/2, x = 5 + 1 = 6), groups that are not of three (1,08),
+    refused   two numbers (3 or 4, 1 3/2, x = 5 + 1 = 6), groups that are not of three (1,08),
               words that change the number (5 million, 3 sevenths, 5 pi, 5 is wrong), a unit of one
               letter (5k, 5x),
               digits other than 0-9, x = 72
@@ -44,7 +44,9 @@ Prompt = namedtuple(  # a way to ask
     [
         "text",  # the question; the problem's columns stand in {braces}
         "chat",  # True: the user's turn in the chat template; False: the text alone
-        "opening",  # the beginning of the assistant's turn
+        # The beginning of the assistant's turn. Without it, a base model may continue the question
+        # instead of answering it.
+        "opening",
         "stop",  # texts that end a completion; the completion keeps them
     ],
     defaults=(True, "<think>", ()),
@@ -235,7 +237,7 @@ def load_problems(split, source=None, seed=0):
             is the test split.
         seed: the seed of the generated training problems. No test split depends on it.
     Raises:
-        ValueError: what is wrong with the source, in one sentence for the user.
+        problem_files.Refused: what is wrong with the source, in one sentence for the user.
     """
     if source is None:
         if split == "train":
@@ -384,6 +386,7 @@ CURRENCY = (
 # both sides apart.
 COMMA = re.compile(r"\{,\}")
 SPACE = re.compile(r"\\[ ,;:]|(?<=[0-9}])~")
+MIXED = re.compile(r"([0-9]+) ([0-9]+)/([0-9]+)")  # 1 1/2
 FRACTION = re.compile(r"\\[dtc]?frac *(?:\{([0-9]+)\}|([0-9])) *(?:\{([0-9]+)\}|([0-9]))")
 MARKUP = re.compile(
     r"\\(?:boxed|text[a-z]*|mathrm) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\*\*|\\[()\[\]]|`"
@@ -408,7 +411,8 @@ CHANGES_THE_NUMBER = set(
 def parse_number(text):
     """(the one number that a text states, as a Fraction, or None; "" or why there is none).
 
-    50% is 50, and 3\\frac{1}{2} is 7/2. A text with anything unknown beside the number is refused.
+    50% is 50, and 3\\frac{1}{2} and 3 1/2 are 7/2. A text with anything unknown beside the number
+    is refused.
     """
     text = text.strip()
     shown = f"{text!r:.60}"
@@ -417,6 +421,7 @@ def parse_number(text):
     if not match:
         plain = SPACE.sub(" ", COMMA.sub(",", plain))
         plain = FRACTION.sub(r"\\frac{\1\2}{\3\4}", plain)
+        plain = MIXED.sub(r"\1\\frac{\2}{\3}", plain)
     before = ""
     while not match and plain != before:
         before = plain
@@ -434,7 +439,10 @@ def parse_number(text):
     if match["plain"]:
         value = Fraction(re.sub(r"[\s,]", "", match["plain"]))
     else:
-        value = int(match["whole"] or 0) + Fraction(f"{match['top']}/{match['bottom']}")
+        value = Fraction(f"{match['top']}/{match['bottom']}")
+        if match["whole"] and value >= 1:
+            return None, f"more than one number: {shown}"
+        value += int(match["whole"] or 0)
     return -value if match["sign"] in ("-", "−", "–") else value, ""
 
 
@@ -449,8 +457,6 @@ CONTROL = (
 
 def to_problem(row):
     """The problem of a row. The answer is a number, or a text that ends in #### and a number."""
-    if not isinstance(row, dict):
-        raise ValueError("needs an object, {...}, with question and answer")
     question = row.get("question")
     problem = {"question": question, "answer": str(row.get("answer"))}
     if not isinstance(question, str) or not question.strip() or gold(problem) is None:

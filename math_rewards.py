@@ -22,8 +22,9 @@ operation is bounded, so no time limit is needed. A text that is not read in ful
 only itself. Words beside two equal numbers must agree, except units of which one side has none.
 
     problem's answer   correct                                  wrong
-    1/2                0.5, \frac24, \sqrt{1/4}                 0.51, 1 2
-    1/3                0.333333 (six digits or more), 0.333...  0.333, 0.333334
+    1/2                0.5, \frac24, \sqrt{1/4}, √¼             0.51, 1 2
+    3/2                1.5, 1\frac12, 1 1/2                     11/2, 1 3/2
+    1/3                0.333333 (six digits or more), 0.33...   0.333, 0.333334
     0.1\overline{6}    1/6, 0.1666..., 0.1\dot{6}               0.16, 0.1\text{ repeating}
     43500              43,500, 43{,}500, \$43,500               43, 500
     40                 4(10), 4 \cdot 10                        4{10}, which prints 410
@@ -48,7 +49,7 @@ only itself. Words beside two equal numbers must agree, except units of which on
 
 Left out: sums with \sum, integrals, limits, piecewise functions, sums and products of matrices,
 conversions of units. The reward cannot tell an answer from an expression that only repeats the
-question: \binom{5}{2} equals 10. docs/agreement.md compares the verdicts with other people's.
+question: \binom{5}{2} equals 10. docs/own_task.md compares the verdicts with other people's.
 """
 
 import math
@@ -68,7 +69,9 @@ Prompt = namedtuple(  # a way to ask
     [
         "text",  # the question; {problem} stands for the problem's column
         "chat",  # True: the user's turn in the chat template; False: the text alone
-        "opening",  # the beginning of the assistant's turn
+        # The beginning of the assistant's turn. Without it, a base model may continue the question
+        # instead of answering it.
+        "opening",
         "stop",  # texts that end a completion; the completion keeps them
     ],
     defaults=(True, "", ()),
@@ -94,12 +97,14 @@ def load_problems(split, source=None, seed=0):
             array, csv or parquet, also with .gz. A tenth of it, at most 500, is the test split.
         seed: every task takes one; no split of this task depends on it.
     Raises:
-        ValueError: what is wrong with the source, in one sentence for the user.
+        problem_files.Refused: what is wrong with the source, in one sentence for the user.
     """
-    if source is None:
-        raise ValueError("MATH has no built-in problems: use `--data hub` or `--data FILE`.")
     import problem_files  # only files and the hub need it
 
+    if source is None:
+        raise problem_files.Refused(
+            "MATH has no built-in problems: use `--data hub` or `--data FILE`."
+        )
     hub = problem_files.Hub(HUB_DATASET)
     return problem_files.load(source, split, hub, to_problem, problem_key)
 
@@ -280,15 +285,21 @@ SPELLINGS = [  # (pattern, the spelling that takes its place), in this order
     (r"(\.[0-9]*) *(?:\\(?:overline|bar|dot) *(?:\{ *([0-9]+) *\}|([0-9]))|(?<=\.)\(([0-9]+)\))"
      r"(?! *(?:[0-9{]|\\(?:overline|bar|dot)))", r"\1‾\2\3\4"),
     ("(\\.[0-9]*)([0-9])[\u0304\u0305\u0307](?! *[0-9])", r"\1‾\2"),
-    (r"(\.[0-9]*?)(?:([0-9])\2{2,}|([0-9]{2,6}?)\3+) *(?:\.\.\.|\\[lc]?dots(?![a-z]))(?! *[0-9.])",
+    (r"(\.[0-9]*?)(?:([0-9])\2+|([0-9]{2,6}?)\3+) *(?:\.\.\.|\\[lc]?dots(?![a-z]))(?! *[0-9.])",
      r"\1‾\2\3"),
     (r"\.\.\.", r"\\ldots "),
     # Roots without a command: of a number, a letter or what brackets hold.
     (r"(?<![\\A-Za-z])sqrt(?![A-Za-z])", r"\\root{2}√"), (r"√ *\(([^()]*)\)", r"{\1}"),
     (r"√ *\{", "{"),
-    (r"√ *([0-9]+(?:\.[0-9]+)?|[A-Za-z]|\\[a-z]+)(?! *(?:[\w({^!]|\.[0-9]|\\(?:pi|root|frac)))",
-     r"{\1}"),
+    (r"√ *(\\frac\{[0-9]+\}\{[0-9]+\}|[0-9]+(?:\.[0-9]+)?|[A-Za-z]|\\[a-z]+)"
+     r"(?! *(?:[\w({^!]|\.[0-9]|\\(?:pi|root|frac)))", r"{\1}"),
     (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
+    # Functions without a command, before their argument: not 5 sec, sinh or cost.
+    (r"(?<![\\A-Za-z])(sin|cos|tan|cot|ln|log|arcsin|arccos|arctan)"
+     r"(?= *(?:[(^0-9]|\\[a-z])| +[A-Za-z](?![A-Za-z])|[xy](?![A-Za-z]))", r"\\\1 "),
+    # Mixed numbers: 1 1/2.
+    (r"((?:^|[-+=,;(])\s*[0-9]+) +([0-9]+)/([0-9]+)(?= *(?:$|[,;)$]|\\text|[A-Za-z]{2}))",
+     r"\1\\frac{\2}{\3}"),
     # Spaces, sizes and dollars. A double backslash ends the row of a matrix.
     (r"\\\\", r"\\cr "),
     (r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])", ""),
@@ -472,8 +483,8 @@ def group(tokens):
     enclosed = tokens[0] in ("(", "[", "{", r"\{") and 0 not in depths(tokens)[:-1]
     if enclosed and tokens[0] == r"\{":
         return "{}", items_of([tokens[1:-1]])
-    if r"\pm" in tokens:
-        expect(tokens.count(r"\pm") == 1, "more than one \\pm")
+    if {r"\pm", r"\mp"} & set(tokens):
+        expect(max(map(tokens.count, (r"\pm", r"\mp"))) == 1, "more than one \\pm")
         signs = ({r"\pm": "+", r"\mp": "-"}, {r"\pm": "-", r"\mp": "+"})
         return "", [[sign.get(token, token) for token in tokens] for sign in signs]
     if not enclosed:
@@ -563,6 +574,7 @@ def same_in_any_order(items, others, equal):
 # ---- Reading, 3: equations and inequalities
 
 TURNED = {">": "<", r"\ge": r"\le", "<": ">", r"\le": r"\ge"}
+LAW = re.compile("[A-WYZ]=[A-Z]{2}")  # V = RI is V = IR; HT alone is no product (SEQUENCE)
 RELATIONS = {"=", r"\ne", r"\in", *TURNED}
 
 
@@ -622,6 +634,8 @@ def same_steps(a, b):
     if sign != other_sign:
         return False
     if left == other_left and sign in ("=", r"\in"):
+        if LAW.fullmatch("".join([*left, "=", *right])) and sorted(right) == sorted(other_right):
+            return True
         return has_percent(right) == has_percent(other_right) and same(right, other_right)
     values = []
     ratios = []
@@ -1133,7 +1147,6 @@ LOST = re.compile("\t|(?<![\\\\}&])(?<![\\\\}&] )\n(?=[a-z])")  # of \tan or \ne
 
 def to_problem(row):
     """The problem of a row. ValueError if a text is missing or no box could hold the answer."""
-    expect(isinstance(row, dict), "needs an object, {...}, with problem and answer")
     for name in ("problem", "answer", "solution"):
         text = f"{row.get(name)}"
         lost = CONTROL.search(text) or (name == "answer" and LOST.search(text))

@@ -5,12 +5,14 @@
 # check, sample several completions, and make those that did better than the others more likely.
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
-# The small model in models/nano-base searches for an equation, attempt after attempt, and writes
-# "yes" or "no" after each of them. Before training, its yes is almost random: it follows 27% of the
-# right results and 24% of the wrong ones. Then it stops at the first yes, and is mostly wrong.
-# After 60 steps, yes follows 99.9% of the right results and 0.2% of the wrong ones. So the model
-# goes on until it has found a solution. In this task's texts only the reward tells it what yes
-# means. (docs/base.md: what the base has read before.)
+# The small model in models/nano-base searches for an equation, line after line, and ends each line
+# with "yes" or "no". A line is a chain: `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90
+# is 138. The prompt ends with `<think>`, so the model begins with its search. It must write
+# `</think>` before its answer. Before training, its yes is almost random: it follows 27% of the
+# correct results and 24% of the wrong ones. The model stops at its first yes, and so its answer is
+# mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the wrong ones.
+# So the model continues until it has found a solution. In this task's texts, only the reward tells
+# it what yes means. (docs/results.md, "The base": what it has read before.)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 6% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
@@ -40,6 +42,7 @@
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
 #     and positive elsewhere. Its mean over tokens drawn from pi estimates the KL divergence.
+#     As a loss it has the gradient of KL(pi_ref, pi), not of KL(pi, pi_ref): docs/algorithms.md.
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
@@ -47,13 +50,18 @@
 #
 # There is one optimizer step for each batch of completions. So pi_old equals pi in value: rho is 1,
 # and the clip does nothing. For the gradient, pi_old is a constant: grad rho = grad pi / pi_old =
-# grad log pi. So the gradient of the loss, without the KL penalty, is -A grad log pi.
+# grad log pi. So the gradient of the loss, without the KL penalty, is -A grad log pi. The ratio
+# stands in the loss although it is always 1, because a batch may serve several optimizer steps
+# (`variants.py --minibatches 4`). Then pi leaves pi_old, the ratio moves, and the clip acts.
 #
 # How to read this file: sections 1 to 7 are the algorithm, from the settings to `main`. They take
-# half an hour. After `main` comes the machinery: samplers, engines, loading, saving. A first
-# reading can stop there. The steps use four things of it: `sampler.generate` writes completions,
-# `sampler.sync` takes the new weights, `engine` is the policy with its optimizer, and `gather`
-# joins the lists of several processes. What else `main` calls is named for what it does.
+# half an hour. Begin with the loop in `main` (section 7), then read each function that it calls:
+# `rollout`, `group_advantages`, `update` and, called by `update`, `grpo_loss`. A first reading can
+# skip `Scorer` (it computes log-probs with little memory), `measure_step` and `evaluate`. After
+# `main` comes the machinery: samplers, engines, loading, saving. A first reading can stop there.
+# The steps use four things of it: `sampler.generate` writes completions, `sampler.sync` takes the
+# new weights, `engine` is the policy with its optimizer, and `gather` joins the lists of several
+# processes.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
@@ -67,11 +75,11 @@ import importlib.util
 import json
 import os
 import random
+import re
 import signal
 import sys
 import threading
 import time
-import tomllib
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -85,11 +93,13 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import tyro
+from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+from transformers.utils import logging as quiet
 
 RANK = int(os.environ.get("RANK", 0))  # the number of this process, set by torchrun
 WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
@@ -106,66 +116,80 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (two CPU cores, six minutes: from 6% to about 67%)
+    python nano_r1.py --task countdown    (six minutes: from 6% to about 67%)
 
-    python nano_r1.py --task gsm8k --steps 30 --name words    (writes out/words)
+    python nano_r1.py --task gsm8k --steps 30 --name words    (in out/words)
 
-    python nano_r1.py --task countdown --resume out/NAME    (continue; with the flags of its start)
+    python nano_r1.py --resume out/NAME    (continue it; add its first flags)
 
-    For another model: --model, --task, --data, --prompt, --max_tokens, --learning_rate.
+    The options are in the order of the steps in nano_r1.py.
+
+    In [brackets]: values for models of 0.5B to 3B parameters.
     """
 
     # What to learn.
-    task: str = "countdown"  # the module TASK_rewards.py
-    model: str = "models/nano-base"  # a directory or a hub id [Qwen/Qwen2.5-1.5B]
-    # one of the task's prompts [chat], or a toml file with the fields of the class Prompt
+
+    # countdown, gsm8k, math, or the path of a task of your own (docs/own_task.md)
+    task: str = "countdown"
+    model: str = "models/nano-base"  # a directory, or a model on the hub [Qwen/Qwen2.5-1.5B]
+    # how the task asks: short (for the small model), chat, plain, or a toml file of your own
+    # (docs/own_task.md) [chat]
     prompt: str = "short"
-    # problems: a jsonl, json, csv or parquet file; "hub": the published data set;
-    # None: the task's generator
+    # where problems come from: a jsonl, json, csv or parquet file; "hub": the published data set;
+    # None: the task generates them
     data: str | None = None
 
     # Steps 1 to 3.
-    prompts_per_step: int = 16  # m, over all processes [16 to 128]
-    group_size: int = 8  # n, completions of each prompt
-    max_tokens: int = 320  # a longer completion is cut off [1024]
-    # no top-p or top-k: the loss must use the same distribution as the sampler
+    prompts_per_step: int = 16  # step 1: m problems, over all processes [16 to 128]
+    group_size: int = 8  # step 2: n completions of each problem
+    max_tokens: int = 320  # step 2: a longer completion is cut off [1024]
+    # step 2: the sampling temperature, also used in the loss. Top-p and top-k do not exist, because
+    # the loss must use the same distribution as the sampler
     temperature: float = 1.0
 
     # Steps 4 to 6.
-    advantage_eps: float = 1e-4  # added to the standard deviation of a group's rewards
-    cliprange: float = 0.2  # eps of the clip
-    kl_coef: float = 0.001  # beta; with 0, no reference model is loaded or run
+    advantage_eps: float = 1e-4  # step 4: added to the standard deviation of a group's rewards
+    micro_batch_size: int = 8  # steps 5, 6: completions in a pass; lower it if memory runs out
+    cliprange: float = 0.2  # step 6: eps of the clip
+    kl_coef: float = 0.001  # step 6: beta; with 0, no reference model is loaded or run
 
     # Step 7.
-    steps: int = 60  # optimizer steps [200 to 1000]
-    learning_rate: float = 3e-4  # of AdamW [1e-6; with adapters (variants.py) 1e-5]
-    warmup_steps: int = 10  # linear warm-up: Adam's averages are noisy in its first steps
-    # linear: the rate falls with each step, to learning_rate / steps in the last one
+    steps: int = 60  # step 7: the number of optimizer steps of the run [200 to 1000]
+    learning_rate: float = 3e-4  # step 7: AdamW's [1e-6; with adapters (variants.py) 1e-5]
+    # step 7: linear warm-up of the learning rate, because Adam's averages are noisy at first
+    warmup_steps: int = 10
+    # step 7: linear: the rate falls with each step, to learning_rate / steps in the last one
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
-    max_grad_norm: float = 1.0  # a larger gradient is scaled down to this norm
-    micro_batch_size: int = 8  # completions in a forward pass; lower it if memory runs out
+    # step 7: a larger gradient is scaled down to this norm; 0: never
+    max_grad_norm: float = 1.0
 
     # Engines.
-    device: Literal["auto", "cuda", "cpu"] = "auto"  # auto: a GPU if there is one
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of matrix products [bfloat16]
-    # vLLM, or the loop of this file; auto: vLLM if it is installed and supports the GPU
+    device: Literal["auto", "cuda", "cpu"] = "auto"  # hardware: auto takes a GPU if there is one
+    # hardware: the precision of matrix products [bfloat16]
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    # hardware: vLLM, or the loop of this file; auto takes vLLM if it is installed and supports the
+    # GPU
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
-    vllm_gpu_memory_utilization: float = 0.3  # share of the GPU for vLLM
-    # with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also weights
+    vllm_gpu_memory_utilization: float = 0.3  # hardware: share of the GPU's memory for vLLM
+    # hardware: with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also
+    # weights
     zero_stage: Literal[1, 2, 3] = 2
-    # keep the idle reference in main memory; with torchrun, also the states of AdamW
+    # hardware: keep the idle reference in main memory; with torchrun, also the states of AdamW
     offload: bool = False
-    gradient_checkpointing: bool = False  # recompute activations: less memory, more time
+    # hardware: compute activations again in the backward pass: less memory, more time
+    gradient_checkpointing: bool = False
 
     # Step 9.
-    eval_every: int = 20  # evaluate every N steps; 0: only before and after
-    eval_problems: int = 512  # with 512, the 95% interval is about +-0.04
-    save_every: int = 20  # save a checkpoint every N steps
-    record_tokens_every: int = 4  # every N steps, what the update did to each token, for report/
-    name: str | None = None  # the run's directory is out/NAME; None: task, date and time
-    resume: str | None = None  # the directory of a run with the same settings: continue it
-    wandb: Literal["off", "online", "offline"] = "off"  # also log to Weights & Biases
-    seed: int = 0  # every random choice derives from it
+    eval_every: int = 20  # step 9: evaluate every N steps; 0: only before and after training
+    # step 9: held-out problems; with 512, the 95% interval is about 4 points to either side
+    eval_problems: int = 512
+    save_every: int = 20  # step 9: save a checkpoint every N steps
+    # step 9: every N steps, record how each token's probability changed, for report.html
+    record_tokens_every: int = 4
+    name: str | None = None  # the run: its directory is out/NAME; None: task, date and time
+    resume: str | None = None  # the run: continue it; this is its directory
+    wandb: Literal["off", "online", "offline"] = "off"  # the run: also log to Weights & Biases
+    seed: int = 0  # the run: every random choice derives from it
 
 
 class Episode(SimpleNamespace):
@@ -353,7 +377,7 @@ def sample_and_reward(sampler, problems, task, config, label, n):
     episodes = []
     for i, (token_ids, log_probs) in enumerate(completions):  # the first n are of problem 0
         problem = own[i // n]
-        text = task.tokenizer.decode(token_ids, skip_special_tokens=True)
+        text = task.text_of(token_ids)
         # 3. Reward.
         reward = task.module.reward(text, problem, task.prompt)
         episode = Episode(
@@ -380,14 +404,19 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 
 
 # %%
+def micro_batches(episodes, config):
+    """Lists of episodes of similar lengths, so that a batch has little padding."""
+    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    for start in range(0, len(episodes), config.micro_batch_size):
+        yield by_length[start : start + config.micro_batch_size]
+
+
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
-    engine.module.train()
-    # Steps 5 and 6 take one micro-batch at a time, of similar lengths: little padding.
-    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    engine.module.train()  # without dropout: `load_model` switches it off
+    # Steps 5 and 6 take one micro-batch at a time.
     batches = []
-    for start in range(0, len(episodes), config.micro_batch_size):
-        part = by_length[start : start + config.micro_batch_size]
+    for part in micro_batches(episodes, config):
         batch = collate(part, engine.device)
         # N, of this process; the engine averages over the processes.
         batch["completions"] = len(episodes)
@@ -483,7 +512,7 @@ def measure_step(rows, batches, engine, step, config):
         "kl": mean(everywhere, "kl") / tokens,
         "sampling/logp_difference_mean": mean(everywhere, "difference") / tokens,
         "reward": mean(rows, "reward"),
-        "reward_std": rewards.std(dim=1).mean().item(),
+        "reward_std": rewards.std(dim=1).nan_to_num().mean().item(),  # 0 in a group of one
         "reward/format": mean(rows, "format_reward"),
         "reward/answer": mean(rows, "answer_reward"),
         "frac_reward_zero_std": no_signal.float().mean().item(),
@@ -503,9 +532,18 @@ def evaluate(sampler, problems, task, config, path, step):
     rows = as_rows(episodes)
     write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
     share = mean(rows, "answer_reward")
-    low, high = interval(share, len(rows))
-    print(f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {len(rows)} held-out problems correct")
-    print("The first: {problem}\n{completion}\n=> {why}\n".format(**rows[0]), flush=True)
+    n = len(rows)
+    low, high = interval(share, n)
+    print(f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {n} held-out problems correct")
+    # The first of them: before training with its prompt, later only the last line.
+    first = rows[0]
+    text = task.tokenizer.decode(task.prompt_ids(first["problem"])) + first["completion"]
+    if step > 0:
+        text = text.rstrip().rpartition("\n")[2]
+    verdict = "\033[31m✗"
+    if first["answer_reward"] == 1:
+        verdict = "\033[32m✓"
+    say(f"{text}\n{verdict} {first['why']}\033[0m\n")
     return {
         "eval/pass@1": share,
         "eval/pass@1_low": low,
@@ -513,8 +551,15 @@ def evaluate(sampler, problems, task, config, path, step):
         "eval/format": mean(rows, "format_reward"),
         "eval/mean_length": mean(rows, "length"),
         "eval/clipped_ratio": mean(rows, "cut_off"),
-        "eval/problems": len(rows),
+        "eval/problems": n,
     }
+
+
+def say(text):
+    """Print a text. Its colours reach only a terminal."""
+    if not sys.stdout.isatty():
+        text = re.sub("\033.+?m", "", text)
+    print(text, flush=True)
 
 
 def interval(share, n):
@@ -534,7 +579,7 @@ def interval(share, n):
 
 # %%
 COLUMNS = (
-    "(correct: share of the completions; no signal: share of groups with equal rewards)\n"
+    "(correct: share of completions; no signal: share of groups with equal rewards)\n"
     "   step   reward correct format tokens no signal entropy gradient seconds   left"
 )
 # The names in braces are those of the metrics. The slash in reward/answer belongs to the name.
@@ -561,11 +606,11 @@ def main(config, **own):
         train = task.load_problems("train", config)
         test = task.load_problems("test", config)[: config.eval_problems]
         check_settings(config, train, parts)
-        path = open_run(config)
+        path = open_run(config, own)
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(threads_for(policy))
-        print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
+        print(f"{policy.num_parameters():,} weights on {device}; {path}")
         reference = None
         if config.kl_coef:
             reference = Scorer(copy.deepcopy(policy), config)
@@ -581,6 +626,7 @@ def main(config, **own):
             metrics = {"step": 0} | parts.evaluate(sampler, test, task, config, path, 0)
             log(metrics, history, path, wandb_run)
         interrupts = catch_ctrl_c(at_end)
+        minutes = sum(row["time/step"] for row in history[1:]) / 60  # of training so far
         print(COLUMNS)
         for step in range(start + 1, config.steps + 1):
             began = time.monotonic()
@@ -604,12 +650,14 @@ def main(config, **own):
             write(f"{path}/episodes/step_{step:06d}.jsonl", rows)
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["time/step"] = time.monotonic() - began
-            minutes = (config.steps - step) * metrics["time/step"] / 60
-            print(STEP_LINE.format(steps=config.steps, left=minutes, **metrics), flush=True)
+            minutes += metrics["time/step"] / 60
+            # Completions often become longer: we take k steps to need a time that grows as k**1.1.
+            left = minutes * ((config.steps / step) ** 1.1 - 1)
+            print(STEP_LINE.format(steps=config.steps, left=left, **metrics), flush=True)
             if metrics["sampling/logp_difference_mean"] > 0.1:
                 print("WARNING: sampler and trainer differ in log-probs: other weights, precision?")
             if recorder:
-                recorder.after_step(path, step, episodes, batches, engine, tokenizer, config)
+                recorder(path, step, episodes, batches, engine, tokenizer, config)
             if is_due(step, config.eval_every, config):
                 metrics |= parts.evaluate(sampler, test, task, config, path, step)
             log(metrics, history, path, wandb_run)
@@ -620,12 +668,16 @@ def main(config, **own):
                 print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
                 raise KeyboardInterrupt
         save_model(policy, tokenizer, f"{path}/model")
-    shares = [row["eval/pass@1"] for row in history if "eval/pass@1" in row]
-    print(f"From {shares[0]:.1%} to {shares[-1]:.1%} of held-out problems. Model: {path}/model")
+    before = history[0]["eval/pass@1"]
+    after = history[-1].get("eval/pass@1", before)
+    say(
+        f"From \033[1m{before:.1%}\033[0m to \033[1m{after:.1%}\033[0m of held-out problems, in "
+        f"{minutes:.1f} minutes of training\nModel: {path}/model"
+    )
     if recorder and RANK == 0:
         from report import viewer
 
-        viewer.write([path])
+        viewer.write_at_end(path)
     return path
 
 
@@ -637,7 +689,7 @@ def is_due(step, every, config):
 # %% [markdown]
 # # The machinery
 #
-# Here the algorithm ends. A first reading can stop. What follows makes it fast, or keeps it safe.
+# Here the algorithm ends, and a first reading can stop. The rest makes it fast, or keeps it safe.
 #
 # ## 8. Samplers
 #
@@ -740,7 +792,7 @@ class TransformersSampler:
 def random_numbers(seeds, max_tokens, n):
     """From [0, 1), for n rows of each seed: (max_tokens, R). On the CPU: the same for all devices.
 
-    A prompt's numbers depend on its own seed alone.
+    A prompt's numbers depend only on its own seed.
     """
     columns = []
     for seed in seeds:
@@ -750,10 +802,10 @@ def random_numbers(seeds, max_tokens, n):
 
 
 def rows_to_keep(running):
-    """The rows that go on, in an order in which few of them move.
+    """The rows that continue, in an order in which few of them move.
 
-    For example, a and c of the rows a b c d have ended. Two go on, in the first two rows: d moves
-    to a's place, and b stays: [3, 1].
+    For example, the rows a and c of a b c d have ended. The last running row, d, moves into the
+    first free place, and b stays. The first two rows are then kept: [3, 1].
     """
     count = sum(running)
     movers = [i for i in range(count, len(running)) if running[i]]
@@ -837,7 +889,7 @@ def next_logits(model, token, position, visible, cache):
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
         # Attention expects (R, heads, positions, D). There is only one position, so the query uses
         # the positions axis for the heads that share a key head, and no key has to be copied.
-        # (`view` finds the -1: how many share one for the query, 1 for key and value.)
+        # (With -1, `view` computes that number: several query heads, but only one key head.)
         shape = (len(token), kept.shape[2], -1, kept.shape[-1])
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
@@ -862,9 +914,6 @@ class VLLMSampler:
         self.task = task
         self.config = config
         self.environment = dict(os.environ)
-        # A variable that is already set stays.
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB, on a CPU; else a share of all
-        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # vLLM would take 1
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # or it logs each sleep and each sync
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
         import vllm
@@ -875,10 +924,8 @@ class VLLMSampler:
             dtype=config.dtype,
             max_model_len=task.max_length,
             logprobs_mode="processed_logprobs",  # those of softmax(logits / temperature)
-            seed=seed_of(config.seed, RANK, "vllm"),
             gpu_memory_utilization=config.vllm_gpu_memory_utilization,
-            enable_sleep_mode=torch.cuda.is_available(),  # without a GPU, sleep does nothing
-            enforce_eager=not torch.cuda.is_available(),
+            enable_sleep_mode=True,
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
@@ -898,18 +945,19 @@ class VLLMSampler:
                 temperature=temperature,
                 max_tokens=self.config.max_tokens,
                 seed=seed,
-                logprobs=0,  # of the sampled token alone
+                logprobs=0,  # only of the sampled token
                 stop_token_ids=sorted(self.task.stop_ids),
                 stop=list(self.task.prompt.stop),
                 include_stop_str_in_output=True,
                 detokenize=bool(self.task.prompt.stop),
+                skip_special_tokens=False,  # a stop text can be one
                 logit_bias=self.bias,
             )
             for seed in seeds
         ]
+        completions = []
         # A bar on a screen only. (tqdm's own disable=None makes vLLM divide by 0.)
         bar = partial(tqdm, leave=False) if os.isatty(2) else False
-        completions = []
         for result in self.llm.generate(inputs, params, use_tqdm=bar):
             for out in result.outputs:
                 log_probs = [at[i].logprob for i, at in zip(out.token_ids, out.logprobs)]
@@ -918,7 +966,7 @@ class VLLMSampler:
 
     def sleep(self):
         """Give the GPU's memory to the update."""
-        self.llm.sleep(level=1)  # level 2 keeps no copy of the weights; it fails for some models
+        self.llm.sleep()  # level 1; level 2 keeps no copy of the weights, and fails for some models
 
     def sync(self, policy):
         """Step 8: wake up, load the trained weights, forget what was computed with the old ones."""
@@ -931,7 +979,7 @@ class VLLMSampler:
     def close(self):
         """Give back memory, process group and environment; a later run starts its own vLLM."""
         self.llm.llm_engine.engine_core.shutdown()
-        if WORLD == 1 and "RANK" not in os.environ:  # else the group is torchrun's
+        if "RANK" not in os.environ:  # else the group is torchrun's
             from vllm.distributed import cleanup_dist_env_and_memory
 
             cleanup_dist_env_and_memory()
@@ -990,8 +1038,8 @@ class TorchEngine:
         loss.backward()
 
     def step(self):
-        parameters = self.module.parameters()
-        self.norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)
+        most = self.config.max_grad_norm or torch.inf  # 0: no clipping, as in DeepSpeed
+        self.norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
         if self.norm.isfinite():
             self.optimizer.step()
         self.optimizer.zero_grad()
@@ -1000,12 +1048,11 @@ class TorchEngine:
         return self.norm
 
     def save_checkpoint(self, path, tag, save_latest):
-        os.makedirs(f"{path}/{tag}", exist_ok=True)
         state = [self.module.state_dict(), self.optimizer.state_dict()]
-        torch.save(state, f"{path}/{tag}/state.pt")
+        torch.save(state, f"{path}/{tag}.pt")
 
     def load_checkpoint(self, path, tag):
-        state = torch.load(f"{path}/{tag}/state.pt", map_location="cpu", weights_only=True)
+        state = torch.load(f"{path}/{tag}.pt", map_location="cpu", weights_only=True)
         self.module.load_state_dict(state[0])
         self.optimizer.load_state_dict(state[1])
 
@@ -1045,10 +1092,11 @@ def make_engine(scorer, device, config, optimizer=None):
         optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.0)
     if "RANK" not in os.environ:
         # Two passes at once need memory for both, and are faster only if each uses one core.
+        kind = TorchEngine
         one_core = device.type == "cpu" and torch.get_num_threads() == 1
         if one_core and not config.gradient_checkpointing:
-            return TwoThreadsEngine(scorer, device, config, optimizer)
-        return TorchEngine(scorer, device, config, optimizer)
+            kind = TwoThreadsEngine
+        return kind(scorer, device, config, optimizer)
     import deepspeed
 
     dist.barrier()  # wait until vLLM has started everywhere: DeepSpeed's start could hang it
@@ -1092,21 +1140,33 @@ def threads_for(policy):
 # %%
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
+    quiet.disable_progress_bar()  # transformers' own; a download's bar stays
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
+        settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
+        refused = "final_logit_softcapping logits_scaling logit_scale quantization_config"
+        for name in refused.split():
+            if getattr(settings, name, None):
+                raise ValueError("it rescales its logits or is quantized: that is not supported")
+        for name, value in vars(settings).items():
+            # No dropout: the policy that is trained is the one that has sampled.
+            if "drop" in name and isinstance(value, float):
+                setattr(settings, name, 0.0)
         policy = AutoModelForCausalLM.from_pretrained(
-            config.model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            config.model,
+            config=settings,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
         )
-    except (OSError, ValueError) as error:
+        if config.gradient_checkpointing:
+            policy.gradient_checkpointing_enable({"use_reentrant": False})
+    except (OSError, ValueError, SafetensorError) as error:
         raise SystemExit(
-            f"--model {config.model} must be a directory with safetensors, or on the hub, which "
-            f"needs a network: {error}"
+            f"--model {config.model} must be a directory with safetensors (models/nano-base: clone "
+            "the repository; of git-lfs: git lfs pull), or on the hub, which needs a network: "
+            f"{error}"
         ) from None
-    for name in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
-        if getattr(policy.config, name, None):
-            raise SystemExit(f"--model {config.model} rescales its logits: that is not supported")
-    if config.gradient_checkpointing:
-        policy.gradient_checkpointing_enable({"use_reentrant": False})
     return policy.eval(), tokenizer
 
 
@@ -1121,7 +1181,15 @@ def import_task(name):
         spec.loader.exec_module(module)
         return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise SystemExit(f"--task {name}: {error}; try countdown, gsm8k or a file") from None
+        if name not in str(error):  # the task's own import: Python says where
+            raise
+        raise SystemExit(
+            f"--task {name}: {error}; try countdown, gsm8k or a file (theirs: clone the repository)"
+        ) from None
+
+
+# A tag such as <think> at the end of a prompt: the chat template has begun the answer.
+THINKING = r"(?i)([<\[◁][^<>\[\]/\s]*(?:think|thought|reason)[^<>\[\]/\s]*[>\]▷])\s*$"
 
 
 class Task:
@@ -1137,30 +1205,42 @@ class Task:
         self.module = import_task(config.task)
         self.prompt = self.find_prompt(config)
         self.tokenizer = tokenizer
-        self.stop_ids = {tokenizer.eos_token_id}
+        self.text = self.prompt.text  # of every prompt; a problem's columns stand in {braces}
+        self.chat = self.prompt.chat and tokenizer.chat_template
+        if self.chat:
+            turns = [{"role": "user", "content": self.text}]
+            try:
+                self.text = tokenizer.apply_chat_template(
+                    turns, tokenize=False, add_generation_prompt=True
+                )
+            except Exception as error:  # many kinds: the model's template is a program
+                raise SystemExit(
+                    f"The model's chat template fails: {error}; use a prompt without, such as plain"
+                ) from None
+        opened = re.search(THINKING, self.text)
+        if opened:  # a second one would never be closed
+            self.prompt = self.prompt._replace(opening=opened[1])  # the reward has to know it
+        else:
+            self.text += self.prompt.opening
         ends = policy.generation_config.eos_token_id  # a number, a list, or None
-        if isinstance(ends, int):
+        if not isinstance(ends, list):
             ends = [ends]
-        self.stop_ids.update(ends or [])
+        self.stop_ids = {tokenizer.eos_token_id, *ends} - {None}
         longest = getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf)
         self.max_length = min(longest, 1024 + config.max_tokens)  # of a prompt and its completion
 
     def find_prompt(self, config):
         """One of the module's prompts, by name, or a toml file with its fields."""
-        if os.path.isfile(config.prompt):
-            with open(config.prompt, "rb") as file:
-                return self.module.Prompt(**tomllib.load(file))
         prompts = self.module.PROMPTS
-        if config.prompt not in prompts:
-            raise SystemExit(f"--prompt must be a toml file or one of {', '.join(prompts)}")
-        return prompts[config.prompt]
+        if config.prompt in prompts:
+            return prompts[config.prompt]
+        import problem_files  # only files need it
+
+        return problem_files.read_prompt(config.prompt, self.module)
 
     def load_problems(self, split, config):
         """The problems of "train" or "test" whose prompts leave room for a completion."""
-        try:
-            problems = self.module.load_problems(split, config.data, config.seed)
-        except Exception as error:  # many kinds: no such file, column, network or package
-            raise SystemExit(f"--task {config.task} --data {config.data}: {error!r}") from None
+        problems = self.module.load_problems(split, config.data, config.seed)
         room = self.max_length - config.max_tokens
         kept = [problem for problem in problems if len(self.prompt_ids(problem)) <= room]
         if len(kept) < len(problems):
@@ -1169,17 +1249,16 @@ class Task:
 
     def prompt_ids(self, problem):
         """Token ids of the question and of the beginning of the answer."""
-        text = self.prompt.text
+        text = self.text
         for name, value in problem.items():
             if name not in getattr(self.module, "HIDDEN", ("answer",)):
                 text = text.replace("{" + name + "}", str(value))
-        chat = self.prompt.chat and self.tokenizer.chat_template
-        if chat:
-            text = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-            )
         # A chat template already adds the token that begins a text.
-        return self.tokenizer.encode(text + self.prompt.opening, add_special_tokens=not chat)
+        return self.tokenizer.encode(text, add_special_tokens=not self.chat)
+
+    def text_of(self, token_ids):
+        """A completion for the reward: without its end, with tags, which can be special tokens."""
+        return self.tokenizer.decode([i for i in token_ids if i not in self.stop_ids])
 
     def has_ended(self, token_ids):
         """Whether a completion ends with an end token, or has a stop text in its last 32 tokens."""
@@ -1196,13 +1275,17 @@ class Task:
 # %%
 def find_device(config):
     """This process's device. With torchrun, the processes connect to each other here."""
+    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
+        # A log on Windows has another encoding, which lacks most characters that a model writes.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     on_gpu = torch.cuda.is_available() and config.device != "cpu"
     if config.device == "cuda" and not on_gpu:
-        raise SystemExit("--device cuda: torch sees no GPU. Is it a build for the CPU alone?")
+        raise SystemExit("--device cuda: torch sees no GPU. Is it a build without CUDA?")
     device = torch.device("cpu")
     if on_gpu:
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}")
         torch.cuda.set_device(device)
+    os.environ.setdefault("DS_ACCELERATOR", device.type)  # DeepSpeed would guess, with a warning
     if "RANK" in os.environ and not dist.is_initialized():  # started by torchrun
         dist.init_process_group("nccl" if on_gpu else "gloo")
         atexit.register(leave_group)
@@ -1223,16 +1306,30 @@ def gather(items):
     return sum(everywhere, [])
 
 
+# Settings that must be above 0. Every other number must be 0 or more.
+ABOVE_0 = """prompts_per_step group_size max_tokens temperature advantage_eps steps eval_problems
+micro_batch_size vllm_gpu_memory_utilization epochs minibatches vine_segments vine_samples samples
+batch_size attempts""".split()
+
+
+def check_numbers(config):
+    """Stops with a sentence if a setting is a number that no run can have."""
+    for name, value in vars(config).items():
+        if type(value) in (int, float):
+            possible = 0 <= value < torch.inf and (value or name not in ABOVE_0)
+            if not possible:
+                raise SystemExit(f"--{name} {value} is not possible; a number above 0 is")
+
+
 def check_settings(config, train, parts):
     """Stops with a sentence if a step cannot be drawn or has no group."""
+    check_numbers(config)
     m = config.prompts_per_step
-    if not 0 < m <= len(train) or m % WORLD:
+    if m > len(train) or m % WORLD:
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes, and at most the "
             f"{len(train)} training problems"
         )
-    if config.temperature <= 0:
-        raise SystemExit("--temperature must be above 0 in training")
     if config.group_size < 2 and parts.advantages is group_advantages:
         raise SystemExit("--group_size must be at least 2: a completion is compared with its group")
 
@@ -1255,70 +1352,88 @@ def read(path):
         return [json.loads(line) for line in file]
 
 
-# Settings in which a resumed run may differ from its start.
-MAY_CHANGE = ("steps", "resume", "name", "save_every", "eval_every", "wandb")
+# Settings in which a resumed run may differ from its start: they do not change the algorithm.
+MAY_CHANGE = """steps resume name save_every eval_every eval_problems wandb id
+micro_batch_size gradient_checkpointing offload device sampler vllm_gpu_memory_utilization
+make_sampler measure evaluate""".split()
 
 
-def open_run(config):
-    """The run's directory, new or to be continued. All processes take the first one's values."""
-    name = config.name
-    if name is None:
-        task = os.path.basename(config.task).removesuffix("_rewards.py")
-        name = task + time.strftime("-%Y%m%d-%H%M%S")
+def open_run(config, functions):
+    """The run's directory, new or to be continued. All processes take the first one's values.
+
+    `functions`: {name: function}, those of the caller; a run is resumed with the same ones.
+    """
+    task = os.path.basename(config.task).removesuffix("_rewards.py")
+    name = config.name or task + time.strftime("-%Y%m%d-%H%M%S")
     path = gather([config.resume or os.path.join("out", name)])[0]
     saved = gather(read(f"{path}/config.json"))[:1]
-    if config.resume and not saved:
-        raise SystemExit(f"--resume {path}: there is no run")
-    if saved and not config.resume:
+    if bool(saved) != bool(config.resume):
         raise SystemExit(
-            f"{path}: there is a run; --resume {path} continues it, another --name starts a new one"
+            f"{path}: there is {'a' if saved else 'no'} run (--resume {path} continues it, another "
+            "--name starts a new one)"
         )
+    now = asdict(config)
+    now["id"] = str(time.time_ns())  # of wandb's run
+    now["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
+    for name, function in functions.items():
+        now[name] = getattr(function, "__qualname__", "")
     if not saved:
-        write(f"{path}/config.json", [asdict(config)])
+        write(f"{path}/config.json", [now])
         return path
-    for setting, value in saved[0].items():  # the settings of its start
-        if value != getattr(config, setting) and setting not in MAY_CHANGE:
-            raise SystemExit(f"--resume {path} needs the flags of its start: --{setting} {value}")
+    for setting in saved[0] | now:
+        value = saved[0].get(setting)
+        if value != now.get(setting) and setting not in MAY_CHANGE:
+            raise SystemExit(f"--resume {path} needs what it was started with: {setting} {value}")
     return path
 
 
 def save_checkpoint(engine, path, step):
-    """Saves to folders a and b in turn. Then latest.json gets a row with the folder's name.
+    """Saves as a and b in turn. latest.json lists those that are whole, the last one at the end.
 
-    So its last row names a whole checkpoint, even if the run is killed while it saves.
+    So there is a whole one, even if the run is killed while it saves.
     """
-    folder = f"{path}/checkpoint"
-    saved = read(f"{folder}/latest.json")
-    tag = "ab"[len(saved) % 2]
-    engine.save_checkpoint(folder, tag, save_latest=False)
-    write(f"{folder}/latest.json", [*saved, {"tag": tag, "step": step}])
+    latest = f"{path}/checkpoint/latest.json"
+    saved = read(latest)[-1:]
+    tag = "b" if saved and saved[0]["tag"] == "a" else "a"
+    write(latest, saved)  # the other one is overwritten now
+    engine.save_checkpoint(f"{path}/checkpoint", tag, save_latest=False)
+    write(latest, [*saved, {"tag": tag, "step": step}])
 
 
 def load_checkpoint(engine, path):
-    """Loads a run's last checkpoint. Returns its step, 0 if there is none."""
+    """Loads a run's last whole checkpoint. Returns its step, 0 if there is none."""
     saved = read(f"{path}/checkpoint/latest.json")
-    if not saved:
-        return 0
-    # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
-    engine.load_checkpoint(f"{path}/checkpoint", saved[-1]["tag"])
-    return saved[-1]["step"]
+    for row in reversed(saved):
+        try:
+            # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
+            engine.load_checkpoint(f"{path}/checkpoint", row["tag"])
+            return row["step"]
+        except Exception as error:  # many kinds, by the damage
+            print(f"The checkpoint of step {row['step']} cannot be read: {error!r}")
+    if saved:
+        raise SystemExit(f"--resume {path}: no checkpoint can be read. Start with another --name")
+    return 0
 
 
 def save_model(policy, tokenizer, path):
     """The policy as a Hugging Face directory."""
     weights = {name: weight.detach().cpu() for name, weight in full_weights(policy)}
     if RANK == 0:
+        generation = policy.generation_config
+        policy.generation_config = GenerationConfig()  # transformers refuses to save some
         policy.save_pretrained(path, state_dict=weights)
-        tokenizer.save_pretrained(path)
+        generation.to_json_file(f"{path}/generation_config.json")
+        policy.generation_config = generation
+        tokenizer.save_pretrained(path)  # at last: with its files the directory is whole
 
 
 def find_recorder():
-    """report/record.py, which records what an update does to each token; None if it is not here."""
+    """report/record.py's function, which records what an update does to each token, or None."""
     try:
-        from report import record
-    except ImportError:
+        from report.record import after_step
+    except ImportError:  # it is not here, or somebody else's
         return None
-    return record
+    return after_step
 
 
 def open_wandb(path, config, at_end):
@@ -1327,17 +1442,16 @@ def open_wandb(path, config, at_end):
         return None
     import wandb
 
-    saved = read(f"{path}/wandb.json")
+    saved = read(f"{path}/config.json")[0]
     run = wandb.init(
         project="nano_r1",
         name=os.path.basename(path),
-        id=saved[0]["id"] if saved else None,
+        id=saved["id"],
         resume="allow",
-        reinit="create_new" if wandb.run else None,  # the caller's own run stays open
-        config=asdict(config),
+        reinit="create_new",  # the caller's own run stays open
+        config=saved,
         mode=config.wandb,
     )
-    write(f"{path}/wandb.json", [{"id": run.id}])
     return at_end.enter_context(run)
 
 
@@ -1350,9 +1464,9 @@ def log(metrics, history, path, wandb_run):
 
 
 def catch_ctrl_c(at_end):
-    """Ctrl-C lets the step end and be saved; a second one quits. `at_end` gives it back.
+    """Ctrl-C finishes and saves the current step; pressed again, it quits at once.
 
-    Returns a list of the times at which Ctrl-C came.
+    Returns a list of the times at which it was pressed. `at_end` restores Python's own Ctrl-C.
     """
     received = []
 
@@ -1387,17 +1501,28 @@ class Parts:
     evaluate: Callable = evaluate  # (sampler, problems, task, config, path, step) -> metrics
 
 
-if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+def run_command(main, settings):
+    """A program: `main` with the flags of the command line. Common errors are one sentence."""
     try:
-        main(tyro.cli(Config, use_underscores=True))
-    except KeyboardInterrupt:
+        main(tyro.cli(settings, use_underscores=True))
+    except KeyboardInterrupt:  # the run is saved
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
-        raise SystemExit(f"{error}: pip install {error.name}") from None
+        if error.name not in "vllm deepspeed wandb peft problem_files".split():
+            raise
+        raise SystemExit(
+            f"{error}: pip install {error.name}; if it is a file of the repository, clone that"
+        ) from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
-        if "memory" in str(error) and "illegal" not in str(error):
+        if re.search("memory(?! access)", str(error)):
             raise SystemExit(
-                "Out of memory: try --micro_batch_size 1, --gradient_checkpointing, --offload, "
-                f"fewer --max_tokens. {error}"
+                "Out of memory. In an update, try --micro_batch_size 1, --gradient_checkpointing, "
+                "--offload; in an evaluation, a smaller --eval_problems; all also with --resume. "
+                "In a rollout, try a new run with a smaller --prompts_per_step or --max_tokens. "
+                f"{error}"
             ) from None
         raise
+
+
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    run_command(main, Config)

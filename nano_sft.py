@@ -25,8 +25,6 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-import tyro
-
 import nano_r1
 import problem_files
 from nano_r1 import RANK, WORLD, gather, seed_of
@@ -34,9 +32,11 @@ from nano_r1 import RANK, WORLD, gather, seed_of
 
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """Supervised fine-tuning on rows of prompt and completion, validated on a task's problems.
+    """Supervised fine-tuning on rows of prompt and completion.
 
-    The settings of nano_r1.py for groups, advantages, clip, KL, recorder and wandb have no effect.
+    It is validated on the problems of --task.
+
+    Groups, advantages, clip, KL and recorder have no effect here.
     """
 
     # rows to learn from: a jsonl, json, csv or parquet file with the columns prompt and completion
@@ -121,6 +121,7 @@ def train_step(engine, rows, config):
 
 def main(config):
     """Validate, fine-tune, validate again, save. Returns the run's directory."""
+    nano_r1.check_numbers(replace(config, temperature=1.0))  # 0 validates greedily
     device = nano_r1.find_device(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
@@ -134,7 +135,7 @@ def main(config):
             f"at most the {len(examples)} rows; --batch_size a multiple of the {WORLD} processes"
         )
         raise SystemExit(f"--batch_size and --examples must be {limit}")
-    path = nano_r1.open_run(config)
+    path = nano_r1.open_run(config, {"update": train_step})
     # If the prompts differ, the validation samples with a prompt that the model was not tuned on.
     print(
         f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end alike:"
@@ -146,11 +147,12 @@ def main(config):
         at_end.enter_context(nano_r1.threads_for(policy))
         scorer = nano_r1.Scorer(policy, replace(config, temperature=1.0))  # for the loss
         engine = nano_r1.make_engine(scorer, device, config)
+        wandb_run = nano_r1.open_wandb(path, config, at_end)
         start = nano_r1.load_checkpoint(engine, path)
         history = [row for row in nano_r1.read(f"{path}/metrics.jsonl") if row["step"] <= start]
         if not history:
             metrics = nano_r1.evaluate(sampler, problems, task, config, path, 0)
-            history.append({"step": 0} | metrics)
+            nano_r1.log({"step": 0} | metrics, history, path, wandb_run)
         sampler.sleep()  # vLLM frees its share of the GPU
         for step in range(start + 1, config.steps + 1):
             began = time.monotonic()
@@ -166,8 +168,7 @@ def main(config):
                 sampler.sync(policy)
                 metrics |= nano_r1.evaluate(sampler, problems, task, config, path, step)
                 sampler.sleep()
-            history.append(metrics)
-            nano_r1.write(f"{path}/metrics.jsonl", history)
+            nano_r1.log(metrics, history, path, wandb_run)
             if nano_r1.is_due(step, config.save_every, config):
                 nano_r1.save_checkpoint(engine, path, step)
         nano_r1.save_model(policy, tokenizer, f"{path}/model")
@@ -176,4 +177,4 @@ def main(config):
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
-    main(tyro.cli(Config, use_underscores=True))
+    nano_r1.run_command(main, Config)

@@ -1,22 +1,29 @@
-"""Problems from files and from the hub, for every task: a row is read as it is written, or refused.
+"""What a task reads from files and from the hub: as it is written, or refused with one sentence.
 
 A task calls `load` in its `load_problems`, and says what a row has to be:
 
     problem_files.load(source, split, HUB, to_problem, problem_key)
 
-Files are JSON lines, a JSON array, csv or parquet, also with .gz, recognised by their content. Only
-the hub and parquet need a package (`datasets`). JSON's numbers with a point stay texts, and a name
-that occurs twice is an error, because a gold answer must be what the file says.
+Problems are JSON lines, a JSON array, csv or parquet, also with .gz, recognised by their content.
+Only the hub and parquet need a package (`datasets`). JSON's numbers with a point stay texts, and a
+name that occurs twice is an error, because a gold answer must be what the file says.
+`read_prompt` reads the toml file of --prompt.
 """
 
 import csv
 import gzip
 import io
 import json
+import math
+import tomllib
 import zlib
 from collections import namedtuple
 
 Hub = namedtuple("Hub", "path name has_test_split", defaults=(None, True))  # as in load_dataset
+
+
+class Refused(SystemExit, ValueError):
+    """One sentence for the user. A program ends with it; other code can catch the ValueError."""
 
 
 def load(source, split, hub, to_problem, problem_key):
@@ -29,23 +36,25 @@ def load(source, split, hub, to_problem, problem_key):
         to_problem: row -> problem. ValueError with a reason for a row that is none.
         problem_key: problem -> text. Two problems with the same key are the same.
     Raises:
-        ValueError: what is wrong with the source, in one sentence for the user.
+        Refused: what is wrong with the source, in one sentence for the user.
     """
     problems = []
     try:
         for row in read_hub(hub, split) if source == "hub" else read_file(source):
+            if not isinstance(row, dict):
+                raise ValueError(
+                    f"needs an object, {{...}}, with the task's columns; got {row!s:.200}"
+                )
             problems.append(to_problem(row))
     except ImportError:
-        raise ValueError(
-            "reading files and the hub needs a package: pip install datasets"
-        ) from None
+        raise Refused("reading parquet and the hub needs a package: pip install datasets") from None
     except Exception as error:  # of the disk, the network, the file's format, or the row
-        raise ValueError(f"{source}, row {len(problems) + 1}: {error}") from None
+        raise Refused(f"--data {source}, row {len(problems) + 1}: {error}") from None
     has_splits = source == "hub" and hub.has_test_split
     if problems and (split == "all" or has_splits):
         return problems
     if len(problems) < 2:
-        raise ValueError(f"{source}: needs 2 different problems or more, to train and to test")
+        raise Refused(f"--data {source}: needs 2 different problems or more, to train and to test")
     return held_out(problems, problem_key, split)
 
 
@@ -80,23 +89,27 @@ def read_file(path):
         content = file.read()
     if content.startswith(b"\x1f\x8b"):
         content = gzip.decompress(content)
+    if content.startswith(b"version https://git-lfs"):
+        raise ValueError("a pointer of git-lfs, not the file: git lfs pull")
     if content.startswith(b"PAR1"):
         import pyarrow.parquet  # comes with datasets
 
         return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+    if b"\0" in content:
+        raise ValueError("is UTF-16 or binary: save it as UTF-8")
     text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
     if text.startswith("["):
         return decode(text)
     if text.startswith("{"):
-        lines = filter(str.strip, text.split("\n"))
+        lines = filter(str.strip, text.replace("\r", "\n").split("\n"))
         return map(decode, lines)
     return csv_rows(text)
 
 
 def csv_rows(text):
     """The rows below the names of the columns."""
-    reader = csv.DictReader(io.StringIO(text), strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     for row in reader:
         if len(row) != len(reader.fieldnames) or None in row.values():
             raise ValueError('more or fewer cells than columns; a list needs quotes: "[1, 2]"')
@@ -109,3 +122,37 @@ def to_row(pairs):
     if len(row) < len(pairs):
         raise ValueError("a name occurs twice")
     return row
+
+
+def read_prompt(path, module):
+    """The Prompt of a toml file with its fields, which must be of the kind of the task's own."""
+    prompts = module.PROMPTS
+    one = next(iter(prompts.values()))
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            fields = tomllib.loads(file.read())
+        prompt = module.Prompt(**fields)
+        for name, value in fields.items():
+            needed = kind(getattr(one, name))
+            if kind(value) != needed:
+                raise ValueError(f"{name} must be {needed}, not {kind(value)}")
+    except (OSError, TypeError, ValueError) as error:
+        names = ", ".join(prompts)
+        raise Refused(f"--prompt must be a toml file or one of {names}: {path}: {error}") from None
+    return prompt
+
+
+def kind(value):
+    """Of a field of a prompt, in words."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, str):
+        return "a text"
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        return "a number"
+    if isinstance(value, (list, tuple)):
+        kinds = list(map(kind, value))
+        if set(kinds) <= {"a text"}:
+            return "a list of texts"
+        return f"[{', '.join(kinds)}]"
+    return type(value).__name__

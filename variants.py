@@ -13,22 +13,21 @@
 # | --- | --- | --- |
 # | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
-# | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, importance sampling, k1, k2, aggregation |
+# | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, other samplers, KL, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, masks |
+# | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
 # | `load_model` | | LoRA, a teacher (on-policy distillation) |
 #
 # docs/algorithms.md has the command of each algorithm.
 
 # %%
 import copy
-import dataclasses
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-import tyro
 
 import nano_r1
 from nano_r1 import RANK, WORLD, gather, seed_of
@@ -40,57 +39,86 @@ from nano_r1 import RANK, WORLD, gather, seed_of
 # %%
 @dataclass(kw_only=True)
 class Config(nano_r1.Config):
-    """GRPO's relatives: nano_r1.py with another rollout, advantage, loss, update or model."""
+    """GRPO's relatives: another rollout, advantage, loss, update or model.
+
+    The options of nano_r1.py come first.
+    """
 
     # Steps 1 to 3.
 
-    binary_reward: bool = False  # train on the correctness reward alone, 0 or 1
-    # lower the reward by up to 1 over the last N tokens before max_tokens (DAPO); 0: off
+    binary_reward: bool = False  # step 3: train on the correctness reward only, 0 or 1
+    # step 3: lower the reward by up to 1 over the last N tokens before max_tokens (DAPO); 0: off
     overlong_buffer: int = 0
-    # draw up to this many batches, until m groups have rewards that differ (DAPO) [3]
+    # steps 1 to 3: draw up to this many batches, until m groups have rewards that differ (DAPO)
+    # [3]
     max_num_gen_batches: int = 1
-    # completion: one advantage for all tokens of a completion; vineppo: one for each segment
+    # step 4: completion: one advantage for all tokens of a completion; vineppo: one for each
+    # segment
     credit: Literal["completion", "vineppo"] = "completion"
-    vine_segments: int = 4  # segments per completion
-    vine_samples: int = 4  # K, the continuations sampled from the end of each segment [9]
+    vine_segments: int = 4  # step 4: segments per completion
+    # step 4: K, the continuations sampled from the end of each segment [9]
+    vine_samples: int = 4
 
     # Step 4.
 
-    # subtract this from a reward; leave_one_out: the mean of the group's other rewards (RLOO)
+    # step 4: subtract this from a reward; leave_one_out: the mean of the group's other rewards
+    # (RLOO)
     baseline: Literal["group_mean", "leave_one_out", "none"] = "group_mean"
-    # the divisor of the advantages. group: the group's standard deviation, computed with n - 1;
-    # group_biased: the same, computed with n; batch: the batch's standard deviation; none: no
-    # division (Dr. GRPO); mean: the group's mean reward (MaxRL)
+    # step 4: the divisor of the advantages. group: the group's standard deviation, computed with
+    # n - 1; group_biased: the same, computed with n; batch: the batch's standard deviation; none:
+    # no division (Dr. GRPO); mean: the group's mean reward (MaxRL)
     scale_rewards: Literal["group", "group_biased", "batch", "none", "mean"] = "group"
 
     # Step 6.
 
-    # reinforce: no ratio; grpo_no_clip: the ratio without a clip; gspo: one ratio per completion;
-    # cispo: the clipped ratio as a weight
-    loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo"] = "grpo_clip"
-    # the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum of all
-    # tokens divided by completions x max_tokens (Dr. GRPO)
+    # step 6: reinforce: no ratio; grpo_no_clip: the ratio without a clip; gspo: one ratio per
+    # completion; cispo: the clipped ratio as a weight; dppo: the ratio to the sampler, without the
+    # tokens whose probability has moved by more than cliprange
+    loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo", "dppo"] = (
+        "grpo_clip"
+    )
+    # step 6: the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum
+    # of all tokens divided by completions x max_tokens (Dr. GRPO)
     loss_agg_mode: Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum-norm"] = (
         "seq-mean-token-mean"
     )
-    cliprange_high: float | None = None  # upper eps of the clip; None: cliprange [DAPO: 0.28]
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"  # the estimate used as the KL penalty
-    tis_cap: float = 0.0  # above 0: weigh tokens by pi_old / pi_sampler, up to this [2]
+    # step 6: the upper eps of the clip; None: cliprange [DAPO: 0.28]
+    cliprange_high: float | None = None
+    # step 6: the KL penalty; rho_k3: k3 times the ratio, whose gradient is unbiased; sampler_k2: k2
+    # of the KL to the sampler instead of the reference
+    kl_estimator: Literal["k1", "k2", "k3", "rho_k3", "sampler_k2"] = "k3"
+    # step 6: for a sampler that computes in another precision: weigh each token, or each completion
+    # (sequence), by w = pi_old / pi_sampler. truncate: at most sampler_ratio_max; mask: 0 if w is
+    # outside of sampler_ratio_min and sampler_ratio_max
+    sampler_correction: Literal[
+        "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    ] = "none"
+    sampler_ratio_max: float = 3.0  # step 6: the largest w [truncate 2; mask 3 to 8]
+    sampler_ratio_min: float = 0.0  # step 6: the smallest w [0; token_mask 0.125 to 0.5]
 
     # Step 7.
 
-    epochs: int = 1  # passes over each batch of completions
-    minibatches: int = 1  # optimizer steps per pass
-    mask_truncated_completions: bool = False  # no gradient from completions that were cut off
+    epochs: int = 1  # step 7: passes over each batch of completions
+    minibatches: int = 1  # step 7: optimizer steps per pass
+    # step 6: no gradient from completions that were cut off
+    mask_truncated_completions: bool = False
+
+    # Step 9.
+
+    # evaluate all problems of this file, or hub; None: the held-out problems of data
+    eval_data: str | None = None
 
     # The model.
 
-    # a trained model with the same tokenizer: learn its probabilities instead of the reward
+    # the model: a trained one with the same tokens; learn its probabilities, not the reward
     teacher: str | None = None
-    lora_rank: int = 0  # above 0: train adapters of this rank instead of the weights [16]
-    lora_alpha: int = 32  # the adapters are scaled by alpha / rank
-    lora_dropout: float = 0.0  # share of an adapter's inputs set to zero in an update
-    lora_target_modules: str = "all-linear"  # layers with adapters, or names: q_proj,v_proj
+    # the model: above 0: train adapters of this rank instead of the weights [16]
+    lora_rank: int = 0
+    lora_alpha: int = 32  # the model: adapters are scaled by alpha / rank
+    # the model: share of an adapter's inputs that is set to zero in an update
+    lora_dropout: float = 0.0
+    # the model: the layers with adapters, or their names: q_proj,v_proj
+    lora_target_modules: str = "all-linear"
 
 
 # %% [markdown]
@@ -174,7 +202,7 @@ def value_of_cut(e, cut, tails, task, config):
     rewards = []
     for token_ids, _ in tails:
         whole = (e.token_ids[:cut] + token_ids)[: config.max_tokens]
-        text = task.tokenizer.decode(whole, skip_special_tokens=True)
+        text = task.text_of(whole)
         reward = task.module.reward(text, e.problem, task.prompt)
         rewards.append(shaped(reward, len(whole), config).total)
     return sum(rewards) / len(rewards)
@@ -214,7 +242,7 @@ def advantages(rewards, config):
         case "mean":
             # MaxRL, arXiv:2602.02710, for rewards of 0 and 1. If the loss sums every completion's
             # tokens, its gradient is the gradient of sum_{k<n} pass@k / k, the first n - 1 terms of
-            # log(pass@1). REINFORCE has the gradient of the first term alone.
+            # log(pass@1). REINFORCE has the gradient of the first term only.
             scale = mean + config.advantage_eps
     # A = (r - baseline) / scale
     return (rewards - baseline) / scale
@@ -264,10 +292,29 @@ def cispo_loss(log_probs, batch, config):
     return -weight * batch["advantages"] * log_probs
 
 
+def dppo_loss(log_probs, batch, config):
+    """DPPO with the total variation (arXiv:2602.04879), as prime-rl has it by default.
+
+    A clip of the ratio stops unlikely tokens early and likely ones late. DPPO looks at the
+    probability itself, and masks tokens that have already moved far in the advantage's direction.
+    """
+    sampler = batch["sampler_log_probs"]
+    # L = -rho A if pi - pi_sampler <= eps_high for A > 0, or >= -eps for A < 0; otherwise 0
+    moved = torch.exp(log_probs) - torch.exp(sampler)  # (B, T)
+    too_high = moved > (config.cliprange_high or config.cliprange)
+    too_low = moved < -config.cliprange
+    masked = torch.where(batch["advantages"] > 0, too_high, too_low)
+    loss = -torch.exp(log_probs - sampler) * batch["advantages"]
+    return loss.masked_fill(masked, 0.0)
+
+
 def clipped_loss(ratio, batch, config):
     """PPO, arXiv:1707.06347, eq. 7. The ratios are (B, T) or (B, 1)."""
     # L = -min(rho A, clip(rho, 1 - eps, 1 + eps_high) A)
-    return -torch.minimum(ratio * batch["advantages"], clip(ratio, config) * batch["advantages"])
+    free = ratio * batch["advantages"]
+    clipped = clip(ratio, config) * batch["advantages"]
+    batch["clipped"] = clipped < free  # for `measure`: these have no gradient
+    return -torch.minimum(free, clipped)
 
 
 def clip(ratio, config):
@@ -281,11 +328,12 @@ TOKEN_LOSSES = {
     "grpo_clip": clip_loss,
     "gspo": gspo_loss,
     "cispo": cispo_loss,
+    "dppo": dppo_loss,
 }
 
 
-def estimate_kl(log_probs, ref_log_probs):
-    """Schulman's estimates of KL(pi || pi_ref) at each token: {name: (B, T)}.
+def estimate_kl(log_probs, batch, estimator):
+    """An estimate of KL(pi || pi_ref) at each token, (B, T): Schulman's k1, k2, k3, or rho k3.
 
     As values, k1 and k3 are unbiased on samples of pi. k1 is often negative, and k3 never is.
     As losses they have other gradients, here for fresh samples and equal weight for each token:
@@ -293,22 +341,49 @@ def estimate_kl(log_probs, ref_log_probs):
     KL(pi || pi_ref), and k3 has the gradient of KL(pi_ref || pi). If a completion's tokens weigh
     1/|o_i| each (seq-mean-token-mean), k1 has the gradient of E[1/|o|], which rewards length. See
     joschu.net/blog/kl-approx.html.
+
+    rho k3 (DeepSeek-V3.2, arXiv:2512.02556; TRL's default) has the gradient of KL(pi || pi_ref),
+    also on samples of an older policy. At rho = 1 it is k2's: grad(rho k3) = -d grad log pi.
     """
-    d = ref_log_probs - log_probs  # log(pi_ref / pi)
-    return {"k1": -d, "k2": d * d / 2, "k3": torch.exp(d) - 1 - d}
+    if estimator == "sampler_k2":
+        # 1/2 (log pi - log pi_sampler)^2; prime-rl's kl_tau is half of its weight
+        return (log_probs - batch["sampler_log_probs"]) ** 2 / 2
+    d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi)
+    k3 = torch.exp(d) - 1 - d
+    match estimator:
+        case "k1":
+            return -d
+        case "k2":
+            return d * d / 2
+        case "k3":
+            return k3
+        case "rho_k3":
+            return torch.exp(log_probs - batch["old_log_probs"]) * k3
+
+
+def sampler_weight(batch, config):
+    """How much a token counts, (B, T) or (B, 1), if the sampler is not quite the old policy."""
+    # w = pi_old / pi_sampler, of a token, or of a completion: the product of its tokens' w
+    log_weight = batch["old_log_probs"] - batch["sampler_log_probs"]
+    level, kind = config.sampler_correction.split("_")
+    if level == "sequence":
+        log_weight = (log_weight * batch["response_mask"]).sum(dim=1, keepdim=True)
+    weight = torch.exp(log_weight)
+    held = weight.clamp(config.sampler_ratio_min, config.sampler_ratio_max)
+    if kind == "truncate":  # TIS, fengyao.notion.site/off-policy-rl
+        return held
+    # IcePop (arXiv:2510.18855) masks tokens; TRL's default masks completions, above 3.
+    return weight.masked_fill(weight != held, 0.0)
 
 
 def loss(log_probs, batch, config):
     """Step 6, like `nano_r1.grpo_loss`: (B, T) -> (B,). `update` adds `tokens` to the batch."""
     token_loss = TOKEN_LOSSES[config.loss_type](log_probs, batch, config)  # (B, T)
-    if config.tis_cap:
-        # Truncated importance sampling, for samplers that compute with another precision:
-        # L min(pi_old / pi_sampler, cap)                    fengyao.notion.site/off-policy-rl
-        log_weight = batch["old_log_probs"] - batch["sampler_log_probs"]
-        token_loss = token_loss * torch.exp(log_weight).clamp(max=config.tis_cap)
+    if config.sampler_correction != "none":
+        token_loss = token_loss * sampler_weight(batch, config)
     if config.kl_coef:
-        estimates = estimate_kl(log_probs, batch["ref_log_probs"])
-        token_loss = token_loss + config.kl_coef * estimates[config.kl_estimator]
+        kl = estimate_kl(log_probs, batch, config.kl_estimator)
+        token_loss = token_loss + config.kl_coef * kl
     mask = batch["response_mask"]
     match config.loss_agg_mode:
         case "seq-mean-token-mean":
@@ -333,9 +408,10 @@ def update(engine, reference, episodes, config, loss_function):
 
     Returns the micro-batches of the last epoch.
     """
-    if config.epochs * config.minibatches > 1:
-        add_old_log_probs(engine, episodes, config)
     parts = batched(episodes, math.ceil(len(episodes) / config.minibatches))
+    if config.epochs * config.minibatches > 1:
+        for part in parts:
+            add_old_log_probs(engine, part, config)
     for _ in range(config.epochs):
         batches = []
         for part in parts:
@@ -351,8 +427,12 @@ def update(engine, reference, episodes, config, loss_function):
 
 @torch.no_grad()
 def add_old_log_probs(engine, episodes, config):
-    """Compute log pi_old of each token, before the first optimizer step moves the policy."""
-    for rows in batched(episodes, config.micro_batch_size):
+    """Compute log pi_old of each token, before the first optimizer step moves the policy.
+
+    The micro-batches are those of the update: in others, the last bits differ. In bfloat16 these
+    bits moved a ratio by up to 0.07 before any step, far outside GSPO's clip.
+    """
+    for rows in nano_r1.micro_batches(episodes, config):
         batch = nano_r1.collate(rows, engine.device)
         for e, row, mask in zip(rows, engine(batch), batch["response_mask"]):
             e.old_log_probs = row[mask].tolist()
@@ -382,7 +462,34 @@ def counts(e, config):
 
 
 # %% [markdown]
-# ## 6. LoRA, and a teacher
+# ## 6. What is measured: step 9
+
+
+# %%
+def measure(rows, batches, engine, step, config):
+    """Like `nano_r1.measure_step`; with several steps per batch, also the share of clipped tokens.
+
+    At these tokens the clip has set the gradient to 0, in the last epoch.
+    """
+    metrics = nano_r1.measure_step(rows, batches, engine, step, config)
+    if config.epochs * config.minibatches > 1 and "clipped" in batches[0]:
+        clipped = [batch["clipped"] & batch["response_mask"] for batch in batches]
+        count = sum(tokens.sum().item() for tokens in clipped)
+        written = sum(row["written"] for row in rows)  # of all processes
+        metrics["clip_ratio/region_mean"] = sum(gather([count])) / written
+    return metrics
+
+
+def evaluate(sampler, problems, task, config, path, step):
+    """Like `nano_r1.evaluate`; with --eval_data, of that file's problems."""
+    if config.eval_data:
+        source = replace(config, data=config.eval_data)
+        problems = task.load_problems("all", source)[: config.eval_problems]
+    return nano_r1.evaluate(sampler, problems, task, config, path, step)
+
+
+# %% [markdown]
+# ## 7. LoRA, and a teacher
 
 
 # %%
@@ -393,7 +500,7 @@ def load_model(config):
     """
     policy, tokenizer = nano_r1.load_model(config)
     if config.teacher:
-        settings = dataclasses.replace(config, model=config.teacher)
+        settings = replace(config, model=config.teacher)
         teacher, of_teacher = nano_r1.load_model(settings)
         if of_teacher.get_vocab() != tokenizer.get_vocab():
             raise SystemExit("--teacher needs a model with the same tokens as --model")
@@ -424,7 +531,9 @@ def load_model(config):
             return copy.deepcopy(self.base_model, memo).unload()
 
         def save_pretrained(self, path, state_dict):
-            copy.deepcopy(self).save_pretrained(path, state_dict=state_dict)
+            base = copy.deepcopy(self)
+            base.generation_config = self.generation_config
+            base.save_pretrained(path, state_dict=state_dict)
 
     names = config.lora_target_modules
     lora = peft.LoraConfig(
@@ -443,7 +552,7 @@ def load_model(config):
 
 
 # %% [markdown]
-# ## 7. The run
+# ## 8. The run
 
 
 # %%
@@ -454,7 +563,7 @@ def main(config, **own):
             "--group_size 1 has no group to compare with: use --baseline none, or 2 or more"
         )
     if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
-        # Equal rewards have a deviation of 0, so advantage_eps alone would be the divisor.
+        # Equal rewards have a deviation of 0, so only advantage_eps would be the divisor.
         raise SystemExit("--baseline none needs --scale_rewards none or mean")
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
         # The reference shares the policy's weights. So they must stay whole and in place.
@@ -465,21 +574,18 @@ def main(config, **own):
         # On-policy distillation (GKD, arXiv:2306.13649, with the reverse KL): each token of the
         # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
         # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
-        config = dataclasses.replace(config, kl_estimator="k2", kl_coef=1.0)
+        config = replace(config, kl_estimator="k2", kl_coef=1.0)
     functions = {
         "load_model": load_model,
         "rollout": rollout,
         "advantages": advantages,
         "loss": loss,
         "update": update,
+        "measure": measure,
+        "evaluate": evaluate,
     }
     return nano_r1.main(config, **(functions | own))
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
-    try:
-        main(tyro.cli(Config, use_underscores=True))
-    except KeyboardInterrupt:  # the run is saved
-        raise SystemExit(130) from None
-    except ModuleNotFoundError as error:
-        raise SystemExit(f"{error}: pip install {error.name}") from None
+    nano_r1.run_command(main, Config)

@@ -46,7 +46,11 @@ def better_than_chance(found):
 def probability_table(paths):
     """P(yes) before and after training."""
     lines = [["model", "P(yes), target", "P(yes), another result", "AUC"]]
-    configs = [nano_r1.Config(**nano_r1.read(f"{path}/config.json")[0]) for path in paths]
+    configs = []
+    for path in paths:
+        saved = nano_r1.read(f"{path}/config.json")[0]  # the file also has the run's functions
+        settings = {name: saved[name] for name in vars(nano_r1.Config())}
+        configs.append(nano_r1.Config(**settings))
     problems = runs.load(configs[0])[1].load_problems("test", configs[0])
     models = {"base": {config.model for config in configs}}
     models["trained"] = [f"{path}/model" for path in paths]

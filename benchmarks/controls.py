@@ -10,7 +10,7 @@ A gain is learning only if none of these reaches it, with the same model, proble
     constrained   (Countdown) tokens of the base are forbidden or forced by a rule that uses the
                   numbers and not the target; RULES lists them
     random        the reward of each completion is 0 or 1 at random
-    format        the reward is the format alone
+    format        the reward is the format only
     length        the reward is the length
     none          no reward: all advantages are 0, and the k1 estimate of the KL is the loss
     rft           rejection sampling and fine-tuning: the base samples as many tokens as the run
@@ -43,7 +43,7 @@ from benchmarks import checks, runs
 
 
 def random_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
-    """`nano_r1.rollout`, but a coin flip is the reward."""
+    """`nano_r1.rollout`, but the reward is 0 or 1 at random."""
     episodes = rollout(sampler, problems, task, config, step)
     rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
     for e in episodes:
@@ -52,7 +52,7 @@ def random_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout
 
 
 def format_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
-    """`nano_r1.rollout`, but the reward is the format alone."""
+    """`nano_r1.rollout`, but the reward is the format only."""
     episodes = rollout(sampler, problems, task, config, step)
     for e in episodes:
         e.reward = e.reward._replace(total=e.reward.format)
@@ -203,7 +203,7 @@ def constrained(config, problems, rule, threshold=None):
         processors = LogitsProcessorList([of_part])
         rows = runs.generate(sampler, prompts, 1, config.temperature, logits_processor=processors)
         for problem, row in zip(part, rows):
-            text = task.tokenizer.decode(row, skip_special_tokens=True)
+            text = task.text_of(row)
             correct.append(task.module.reward(text, problem, task.prompt).answer)
     return correct
 

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import zlib
+from functools import partial
 
 import torch
 import tyro
@@ -43,9 +44,14 @@ def started(path):
     return {setting: os.path.abspath(path)}
 
 
+def is_complete(path):
+    """Whether a run is saved: main writes the model's tokenizer at last."""
+    return os.path.exists(f"{path}/model/tokenizer_config.json")
+
+
 def train(script, flags, path):
     """Complete the run in `path` by `python SCRIPT.py FLAGS`; nothing to do if it is complete."""
-    if not os.path.isdir(f"{path}/model"):
+    if not is_complete(path):
         command = [sys.executable, f"{script}.py", *shlex.split(flags)]
         for setting, value in started(path).items():
             command += [f"--{setting}", value]
@@ -56,13 +62,13 @@ def train(script, flags, path):
 
 def complete(main, config, path, **functions):
     """The same in this process, with functions of your own instead of `main`'s."""
-    if not os.path.isdir(f"{path}/model"):
+    if not is_complete(path):
         main(dataclasses.replace(config, **started(path)), **functions)
     stop_unless_complete(path)
 
 
 def stop_unless_complete(path):
-    if not os.path.isdir(f"{path}/model"):
+    if not is_complete(path):
         raise SystemExit(f"{path} was stopped or has failed. The same command continues it.")
 
 
@@ -88,9 +94,11 @@ def by_subgroup(path, which=max):
 
 
 def commit():
-    """The commit of the code, with -dirty if files differ from it."""
-    git = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    """The commit of the code; "a change of" it if Python files differ from it."""
+    git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True)
+    name = git(["git", "describe", "--always"]).stdout.strip()
+    changed = git(["git", "diff", "--quiet", "HEAD", "--", "*.py"]).returncode
+    return f"a change of {name}" if changed else name
 
 
 # ---- Samples
@@ -183,6 +191,9 @@ def spread(values, digits=3):
 
 
 def signed(mean, low, high):
+    """A difference with its interval, which one seed does not have."""
+    if math.isinf(low):
+        return f"{mean:+.3f}"
     return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 

@@ -27,11 +27,13 @@ def flags_of(points):
 
 def result_table(paths):
     """`paths`: {label: the runs of its seeds}."""
-    lines = [["", "before", "pass@1", "in training", "pass@1 minus the first row's, 95% by seed"]]
+    last = "pass@1 minus the first row's, 95% by seed"
+    lines = [["", "before", "pass@1", "format", "in training", last]]
     first = None
     for label, of_label in paths.items():
         curves = list(map(runs.curve, of_label))
         after = [curve[-1][1] for curve in curves]
+        form = [runs.metrics(path)[-1]["eval/format"] for path in of_label]
         training = []  # the mean over all steps: how fast it learned; nano_sft samples nothing
         for path in of_label:
             shares = [r["reward/answer"] for r in runs.metrics(path) if "reward/answer" in r]
@@ -39,7 +41,8 @@ def result_table(paths):
         first = first or after
         compared = "" if after is first else runs.signed(*runs.difference(after, first))
         before = runs.spread([curve[0][1] for curve in curves])
-        lines.append([label, before, runs.spread(after), runs.spread(training), compared])
+        measured = map(runs.spread, [after, form, training])
+        lines.append([label, before, *measured, compared])
     return runs.table(lines)
 
 

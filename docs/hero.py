@@ -1,104 +1,97 @@
-"""The README's picture, of a default run's files: python -m docs.hero out/NAME PICTURE
+"""The README's picture, of a default run's files: python -m docs.hero out/NAME FOLDER
 
-It shows a held-out problem before training and after it, the first that went from
-wrong to correct; one update (lesson/example.py chooses it); accuracy by step with its 95% interval.
+It shows one update of a group (report/payload.py chooses the group), and below it, by step, the
+accuracy and how often "yes" follows a right and another result. FOLDER gets hero.png and hero.gif,
+which tells the same picture as a story and ends with it; both also dark, and hero.png for phones.
 """
 
-import itertools
+import io
+import shutil
+import statistics
 import sys
+import tempfile
 from pathlib import Path
 
-from matplotlib.figure import Figure
+from PIL import Image
+from playwright.sync_api import sync_playwright
 
-ROOT = Path(__file__).resolve().parents[1]
-from docs.lesson.example import choose_example, shade
-from report.labels import PALETTE
-from report.payload import pack_evaluations
-from report.run import Run, title
-from report.viewer import draw_accuracy
+from benchmarks.checks import said
+from report.card import where
+from report.payload import choose_example, recorded_table
+from report.run import Run
+from report.viewer import TABLE, table_page
 
-LINES = 8  # of a card, and characters of a line
-WIDTH = 44.4
-INK = PALETTE["ink"]
-WORDS = PALETTE["muted"]
-VERDICT = {True: ("✓", PALETTE["correct"], "up"), False: ("✗", PALETTE["wrong"], "down")}
-
-
-def card(axis, heading, lines):
-    """Lines of a monospace font, each [(text, its colour, the colour of its ground), ...]."""
-    axis.set(xlim=(0, WIDTH), ylim=(-LINES - 0.2, 0), xticks=[], yticks=[])
-    for spine in axis.spines.values():
-        spine.set_color(PALETTE["rule"])
-    axis.set_title(heading, loc="left", fontweight="bold", color=INK)
-    for number, line in enumerate(lines):
-        column = 0.8
-        for text, colour, ground in line:
-            box = {"facecolor": ground, "edgecolor": "none", "pad": 0.8}
-            style = {"color": colour, "bbox": box, "family": "monospace", "fontsize": 10.7}
-            axis.text(column, -number - 0.8, text, parse_math=False, **style)
-            column += len(text)
+SCRIPTS = TABLE.replace("page/alone.js", "../docs/hero.js")
+STYLES = "page/base.css ../docs/hero.css"
+# (name, width, attempts, pixels a point); 868 is the width of a README's column on GitHub.
+PICTURES = [("hero", 868, "", 2), ("hero_phone", 390, "#4", 2), ("story", 868, "", 1.5)]
+COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
 
 
-def verdict(row):
-    """Whether a completion is correct, and the verifier's reason: ✗ equals 138, not 53."""
-    mark, colour, _ = VERDICT[row["answer_reward"] == 1]
-    return [(f"{mark} {row['why'].partition(';')[0]}", colour, "none")]
+def truth(path, run):
+    """The shares of yes after right and after other results: two lists of [step, share]."""
+    lines = [[], []]
+    for step in run.episodes:
+        pairs = said(path, step)
+        for line, wanted in zip(lines, (True, False)):
+            yes = [is_yes for is_yes, right in pairs if right == wanted]
+            if yes:
+                line.append([step, statistics.mean(yes)])
+    return lines
 
 
-def shortened(completion):
-    """The lines of a completion, the middle ones left out."""
-    lines = completion.strip().split("\n")
-    if len(lines) > 6:
-        lines[2:-3] = [f"... {len(lines) - 5} more lines"]
-    return [[(line, INK, "none")] for line in lines]
+def picture_page(path):
+    """The picture as a page; docs/hero.js draws it."""
+    run = Run(path)
+    step, group = choose_example(run)
+    problems = run.config["prompts_per_step"]
+    data = {
+        "group": recorded_table(run, step, group),
+        "sentence": f"{run.config['steps']} such steps, {problems} problems each: {where(run)}.",
+        "step": step,
+        "records": run.records,
+        "truth": truth(path, run),
+    }
+    return table_page(data, SCRIPTS, STYLES)
 
 
-def update_lines(one, room):
-    """The token whose chance moved most, after up to `room` lines that end with the token's."""
-    sign = VERDICT[one.correct][-1]
-    at = one.gain.argmax() if sign == "up" else one.gain.argmin()
-    tokens = [text.replace("\n", "↵") for text in one.texts]
-    advantage = f", advantage {one.row['advantage']:+.2f}".replace("-", "−")
-    lines = [[*verdict(one.row), (advantage, WORDS, "none")], []]
-    search = itertools.takewhile(lambda pair: pair[0] != "</think>", zip(tokens, one.change))
-    for token, change in itertools.islice(search, 1, None):
-        lines[-1].append((token, INK, PALETTE.get(shade(change), "none")))
-        if "↵" in token:
-            lines.append([])
-    number = 1 + "".join(tokens[1:at]).count("↵")  # of the token's line
-    del lines[number + 1 :]
-    del lines[1 : max(1, number + 1 - room)]
-    words = " (end of line):" if tokens[at] == "↵" else ":"
-    words += f" {one.before[at]:.0%} → {one.before[at] + one.gain[at]:.0%}"
-    token = (tokens[at], INK, PALETTE.get(shade(one.change[at]), "none"))
-    lines.append([("  → ", INK, "none"), token, (words, PALETTE[f"{sign}-line"], "none")])
-    return [line for line in lines if line]
+def picture_of(page):
+    return Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
 
 
-def draw(run, file):
-    """The four cards."""
-    example = choose_example(run)
-    problems = pack_evaluations(run)["problems"]
-    checked = [problem for problem in problems if " yes" in problem["rows"][0]["completion"]]
-    problem = [*checked, *problems][0]  # one with a false yes before training, if there is any
-    first, *_, last = [f"{one['eval/pass@1']:.0%}" for one in run.records if "eval/pass@1" in one]
-    before, after = problem["rows"][0], problem["rows"][-1]
-    made = [(problem["title"], WORDS, "none")]
-    figure = Figure(figsize=(8.68, 5.0), facecolor="white")
-    cards = figure.subplots(2, 2).flat
-    figure.subplots_adjust(0.01, 0.1, 0.99, 0.94, 0.14, 0.16)
-    lines = [made, *shortened(before["completion"]), verdict(before)]
-    card(cards[0], f"1  Before training: {first} correct", lines)
-    task = f"{title(example.up.row['problem'])} (2 of {run.group_size} shown)"
-    lines = [[(task, WORDS, "none")], *update_lines(example.up, 2), *update_lines(example.down, 1)]
-    card(cards[1], f"2  Step {example.step}: blue more likely, orange less", lines)
-    lines = [made, *shortened(after["completion"]), verdict(after)]
-    card(cards[2], f"3  After {after['step']} steps: {last} correct", lines)
-    draw_accuracy(cards[3], run)
-    cards[3].set_title("4  Accuracy by step", loc="left", fontweight="bold", color=INK)
-    cards[3].yaxis.set_major_formatter("{x:.0%}")
-    figure.savefig(file, dpi=200)
+def save_gif(page, file):
+    """The page's story, which plays once. The colours are those of the last frame."""
+    frames = []
+    durations = []
+    for number in range(page.evaluate("story.length")):
+        seconds = page.evaluate("n => { story[n][0](); return story[n][1]; }", number)
+        frames.append(picture_of(page))
+        durations.append(1000 * seconds)
+    palette = frames[-1].quantize(48, **COLOURS)
+    first, *more = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first.save(file, save_all=True, append_images=more, duration=durations, optimize=True)
+
+
+def draw(path, folder):
+    """Write the picture's files."""
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        file = Path(temporary) / "hero.html"
+        file.write_text(picture_page(path))
+        program = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox"]}
+        chromium = playwright.chromium.launch(**program)
+        for theme, ending in (("light", ""), ("dark", "_dark")):
+            look = {"color_scheme": theme, "reduced_motion": "reduce"}
+            for name, width, rows, scale in PICTURES:
+                size = {"width": width, "height": 400}
+                page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
+                page.goto(file.as_uri() + rows)
+                if name == "story":
+                    save_gif(page, f"{folder}/hero{ending}.gif")
+                else:
+                    still = picture_of(page).quantize(96, **COLOURS)
+                    still.save(f"{folder}/{name}{ending}.png", optimize=True)
+        chromium.close()
 
 
 if __name__ == "__main__":
-    draw(Run(sys.argv[1]), sys.argv[2])
+    draw(*sys.argv[1:])

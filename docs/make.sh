@@ -4,7 +4,8 @@
 #     bash docs/make.sh                                           # 20 minutes on two cores
 #     bash docs/make.sh /tmp/trial --steps 2 --eval_problems 8    # a trial, in another folder
 #
-#     docs/report_default_run.html, docs/hero.png     the run's report; the README's picture of it
+#     docs/report_default_run.html, docs/card.png     the run's report; its picture, to show
+#     docs/hero*.png, docs/hero*.gif                  the README's picture: light, dark, for phones
 #     docs/lesson.html                                nano_r1.py with the values of one of its steps
 #     notebooks/*.ipynb, notebooks/chapters/*.ipynb   run from top to bottom (not in a trial)
 #
@@ -12,7 +13,8 @@
 # stopped one continues. No test compares the committed pages with the code: make them for a release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-COMMIT=$(git describe --always --dirty 2> /dev/null || echo unknown)
+COMMIT=$(git describe --always 2> /dev/null || echo unknown)
+git diff --quiet HEAD -- '*.py' '*.js' '*.css' '*/page/*.html' 2> /dev/null || COMMIT="a change of $COMMIT"
 export COMMIT
 code=$(cat nano_r1.py countdown_rewards.py report/*.py docs/lesson/*.py models/nano-base/*.* |
   cksum | cut -d " " -f 1)
@@ -29,7 +31,8 @@ if [ ! -e "$run/report.html" ]; then # the last file that a run writes
 fi
 [ -e "$run/lesson.json" ] || python -m docs.lesson.record "$run"
 python -m docs.lesson.make "$run" "$run/lesson.html"
-python -m docs.hero "$run" "$pages/hero.png"
+python -m docs.hero "$run" "$pages"
+cp "$run/card.png" "$pages/card.png"
 made="<p>Made by <code>docs\/make.sh<\/code> at commit $COMMIT.<\/p>"
 sed "s/<\/footer>/$made&/" "$run/lesson.html" > "$pages/lesson.html"
 sed "s/<\/footer>/$made&/" "$run/report.html" > "$pages/report_default_run.html"

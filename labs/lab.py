@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 import nano_r1
 import nano_sft
@@ -63,7 +64,7 @@ class Run:
 
 @dataclass
 class Prediction:
-    """`measure` of run `high` exceeds that of `low` by more than `above`.
+    """`measure`, a share, of run `high` exceeds that of `low` by more than `above`.
 
     If `within` is set, the two differ by less than `within`. `low` is a run, a number, or "before",
     which is the pass@1 of run `high` before its first step.
@@ -77,10 +78,16 @@ class Prediction:
     claim: bool = True  # the claim stands or falls with this prediction
 
     def text(self):
-        """The prediction in one line."""
-        low = self.low if isinstance(self.low, str) else f"{self.low:g}"
-        region = f"> {self.above:g}" if self.within is None else f"within ±{self.within:g}"
-        return f"{self.measure}: {self.high} minus {low} {region}"
+        """The prediction as a sentence."""
+        if not isinstance(self.low, str):
+            said = f"reaches more than {self.low + self.above:.0%}"
+            if self.within:
+                said = f"reaches less than {self.low + self.within:.0%}"
+        elif self.within:
+            said = f"is within {100 * self.within:.0f} points of {self.low}"
+        else:
+            said = f"exceeds {self.low} by more than {100 * self.above:.0f} points"
+        return f"{self.measure.replace('_', ' ').capitalize()}: {self.high} {said}"
 
     def region(self):
         """(low, high): the differences that are predicted."""
@@ -184,13 +191,18 @@ class Lab:
     # ---- The text about the results
 
     def rows(self, differences):
-        """[(text, difference, region, word)], one for each prediction."""
-        pairs = zip(self.predictions, differences)
-        return [(p.text(), interval, p.region(), p.word(interval)) for p, interval in pairs]
+        """[(text, interval, region, word)], one for each prediction, by verdict."""
+        found = []
+        for p, difference in zip(self.predictions, differences):
+            zero = 0.0 if isinstance(p.low, str) else p.low  # a share is drawn, or a difference
+            interval, region = [[zero + end for end in ends] for ends in (difference, p.region())]
+            found.append((p.text(), interval, region, p.word(difference)))
+        return sorted(found, key=lambda row: list(STYLE).index(row[-1]))
 
     def verdict(self, rows):
         """The word for the claim, from the predictions with which the claim stands or falls."""
-        words = {row[-1] for p, row in zip(self.predictions, rows) if p.claim}
+        claims = [p.text() for p in self.predictions if p.claim]
+        words = {word for text, *_, word in rows if text in claims}
         if "failed" in words:
             return "not reproduced"
         return "reproduced" if words == {"held"} else "inconclusive"
@@ -215,14 +227,14 @@ STYLE = {  # word for a prediction: (colour, marker, colour within the marker)
 
 
 def forest(file, title, rows):
-    """A row for each prediction: the observed difference, its interval, the predicted region."""
+    """A row for each prediction, by verdict: what was seen, its interval, the predicted region."""
     figure = Figure(figsize=(10, 1.3 + 0.32 * len(rows)), layout="constrained")
     axis = figure.subplots()
     ends = [0.0]
     for _, interval, region, _ in rows:
         ends += [end for end in (*interval, *region) if abs(end) < 2]
     left = min(ends) - 0.05
-    right = max(ends) + 0.05
+    right = min(max(ends), 1) + 0.05
     for y, (_, (mean, low, high), region, word) in enumerate(rows):
         colour, marker, within = STYLE[word]
         axis.barh(y, region[1] - region[0], 0.7, left=region[0], color=PALETTE["level-1"])
@@ -230,11 +242,12 @@ def forest(file, title, rows):
         axis.plot(mean, y, marker, color=colour, markersize=8, markerfacecolor=within)
         axis.text(right, y, f" {word}", color=colour, va="center", fontsize=9)
     axis.axvline(0, color="black", linewidth=0.7)
+    axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axis.set_yticks(range(len(rows)), [text for text, *_ in rows], fontsize=9)
-    axis.set(xlim=(left, right), xlabel="observed difference, 95% over seeds; shaded: predicted")
+    axis.set(xlim=(left, right), xlabel="share, or difference; 95% over seeds; shaded: predicted")
     axis.set_ylim(len(rows) - 0.5, -0.5)
     figure.suptitle(title)
-    figure.savefig(file, dpi=110)
+    figure.savefig(file, dpi=200)
 
 
 GENERATED = "<!-- What follows is made by: python -m labs.lab -->\n"

@@ -1,4 +1,4 @@
-"""Does the reward bring out what nothing has shown, in a model that others trained?
+"""Does the reward teach what no example showed, to a model that others trained?
 
     python models/smollm2.py          # the model, once
     python -m labs.smollm2
@@ -57,11 +57,11 @@ REWARD = f"{MODEL} {SHORT} --prompts_per_step 8 --learning_rate 1e-5 --kl_coef 0
 CORRECT = partial(on_small_numbers, nano_r1.rollout)
 SELECTED = partial(controls.right_samples, tokens=42_000, rollout=CORRECT)
 LAB = Lab(
-    title="The reward brings out an order that nothing has shown",
-    claim="SmolLM2-135M imitates 64 written answers in which the first number is larger. "
-    "The reward then teaches the other order (Ben has more); imitation does not.",
-    prediction="If Ben has more, the reward reaches 30%, imitated samples half of that, the others "
-    "10%.",
+    title="The reward teaches an order that no example showed",
+    claim="SmolLM2-135M imitates 64 written answers. In all of them Ava has more. Then the "
+    "reward also teaches the other order (Ben has more); imitation does not.",
+    prediction="If Ben has more, the reward reaches 30% correct, imitation of the model's own "
+    "correct samples half of that, the others at most 10%.",
     runs={
         "cold start": Run(f"{TUNING} --steps 16", rows=written_answers),
         "more written answers": Run(f"{TUNING} --steps 46", rows=written_answers),
@@ -82,8 +82,8 @@ LAB = Lab(
     measures=(by_order,),
     found="If Ben has more, the reward reaches 31% correct (23% to 39%), imitation of correct "
     "samples 21% (12% to 33%), the format reward 8%, more written answers 7%, the cold start 4%. "
-    "The reward leads imitation by less than predicted.",
-    limits="64 questions. On an H200.",
+    "The reward is ahead of imitation, but by less than predicted.",
+    limits="There are only 64 questions. The runs used an H200.",
 )
 
 if __name__ == "__main__":

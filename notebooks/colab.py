@@ -11,7 +11,7 @@
 #
 # The task is Countdown: combine the given numbers with + - * / to reach a target. A small program
 # checks the answer. It rewards the format with 0 to 1 and a correct solution with 1. The base
-# writes "yes" or "no" after an attempt almost at random, and stops at a yes. GRPO compares each
+# ends each line with "yes" or "no" almost at random, and stops at a yes. GRPO compares each
 # completion with its group. The *advantage* is the reward minus the group's mean, divided by the
 # group's standard deviation.
 #
@@ -19,19 +19,17 @@
 # advantage?
 
 # %% tags=["parameters"]
-steps, short_steps = 30, 12  # of the run; of each run with one line changed
+steps = 30  # of the run
 problems, eval_problems = 16, 256  # in each step; held-out ones
 max_tokens = 320  # of a completion
 
 # %%
-import tempfile
-
 import pandas as pd
 import torch
 
 import countdown_rewards
 import nano_r1 as r1
-from report.viewer import show
+from report.viewer import show, show_group
 
 settings = {"task": "countdown", "prompts_per_step": problems, "max_tokens": max_tokens}
 settings |= {"warmup_steps": 3}
@@ -40,20 +38,18 @@ base = config.model
 
 
 def completions(model, problem):
-    """A group of completions by the model in that directory, as a table."""
+    """A group of completions by the model in that directory, with rewards and advantages."""
     policy, tokenizer = r1.load_model(r1.Config(model=model))
     task = r1.Task(tokenizer, policy, config)
     sampler = r1.TransformersSampler(policy, task, config)
     group = r1.sample_and_reward(sampler, [problem], task, config, "colab", config.group_size)
     rewards = torch.tensor([e.reward.total for e in group])  # (n,)
-    rows = {"completion": [e.text.strip() for e in group], "verdict": [e.reward.why for e in group]}
-    rows |= {"reward": rewards, "advantage": r1.group_advantages(rewards[None], config)[0]}
-    lines = {"text-align": "left", "white-space": "pre-wrap"}
-    return pd.DataFrame(rows).style.format(precision=2).set_properties(**lines)
+    for e, advantage in zip(group, r1.group_advantages(rewards[None], config)[0].tolist()):
+        e.advantage = advantage
+    return show_group(r1.as_rows(group))
 
 
 problem = countdown_rewards.load_problems("test")[0]
-print(problem)
 completions(base, problem)
 
 # %% [markdown]
@@ -74,8 +70,8 @@ run = r1.main(config)
 # **Predict:** when does the trained model write "yes"? Are its completions longer or shorter?
 #
 # All completions are sampled at temperature 1. At its best temperature the base solves 15% of
-# public problems (`docs/base.md`). Its training data had systematic search. In the task's format,
-# yes and no meant nothing there; this training gives them their meaning (`docs/results.md`).
+# public problems (`docs/results.md`). Its training data had systematic search. In the task's
+# format, yes and no meant nothing there; this training gives them their meaning.
 
 # %%
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")
@@ -102,49 +98,5 @@ completions(f"{run}/model", yours)
 show([run], steps=sorted({1, steps}))
 
 # %% [markdown]
-# ## Change one line
-#
-# Here are four short runs: one as it is, and three that each change one thing. `main` accepts
-# functions that replace its own. GRPO's relatives in `variants.py` and your experiments use this.
-#
-# - **no baseline**: the raw reward replaces the advantage, so every completion with a reward is
-#   pushed up;
-# - **flipped**: the advantage changes its sign;
-# - **heavy KL**: the KL penalty has weight 1 instead of 0.001.
-#
-# **Predict** for each: does the reward rise faster, as fast or more slowly, or does it fall? How
-# far from the base does the policy get?
-
-
-# %%
-def raw_rewards(rewards, config):
-    """(m, n) -> (m, n), instead of `group_advantages`."""
-    return rewards
-
-
-def flipped(rewards, config):
-    """The same."""
-    return -r1.group_advantages(rewards, config)
-
-
-short = {**settings, "steps": short_steps, "eval_every": 0, "eval_problems": 8}
-paths = {
-    "as it is": r1.main(r1.Config(**short, name=tempfile.mkdtemp())),
-    "no baseline": r1.main(r1.Config(**short, name=tempfile.mkdtemp()), advantages=raw_rewards),
-    "flipped": r1.main(r1.Config(**short, name=tempfile.mkdtemp()), advantages=flipped),
-    "heavy KL": r1.main(r1.Config(**short, name=tempfile.mkdtemp(), kl_coef=1.0)),
-}
-
-# %%
-records = {name: pd.read_json(f"{path}/metrics.jsonl", lines=True) for name, path in paths.items()}
-for metric in ("reward", "completions/mean_length", "kl"):
-    curves = pd.DataFrame({name: rows.set_index("step")[metric] for name, rows in records.items()})
-    curves.loc[1:].plot(title=metric, figsize=(7, 3))
-
-# %% [markdown]
-# Without a baseline every completion with a reward is pushed up, and a better one more. The policy
-# learns, but with a noisier gradient. With flipped advantages the policy learns what is *worse*
-# than its group. The heavy penalty holds the policy near the base. One seed and a dozen steps prove
-# little; `docs/results.md` has three seeds.
-#
-# Next: six chapters in `notebooks/chapters/`, or the top of `nano_r1.py`.
+# Next: seven chapters in `notebooks/chapters/`. In chapter 2 you break one line of the algorithm
+# and see what happens. Or read `nano_r1.py` from its top.

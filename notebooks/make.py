@@ -28,7 +28,9 @@ def make_notebooks():
     books[SHOWING.with_name("nano_r1.ipynb")] = nano_r1_notebook()
     made = f"Made by `docs/make.sh` at commit {os.environ.get('COMMIT', '(not stated)')}."
     for book in books.values():
-        book.cells.insert(1, new_code_cell(FIRST.read_text().strip()))
+        first = new_code_cell(FIRST.read_text().strip())
+        fold(first, "Find the repository, or download it")
+        book.cells.insert(1, first)
         book.cells.append(new_markdown_cell(made))
         for number, cell in enumerate(book.cells):
             cell.id = f"cell-{number}"  # otherwise random: every notebook would differ each time

@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-CSS = (Path(__file__).parent / "page" / "base.css").read_text()
+CSS = (Path(__file__).parent / "page" / "base.css").read_text("utf-8")
 # Colours by name, such as "up-3". The first colour of each name is the light theme's.
 PALETTE = dict(reversed(re.findall(r"--([\w-]+): (#\w+)", CSS)))
-# A colour's next shade begins at each of these changes, in nats. Below the second change, a token
+# A colour's next shade begins at each of these changes, in nats. Below the first change, a token
 # "hardly moved".
-CUTS = (0.002, 0.01, 0.05, 0.2)
+CUTS = [float(cut) for cut in re.search("--cuts: (.+);", CSS)[1].split()]
 
 METRICS = {  # name in metrics.jsonl: (label, meaning)
     "eval/pass@1": (
@@ -37,6 +37,10 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     "completions/clipped_ratio": (
         "cut off",
         "Share of the step's completions that were cut off at the limit of tokens.",
+    ),
+    "clip_ratio/region_mean": (
+        "clipped",
+        "Share of the tokens at which the clip has set the gradient to 0.",
     ),
     "loss": (
         "loss",
@@ -75,7 +79,7 @@ PANELS = [  # (title, metrics)
     ("tokens per completion", ["completions/mean_length"]),
     ("entropy, nats per token", ["entropy"]),
     ("norm of the gradient", ["grad_norm"]),
-    ("shares", ["frac_reward_zero_std", "completions/clipped_ratio"]),
+    ("shares", ["frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean"]),
     ("KL from the reference, nats per token", ["kl"]),
     ("loss", ["loss"]),
     ("learning rate", ["lr"]),

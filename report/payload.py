@@ -1,30 +1,26 @@
 """The data that the page gets: a block for each run, and a block for each step that is shown.
 
-A block is JSON, packed with gzip and base64; page/data.js reads it. The page's numbers about the
-loss are computed here, once. The values of tokens are whole multiples of a unit, because these
-compress well.
+A block is JSON, packed with gzip and base64; page/data.js reads it. The values of tokens are whole
+multiples of a unit, because these compress well.
 """
 
 import base64
 import gzip
+import itertools
 import json
 import os
 
 import numpy as np
 
-from report.labels import ALARMS, CUTS, METRICS, PANELS
+from report.labels import ALARMS, METRICS, PANELS
 from report.run import read_rows, title
 
-LARGEST = 20e6  # bytes of episodes/ and tokens/; above it only some steps are shown
-GAINED = 16  # shown evaluation problems that went from wrong to correct
-OTHERS = 8  # other shown evaluation problems
-PUSHED = 10  # listed tokens of a step, in each direction
+LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
+SHORT = 80  # mean tokens of a group's completions that an example has at most
 UNITS = {  # the unit of each array
     "log_probs": 1e-3,
-    "advantages": 1e-3,
     "change": 1e-4,
     "reference": 1e-4,
-    "token_loss": 1e-4,
 }
 
 
@@ -38,38 +34,31 @@ def pack(runs, steps=()):
     for number, run in enumerate(runs):
         head = pack_run(run)
         used = set()
+        best = [((), 0, 1)]
         for step in choose_steps(run, steps):
             values = pack_step(run, step)
-            head["moved"][step] = values["moved"]
+            head["steps"][step] = "token_ids" in values
+            best.append(values["best"])
             used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
             blocks[f"run{number}-step{step}"] = compress(values)
         head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
+        head["start"] = max(best)[1:]  # step and group
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    own = own_metrics(runs)
-    head = {"runs": heads, "alarms": ALARMS, "cuts": CUTS}
-    head["metrics"] = METRICS | {name: (name, "A metric of this run's own.") for name in own}
-    head["panels"] = PANELS + [(name, [name]) for name in own]
+    head = {"runs": heads, "metrics": METRICS, "panels": PANELS, "alarms": ALARMS}
     return {"head": compress(head), **blocks}
 
 
-def own_metrics(runs):
-    """The names of numbers in metrics.jsonl that labels.py does not know; each gets a panel."""
-    names = []
-    for run in runs:
-        for record in run.records:
-            for name, value in record.items():
-                known = name in METRICS or name == "step" or name.endswith(("_low", "_high"))
-                if not known and name not in names and isinstance(value, (int, float)):
-                    names.append(name)
-    return names
+def as_json(values):
+    """An object as JSON. NaN becomes a text, because JSON has no NaN."""
+    values = json.loads(json.dumps(values), parse_constant=str)
+    return json.dumps(values, separators=(",", ":"))
 
 
 def compress(values):
-    """An object as base64 text. NaN becomes a text, because JSON has no NaN."""
-    values = json.loads(json.dumps(values), parse_constant=str)
-    raw = json.dumps(values, separators=(",", ":")).encode()
+    """An object as base64 text."""
+    raw = as_json(values).encode()
     return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
 
 
@@ -86,91 +75,105 @@ def pack_run(run):
     """The data of a run that the page always needs."""
     return {
         "name": run.name,
-        "config": {name: value for name, value in run.config.items() if value is not None},
+        "config": {k: v for k, v in run.config.items() if v is not None and k != "id"},
         "group_size": run.group_size,
         "records": run.records,
         "recorded": len(run.episodes),
         "evaluation": pack_evaluations(run),
         "special": run.vocabulary["special"],
-        "moved": {},  # {step: mean |change| of its tokens in nats, 0 if they were not recorded}
+        "steps": {},  # {step that is shown: whether its tokens were recorded}
     }
 
 
 def pack_evaluations(run):
-    """Some held-out problems through training; those that became correct come first."""
-    evaluations = {step: read_rows(file) for step, file in run.evaluations.items()}
-    first, last = [list(evaluations.values())[at] if evaluations else [] for at in (0, -1)]
-    gains = [b["answer_reward"] - a["answer_reward"] for a, b in zip(first, last)]
-    order = sorted(range(len(gains)), key=lambda i: gains[i] <= 0)
-    problems = []
-    for i in dict.fromkeys(order[:GAINED] + order[-OTHERS:]):
-        own = [{**rows[i], "problem": None, "step": step} for step, rows in evaluations.items()]
-        problems.append({"title": title(first[i]["problem"]), "rows": own})
-    gained, lost = [sum(gain * sign > 0 for gain in gains) for sign in (1, -1)]
-    return {"of": len(gains), "gained": gained, "lost": lost, "problems": problems}
+    """Every held-out problem, and its attempt at each evaluation; no texts if these are many."""
+    evaluations = [read_rows(file) for file in run.evaluations.values()]
+    attempts = [list(rows) for rows in zip(*evaluations)]  # of each problem
+    problems = [title(rows[0]["problem"]) for rows in attempts]
+    room = sum(map(os.path.getsize, run.evaluations.values())) <= LARGEST
+    for row in itertools.chain(*attempts):
+        row["problem"] = None
+        row["completion"] = row["completion"] if room else None
+    return {"steps": list(run.evaluations), "problems": problems, "attempts": attempts}
 
 
 def pack_step(run, step):
-    """A step's completions and the terms of its loss, and its tokens if they were recorded."""
+    """A step's completions, and its tokens if they were recorded."""
     rows, arrays = run.step(step)
     n = run.group_size
-    rewards = np.array([row["reward"] for row in rows]).reshape(-1, n)
     values = {
         "step": step,
         "problems": [title(row["problem"]) for row in rows[::n]],
-        "means": rewards.mean(axis=1).tolist(),
-        "spreads": rewards.std(axis=1, ddof=min(1, n - 1)).tolist(),
         "rows": [{**row, "problem": None} for row in rows],
-        "moved": 0.0,
-        "opening": [1, 1],
+        "best": ((), step, 1),  # rank, step and group
     }
     if arrays:
         values |= pack_tokens(run, values["rows"], arrays)
-    return values | loss_terms(run, values["rows"])
+        ranks = rank_groups(rows, arrays, n)
+        values["best"] = max([(rank, step, group) for group, rank in enumerate(ranks, start=1)])
+    return values
+
+
+def group_table(rows):
+    """A group's rows, as in episodes/, in the form that page/table.js draws."""
+    return {"title": title(rows[0]["problem"]), "attempts": rows}
+
+
+def recorded_table(run, step, group):
+    """The same of a run's group, counted from 1, with what the update did to each token."""
+    rows, arrays = run.step(step)
+    own = slice(run.group_size * (group - 1), run.group_size * group)
+    tokens = run.vocabulary["tokens"]
+    for row, end in zip(rows[own], np.cumsum(arrays["lengths"])[own]):
+        written = slice(end - row["length"], end)
+        row["tokens"] = [tokens[i] for i in arrays["token_ids"][written]]
+        row["log_probs"] = arrays["log_probs"][written].tolist()
+        row["change"] = arrays["change"][written].tolist()
+    special = [tokens[i] for i in run.vocabulary["special"]]
+    return {**group_table(rows[own]), "special": special}
 
 
 def pack_tokens(run, rows, arrays):
-    """A step's tokens as whole numbers. Each row gets its mean k3 and how far it has moved."""
+    """A step's tokens as whole numbers. Each row gets its mean k3."""
     d = np.nan_to_num(arrays["reference"])
     k3 = np.expm1(d) - d
-    arrays["token_loss"] = run.beta * k3 - arrays["advantages"]
     ends = np.cumsum(arrays["lengths"])
     for row, end in zip(rows, ends):
         own = np.arange(end - row["length"], end)
         written = own[arrays["mask"][own]]
         row["completion"] = None  # its tokens have the text
-        row["moved"] = float(arrays["change"][written].sum())
         row["kl"] = float(k3[written].mean())
     return {
         "token_ids": arrays["token_ids"].tolist(),
         "units": UNITS,
         "prompt_ids": arrays["prompts"],
-        "moved": float(np.abs(np.nan_to_num(arrays["change"])).mean()),
-        "opening": choose_opening(rows, arrays, run.group_size),
-        "pushed": most_pushed(arrays, ends, run.group_size),
         **{name: whole(arrays[name], unit) for name, unit in UNITS.items()},
     }
 
 
-def choose_opening(rows, arrays, n):
-    """[group, completion] of a step at which the report opens; both count from 1.
+def rank_groups(rows, arrays, n):
+    """How well each group of a step shows what an update does: the largest tuple is the best.
 
-    The group is the one whose tokens moved most clearly in the direction of their advantage. The
-    measure is the share of tokens that moved by more than 0.01 nats in that direction, minus the
-    share that moved against it. Groups with at least a quarter of correct and a quarter of wrong
-    completions come first. The completion is the correct one, in the correct format, that has the
-    token whose probability rose most.
+    The tuple is (attempts whose probability moved in the direction of their advantage, whether at
+    least a quarter of the attempts is correct and a quarter wrong, whether the texts are short,
+    movement). The movement is a mean over the attempts: the largest change of a token's probability
+    in the direction of the advantage.
     """
-    change = np.nan_to_num(arrays["change"])
-    agrees = np.sign(change * arrays["advantages"]) * (np.abs(change) > CUTS[1])
-    group = np.repeat(np.arange(len(rows)) // n, arrays["lengths"])
+    starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
+    moves = np.add.reduceat(np.nan_to_num(arrays["change"]), starts)
+    signs = np.sign(arrays["advantages"])
+    agreeing = (np.sign(moves) * signs[starts] > 0).reshape(-1, n).sum(axis=1)
     correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
     mixed = (correct >= 0.25) & (correct <= 0.75)
-    best = int(np.argmax(2 * mixed + np.bincount(group, agrees) / np.bincount(group)))
-    risen = np.maximum.reduceat(gains(arrays), np.cumsum(arrays["lengths"]) - arrays["lengths"])
-    own = range(n * best, n * best + n)
-    first = max(own, key=lambda i: (rows[i]["answer_reward"] + rows[i]["format_reward"], risen[i]))
-    return [best + 1, first - n * best + 1]
+    short = arrays["lengths"].reshape(-1, n).mean(axis=1) <= SHORT
+    towards = np.maximum.reduceat(gains(arrays) * signs, starts)
+    movement = towards.reshape(-1, n).mean(axis=1)
+    return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, short, movement)]
+
+
+def choose_example(run):
+    """(step, group) of the recorded group that shows best what an update does."""
+    return max([pack_step(run, step)["best"] for step in run.tokens])[1:]
 
 
 def gains(arrays):
@@ -181,40 +184,3 @@ def gains(arrays):
 def whole(values, unit):
     """Numbers as multiples of a unit; None for a number that was not computed."""
     return [round(x / unit) if abs(x) < 1e9 else None for x in values.tolist()]
-
-
-def most_pushed(arrays, ends, n):
-    """[made more likely, made less likely], each [[completion, place, how often], ...].
-
-    The lists are sorted by the change of the probability. Within a group, the same token after the
-    same tokens is listed once.
-    """
-    change = gains(arrays)
-    lists = []
-    for order in (np.argsort(-change), np.argsort(change)):
-        found = {}
-        for at in order[: 20 * PUSHED].tolist():
-            i = int(np.searchsorted(ends, at, side="right"))
-            start = int(ends[i] - arrays["lengths"][i])
-            same = (i // n, *arrays["token_ids"][start : at + 1].tolist())
-            found.setdefault(same, [i, at - start, 0])[2] += 1
-        lists.append(list(found.values())[:PUSHED])
-    return lists
-
-
-def loss_terms(run, rows):
-    """nano_r1.py's loss as a sum, [[name, value, count], ...], its parts and its formula.
-
-    The part of completion i of N is (-A_i + kl_coef * mean k3) / N. The page shows them if they add
-    up to the step's loss.
-    """
-    advantages = np.array([row["advantage"] for row in rows])
-    penalty = run.beta * np.array([row.get("kl", 0.0) for row in rows])
-    signs = np.sign(advantages.round(3))
-    kinds = {"up": signs > 0, "down": signs < 0, "not": signs == 0}
-    terms = [[kind, -advantages[i].sum() / len(rows), int(i.sum())] for kind, i in kinds.items()]
-    terms.append(["KL penalty", penalty.mean(), run.beta])
-    parts = (penalty - advantages) / len(rows)
-    k3 = f" + {run.beta:g}(exp(d) − 1 − d)" if run.beta else ""
-    formula = f"−min(ρA, clip(ρ, 1 − ε, 1 + ε)A){k3}"
-    return {"terms": terms, "parts": parts.tolist(), "formula": formula}

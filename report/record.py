@@ -3,7 +3,8 @@
 `out/NAME/tokens/step_000012.0.npz` has flat arrays (.1.npz is the second process's, and so on).
 These arrays have the N completions of this process, in the order of the step:
 
-    token_ids, sampler_log_probs    (F,)   the tokens of all completions, one after the other
+    token_ids                       (F,)   the tokens of all completions, one after the other
+    log_probs                       (F,)   the sampler's
     mask                            (F,)   False: the model did not write it
     prompt_ids                      (Q,)   the tokens of all their prompts
 
@@ -34,13 +35,9 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
     if not config.record_tokens_every or (step - 1) % config.record_tokens_every:
         return
     place = {id(e): i for i, e in enumerate(episodes)}
-    arrays = {
-        "token_ids": flat(episodes, "token_ids"),
-        "mask": flat(episodes, "mask"),
-        "prompt_ids": flat(episodes, "prompt_ids"),
-        "sampler_log_probs": flat(episodes, "log_probs").astype(np.float32),
-        "place": [place[id(e)] for batch in batches for e in batch["episodes"]],
-    }
+    arrays = {"place": [place[id(e)] for batch in batches for e in batch["episodes"]]}
+    for name in ("token_ids", "mask", "prompt_ids", "log_probs"):
+        arrays[name] = np.concatenate([getattr(e, name) for e in episodes])
     for batch in batches:
         batch["new_log_probs"] = engine(batch)
     for name in ("new_log_probs", "old_log_probs", "ref_log_probs"):
@@ -48,10 +45,11 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
             arrays[name] = torch.cat(
                 [batch[name][batch["response_mask"]] for batch in batches]
             ).cpu()
+    rank = os.environ.get("RANK", "0")
+    if step == 1 and rank == "0":
+        tokenizer.save_pretrained(f"{path}/tokenizer")
     os.makedirs(f"{path}/tokens", exist_ok=True)
-    np.savez_compressed(f"{path}/tokens/step_{step:06d}.{os.environ.get('RANK', 0)}.npz", **arrays)
-    tokenizer.save_pretrained(f"{path}/tokenizer")
-
-
-def flat(episodes, name):
-    return np.concatenate([getattr(e, name) for e in episodes])
+    file = f"{path}/tokens/step_{step:06d}.{rank}.npz"
+    with open(f"{file}.tmp", "wb") as whole:
+        np.savez_compressed(whole, **arrays)
+    os.replace(f"{file}.tmp", file)

@@ -21,9 +21,8 @@ class Run:
         self.evaluations = numbered(f"{path}/evaluations", "jsonl")
         self.config = next(iter(read_rows(f"{path}/config.json")), {})
         self.group_size = self.config.get("group_size", 1)
-        self.beta = self.config.get("kl_coef") or 0.0
         self.vocabulary = {"tokens": [], "special": []}
-        if os.path.exists(f"{path}/tokenizer"):
+        if self.tokens and os.path.exists(f"{path}/tokenizer"):
             self.vocabulary = vocabulary(f"{path}/tokenizer")
 
     def step(self, step):
@@ -49,7 +48,6 @@ def join(rows, parts, group_size):
     prompts                 a list of token ids for each group
     """
     flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    flat.setdefault("mask", np.full(len(flat["token_ids"]), True))  # of a run before the mask
     lengths = np.array([row["length"] for row in rows])
     ends = np.cumsum(lengths)
     if ends[-1] != len(flat["token_ids"]):
@@ -67,7 +65,7 @@ def join(rows, parts, group_size):
     prompts = np.split(flat["prompt_ids"], np.cumsum([row["prompt_length"] for row in rows])[:-1])
     return {
         "token_ids": flat["token_ids"],
-        "log_probs": flat["sampler_log_probs"],
+        "log_probs": flat["log_probs"],
         "change": change,
         "reference": reference,
         "lengths": lengths,

@@ -1,8 +1,9 @@
 """The report of a run: every step, group, completion and token, in one HTML file for a browser.
 
-    python -m report out/NAME               # writes out/NAME/report.html and out/NAME/curves.png
+    python -m report out/NAME               # writes out/NAME/report.html and out/NAME/card.png
     python -m report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
     show("out/NAME")                        # in a notebook
+    show_group(as_rows(episodes))           # one group's episodes, in a notebook
 
 The report reads only a run's directory, even while the run is training. The page needs no network.
 """
@@ -14,27 +15,28 @@ import importlib.util
 import os
 import re
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
-from report.labels import METRICS, PALETTE
-from report.payload import pack
+from report.payload import as_json, group_table, pack
 from report.run import Run
 
 HERE = Path(__file__).parent
-SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/data.js page/tokens.js page/curves.js
-page/run.js page/step.js page/group.js page/main.js"""
+SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/tokens.js page/table.js page/data.js
+page/curves.js page/run.js page/step.js page/group.js page/main.js"""
+TABLE = "page/dom.js page/tokens.js page/table.js page/alone.js"
 STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
 
 
 def write(
     paths: tyro.conf.Positional[list[str]],
     output: str = "",
-    steps: tuple[int, ...] = (),
+    steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
 ):
-    """Write the report of one run, or of two runs side by side, to look inside in a browser.
+    """Write the report of one run, or of two side by side. Open it in a browser.
 
-    The first run's directory also gets curves.png.
+    The first run's directory also gets card.png, a picture to show to others.
 
     Args:
         paths: The runs' directories, out/NAME.
@@ -53,18 +55,47 @@ def write(
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
     if importlib.util.find_spec("matplotlib"):
-        draw_curves(Run(paths[0]), os.path.join(paths[0], "curves.png"))
+        from report.card import draw_card
+
+        draw_card(Run(paths[0]), os.path.join(paths[0], "card.png"))
     else:
-        print("To get curves.png: pip install matplotlib")
+        print("To get card.png: pip install matplotlib")
     return output
+
+
+def write_at_end(path):
+    """Write the report of a run that has ended. Print where it is, and how to ask the model."""
+    report = write([path])
+    config = Run(path).config
+    print(f"Report, for a browser: {report}")
+    if os.path.exists(f"{path}/card.png"):
+        print(f"Picture: {path}/card.png")
+    print(f"To ask the model: python ask.py --task {config['task']} --prompt {config['prompt']} \\")
+    print(f"    --model {path}/model")
 
 
 def show(paths, steps=(), height=760):
     """Show the report of one or two run directories below a notebook's cell."""
+    return in_frame(page(paths, steps), "report of the run", height)
+
+
+def show_group(rows, height=640):
+    """Show one group's rows of episodes/ as a table below a notebook's cell."""
+    return in_frame(table_page(group_table(rows)), "one group", height)
+
+
+def in_frame(text, title, height):
+    """A page below a notebook's cell."""
     from IPython.display import HTML
 
-    frame = f'srcdoc="{html.escape(page(paths, steps))}" title="report of the run"'
+    frame = f'srcdoc="{html.escape(text)}" title="{title}"'
     return HTML(f'<div><iframe {frame} width="100%" height="{height}"></iframe></div>')
+
+
+def table_page(table, scripts=TABLE, styles="page/base.css"):
+    """A group of report/payload.py as a page of its own."""
+    data = as_json(table).replace("<", "\\u003c")
+    return fill("page/table.html", scripts, styles, {"title": "one group", "group": data})
 
 
 def page(paths, steps=()):
@@ -95,30 +126,3 @@ def read(name):
 def sha256(text):
     """The hash of a script or style, as a content security policy writes it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def draw_curves(run, output):
-    """Draw accuracy by step as a picture. The report has the other curves."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    draw_accuracy(figure.subplots(), run)
-    figure.savefig(output, dpi=100, format="png")
-
-
-def draw_accuracy(axis, run):
-    """Draw the accuracy of the training batches, and held-out accuracy with 95% intervals."""
-    for name, color, size, what in (
-        ("reward/answer", PALETTE["curve-1"], 0, "in training"),
-        ("eval/pass@1", PALETTE["curve-2"], 5, "95% interval"),
-    ):
-        rows = [record for record in run.records if name in record]
-        x = [row["step"] for row in rows]
-        y = [row[name] for row in rows]
-        label = f"{METRICS[name][0]}, {what}"
-        axis.plot(x, y, "o-", color=color, label=label, markersize=size, linewidth=1 + size / 5)
-        low, high = [[row.get(name + end, row[name]) for row in rows] for end in ("_low", "_high")]
-        axis.vlines(x, low, high, color=color, linewidth=2)
-    axis.set(xlabel="step", ylim=(0, 1))
-    axis.grid(alpha=0.3)
-    axis.legend(loc="lower right")

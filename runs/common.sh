@@ -2,6 +2,14 @@
 # again continues a run that was stopped, and does not repeat one that is complete.
 set -eo pipefail
 more=("$@")  # further flags, which go to the program
+for name in DATA DEV SFT MODEL FILES; do  # files in the caller's directory
+  words=()
+  for word in ${!name}; do
+    if [[ $word != /* && -e $word ]]; then word=$PWD/$word; fi
+    words+=("$word")
+  done
+  declare "$name=${words[*]}"
+done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 out=${OUT:-$PWD/out}
@@ -9,7 +17,7 @@ mkdir -p "$out"
 
 start() {  # start NAME PROGRAM FLAGS...
   local path="$out/$1" how=--name
-  if [ -d "$path/model" ] || [ -e "$path/evaluation.json" ]; then
+  if [ -e "$path/model/tokenizer_config.json" ] || [ -e "$path/evaluation.json" ]; then
     echo "$path is complete"
     return
   fi

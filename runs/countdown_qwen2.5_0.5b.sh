@@ -5,8 +5,7 @@
 # Settings: table 1 of "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang): 1,024
 # completions per step, groups of 8, learning rate 1e-6 from the first step, at most 512 tokens, no KL
 # penalty; loss and prompt are nano-aha-moment's. Reported there after 1,000 steps: pass@1 about
-# 35%, and hardly any reasoning: the model always writes the same form of equation. The row `forms`
-# of `python evaluate.py --model out/NAME/model` counts the forms.
+# 35%, and hardly any reasoning: the model always writes the same form of equation.
 source "$(dirname "$0")/common.sh"
 options=(
   --model Qwen/Qwen2.5-0.5B --dtype bfloat16

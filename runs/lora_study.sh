@@ -3,6 +3,7 @@
 # Mystic-Slice/rl-grpo-countdown. One GPU with 48 GB. Not run yet.
 #
 #   bash runs/lora_study.sh          # the base, then nine runs of 50 steps: one figure, one table
+#   bash runs/lora_study.sh --steps 5    # further flags go to each run
 #   bash runs/lora_study.sh small    # the same grid on the embedded model, three seeds
 #
 # Reported there, on 100 problems (an interval of about +-7 points), correct answers / format:
@@ -13,8 +14,8 @@
 #   learning rate 1e-4, KL 1e-4      80% / 80%      <think>                   79% / 79%
 # On Qwen3 all-linear is the list of seven names below: two of its rows repeat two others.
 source "$(dirname "$0")/common.sh"
-size=${1:-4b}
-more=("${@:2}")
+size=4b
+case ${1:-} in small | 4b) size=$1 && more=("${@:2}") ;; esac
 names=q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj
 study="--task countdown --group_size 8 --cliprange 0.1 --cliprange_high 0.2
   --loss_agg_mode token-mean --scale_rewards none --kl_coef 0 --lora_rank 16 --lora_alpha 32

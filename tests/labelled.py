@@ -1,4 +1,4 @@
-"""The folder of real problems and completions with other people's verdicts: docs/agreement.md."""
+"""The folder of real problems and completions with other people's verdicts: docs/own_task.md."""
 
 import json
 from pathlib import Path

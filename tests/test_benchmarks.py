@@ -10,7 +10,7 @@ import pytest
 
 import countdown_rewards
 import nano_r1
-from benchmarks import checks, controls, difficulty, forms, learning, runs, speed, sweep, update
+from benchmarks import checks, controls, learning, runs, speed, sweep, update
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -51,22 +51,6 @@ def test_a_learning_curve_has_its_subgroups_and_rows_of_a_sweep_are_compared(run
         "+0.000 [+0.000, +0.000] |"
     )
     assert sweep.flags_of(("default", "kl_coef=0,steps=2")) == "--kl_coef=0 --steps=2"
-
-
-def test_two_equations_with_other_numbers_have_one_form(tmp_path):
-    texts = ["(49 - 40) + 48", "93-2+40", "7 / (3 - 2)", "it is 7"]
-    rows = [{"completion": f"</think>\n<answer>{text}</answer>"} for text in texts]
-    nano_r1.write(f"{tmp_path}/episodes/step_000004.jsonl", rows)
-    assert forms.form_table(tmp_path).endswith("| 4 | 3 | 2 | 67% | n - n + n |")
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_a_problem_s_weight_by_its_solve_rate_is_the_closed_form(p):
-    """MaxRL's is the derivative of the first n - 1 terms of log(p)."""
-    found = {name: difficulty.weight(p, c) for name, c in difficulty.ALGORITHMS.items()}
-    assert found["REINFORCE"] == pytest.approx(1)
-    assert found["Dr. GRPO"] == pytest.approx(7 / 8)
-    assert found["MaxRL"] == pytest.approx((1 - (1 - p) ** 7) / p, rel=2e-3)
 
 
 def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):

@@ -9,11 +9,13 @@ from unittest import mock
 import pytest
 from labelled import DATA, needs_data, real
 from tables import columns, lines
+from work import light
 
 import countdown_rewards
 from countdown_rewards import (
     HUB_DATASET,
     PROMPTS,
+    Prompt,
     generate_problems,
     judge,
     load_problems,
@@ -32,6 +34,10 @@ def of(target, *nums):
 
 # The reward of a completion
 
+STYLES = PROMPTS | {  # and as in runs/prompts
+    "reasoning": Prompt("", opening="", thinking="reasoning", weights=(1, 2)),
+    "steps": Prompt("", opening="", stop=("</answer>",), thinking="", steps=True),
+}
 WORDS = [
     ("«", "36-19=17,17-7=10,10+55=65 yes\n</think>\n<answer>"),
     ("»", "</answer>"),
@@ -212,7 +218,7 @@ def test_the_reward_of_a_completion_its_reason_and_its_vote(line):
     target, style = f"{target} short".split()[:2]
     target = Fraction(target) if "/" in target else int(target)
     problem = of(target, *map(int, nums.split()))
-    prompt = PROMPTS[style]
+    prompt = STYLES[style]
     result = reward(text, problem, prompt)
     assert result[:3] == tuple(map(float, parts.split())) and "".join(why) in result.why
     assert (result.why == "correct") == (result.format == result.answer == 1.0)
@@ -270,7 +276,7 @@ Step 1: 1 + 2 = 3⏎ | Step 2: 3 + 3 = 6\u0020 | Step | Step 1: | \u0020= 10 | �
 """)
 
 
-def rewards_of_hostile_texts(module, problem, fragments):
+def rewards_of_hostile_texts(module, problem, fragments, prompts):
     """Fragments at random, and each again and again; most of them where an answer stands."""
     rng = random.Random(time.time_ns())
     texts = ["".join(rng.choices(fragments, k=rng.choice((1, 4, 9, 99)))) for _ in range(3000)]
@@ -278,16 +284,14 @@ def rewards_of_hostile_texts(module, problem, fragments):
     around = ["so</think><answer>{}</answer>", "{}", "</think><answer>1</answer>{}x"]
     for text in texts:
         completion = rng.choice(around).replace("{}", text)
-        for prompt in module.PROMPTS.values():
-            start = time.process_time()
-            result = module.reward(completion, problem, prompt)
-            assert time.process_time() - start < 1, completion[:200]
+        for prompt in prompts.values():
+            result = light(module.reward, completion, problem, prompt)
             assert result.format in (0.0, 0.5, 1.0) and result.answer in (0.0, 1.0)
             assert 0 < len(result.why) <= 200 and result.why.isprintable()
 
 
-def test_hostile_text_up_to_800_kilobytes_gets_a_reward_below_a_second():
-    rewards_of_hostile_texts(countdown_rewards, of(10, 1, 2, 3, 4), FRAGMENTS)
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
+    rewards_of_hostile_texts(countdown_rewards, of(10, 1, 2, 3, 4), FRAGMENTS, STYLES)
 
 
 # The generator

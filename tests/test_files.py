@@ -12,6 +12,7 @@ from tables import columns, lines
 import countdown_rewards
 import gsm8k_rewards
 import math_rewards
+import problem_files
 
 COUNTDOWN = [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in range(1, 41)]
 GSM8K = [{"question": f"What is {n}?", "answer": f"It is {n}, ü.\n#### {n}"} for n in range(40)]
@@ -43,6 +44,12 @@ def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, 
     files = {
         "a.jsonl": text,
         "A.JSONL": text.replace(b"\n", b"\r\n\r\n"),
+        "mac.jsonl": text.replace(b"\n", b"\r"),
+        "mac.csv": csv(rows)
+        .replace(".\n#", "REST")
+        .replace("\n", "\r")
+        .replace("REST", ".\n#")
+        .encode(),
         "bom.jsonl": b"\xef\xbb\xbf" + text,
         "a.json": json.dumps(rows, indent=1).encode(),
         "lines.json": text,
@@ -81,7 +88,7 @@ a.jsonl | ROW⏎null⏎ | row 2: needs
 a.jsonl | ROW⏎[1, 2]⏎ | row 2: needs
 a.jsonl | ROW⏎{"FIRST": "\u005cud800", "answer": "1"}⏎ | row 2:
 a.jsonl | ROW⏎{"FIRST": "\b", "answer": "1"}⏎ | row 2:
-a.jsonl | version https://git-lfs.github.com/spec/v1⏎oid x⏎ | row 1: needs FIRST
+a.jsonl | version https://git-lfs.github.com/spec/v1⏎oid x⏎ | row 1: a pointer of git-lfs
 a.jsonl | ROW⏎version⏎ | row 2: Expecting value
 a.jsonl | ROW⏎{"FIRST": "caf\xe9"}⏎ | 'utf-8' codec
 a.jsonl | EMPTY | needs 2
@@ -102,8 +109,10 @@ a.csv | NAMES⏎CELLS⏎,⏎ | row 2: needs
 a.csv | x;y⏎1;2⏎ | needs FIRST
 a.tsv | x\u0009y⏎1\u00092⏎ | row 1: needs FIRST
 a.txt | hello | needs 2
+a.csv | NAMES\u0000⏎ | is UTF-16 or binary: save it as UTF-8
 a.parquet | PAR1ROW | row 1:
 absent.jsonl | None | No such file
+a.json | [7, 8]⏎ | row 1: needs an object
 """
 
 
@@ -120,7 +129,7 @@ def test_what_is_not_clear_is_refused_with_file_and_row(task, rows, line, tmp_pa
     with pytest.raises(ValueError) as raised:
         task.load_problems("train", str(path))
     message = str(raised.value)
-    assert message.startswith(str(path)) and said in message
+    assert message.startswith(f"--data {path}") and said in message
 
 
 @each_task
@@ -148,3 +157,30 @@ def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
     for task, _ in TASKS:
         with pytest.raises(ValueError, match="pip install datasets"):
             task.load_problems("train", "hub")
+
+
+PROMPTS = r"""
+stop = "</answer>" | stop must be a list of texts, not a text
+stop = [1] | stop must be a list of texts, not [a number]
+chat = "false" | chat must be true or false, not a text
+opening = 5 | opening must be a text, not a number
+weights = [1] | weights must be [a number, a number], not [a number]
+weights = [nan, 1] | weights must be [a number, a number], not
+partial = true | partial must be a number, not true or false
+colour = 1 | unexpected keyword argument 'colour'
+text = | Invalid value
+stop = ["</answer>"]⏎weights = [1, 2] | None
+"""
+
+
+@pytest.mark.parametrize("line", lines(PROMPTS))
+def test_a_prompt_of_a_toml_file_is_read_as_it_is_meant_or_refused(line, tmp_path):
+    fields, said = columns(line, [])
+    path = tmp_path / "prompt.toml"
+    path.write_text(f'text = "{{nums}}"\n{fields}', encoding="utf-8-sig")  # a byte order mark
+    try:
+        prompt = problem_files.read_prompt(str(path), countdown_rewards)
+        assert said == "None" and (prompt.stop, prompt.weights) == (["</answer>"], [1, 2])
+    except SystemExit as error:
+        assert str(error).startswith("--prompt must be a toml file or one of ")
+        assert said in str(error)

@@ -126,7 +126,8 @@ None | \text{5}600  \(5\)000  `1`,080  5 hundredths  7...
 ⟨30×9⟩ | ⟨30×9⟩
 # Not clearly one number
 None | EMPTY  .  -  $  %  eggs  -eggs  NaN  inf  **  \boxed{}  $$
-None | 3 or 4  3, 4  3 4  5 apples and 3 pears  1 1/2  3-4  9*8=72  72 cm^2
+None | 3 or 4  3, 4  3 4  5 apples and 3 pears  3-4  9*8=72  72 cm^2
+None | 1 3/2  1 2/2  1/2 1/2  1 1/2/3  1 1/2 1  1/2 1
 None | 5:30  1,08  12,34,56  1,0800  ,080  1,080 200  0,123  1234,567  1 08
 None | 1⏎080  1.2.3  1.000,5  ⟨31×9⟩  72 of the very many eggs
 None | 5 million  5 Dozen  2 and a half  3 or four  3 to five  5 squared  5 tens
@@ -144,7 +145,9 @@ None | **5** or **6**  \frac{7}{14}\frac{1}{2}  \frac{7}{x}  \frac{7}  3\sqrt{2}
 100 | 100 miles north
 18 | (18)  (18).  **(18)**  \((18)\)  (\boxed{18})  (18 apples)  ($18)
 1/2 | \frac12  \frac1{2}  \frac{1}2  \dfrac12  \cfrac 1 2  \frac12 cup  \boxed{\tfrac12}
-7/2 | 3\frac12  3 \frac1{2} cups
+7/2 | 3\frac12  3 \frac1{2} cups  3 1/2  3 1/2 cups  $3 1/2  \boxed{3 1/2}  **3 1/2**  3\ 1/2
+-7/2 | -3 1/2  -3\frac{1}{2}
+27/2 | 13 1/2  13 2/4
 5 | USD 5  US$5  US$ 5  A$5.00  Rs. 5  Rs 5  EUR 5  ₹5  ¥5  5 USD  5€  $5 USD  CA\$5
 -5 | -US$5  US$-5  -₹5  -USD 5  USD -5
 None | 5 pi  0.3 repeating  5 recurring  5 gross  5 score  5 is wrong  5 not  5 incorrect  5 none
@@ -213,8 +216,8 @@ answer is | \u0020eggs | ab | or | \u0020and\u0020 | ５７ | ٧ | ² | ½ | \ |
 """)
 
 
-def test_hostile_text_up_to_800_kilobytes_gets_a_reward_below_a_second():
-    rewards_of_hostile_texts(gsm8k_rewards, PROBLEM, FRAGMENTS)
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
+    rewards_of_hostile_texts(gsm8k_rewards, PROBLEM, FRAGMENTS, PROMPTS)
 
 
 # The generator

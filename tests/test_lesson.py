@@ -1,5 +1,6 @@
 """docs/make.sh, and the lesson it makes: in a browser the page asks before it shows."""
 
+import json
 import os
 import re
 import subprocess
@@ -26,17 +27,28 @@ def make_pages(folder, programs):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder with the pages of a short run."""
+def made(tmp_path_factory, chromium):
+    """A folder with the pages of a short run. The picture is drawn in a browser."""
     folder = tmp_path_factory.mktemp("pages")
     make_pages(folder, Path(sys.executable).parent)
     return folder
 
 
 def test_the_picture_is_there_and_each_page_states_the_commit_that_made_it(made):
-    assert (made / "hero.png").exists()
+    assert len(list(made.glob("hero*.*"))) == 6
     for page in ("lesson.html", "report_default_run.html"):
         assert re.search(r"docs/make.sh</code> at commit \w+", (made / page).read_text())
+
+
+def test_a_page_has_a_title_and_a_picture_for_links_and_the_lesson_leads_to_files(made):
+    for page in ("lesson.html", "report_default_run.html"):
+        text = (made / page).read_text()
+        assert '<meta property="og:title"' in text
+        assert (made / re.search('og:image" content="(.*?)"', text)[1]).exists()
+    lesson = (made / "lesson.html").read_text()
+    links = set(re.findall(r'href="([^"#]+)"', lesson))
+    assert {"../README.md", "report_default_run.html"} < links
+    assert all((source.ROOT / "docs" / link).exists() for link in links)
 
 
 def test_a_finished_run_is_not_run_again(made, tmp_path):
@@ -48,33 +60,86 @@ def test_a_finished_run_is_not_run_again(made, tmp_path):
     assert commands == "docs.lesson.make\ndocs.hero\n"
 
 
-def test_the_values_of_the_loss_are_those_of_the_completion(made):
+@pytest.fixture(scope="module")
+def record(made):
     [record] = read_rows(next(made.glob("pages-*")) / "lesson.json")
-    row = record["rows"][record["place"] - 1]
+    return record
+
+
+def test_the_values_of_the_loss_are_those_of_the_completion(record):
+    attempt = make.attempt_of(record)
     values = make.values_by_line(SOURCE, record)
 
     def value(function, text):
         return values[make.line_of(SOURCE, function, text)][0]
 
     assert float(value("main", "e.advantage = ")[1].replace("−", "-")) == pytest.approx(
-        row["advantage"], abs=1e-3
+        attempt["advantage"], abs=1e-3
     )
     losses = [float(x.replace("−", "-")) for x in value("grpo_loss", "loss = loss +")[2]]
     part = float(value("grpo_loss", "return")[1].replace("−", "-"))
-    assert len(losses) == len(record["pieces"]) == row["length"]
+    assert len(losses) == len(record["pieces"]) == len(attempt["tokens"])
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
+
+
+def test_values_that_say_little_are_left_out(record):
+    shown = json.dumps(record["values"], ensure_ascii=False)
+    assert not re.search(r'\d numbers"|tensor \(|e\+|"None"|, …"|"began"|"seed"|"label"', shown)
+
+
+def test_the_page_has_each_line_of_code_once(record):
+    numbers = re.findall(r'class="line" id="L(\d+)"', make.page(SOURCE, record))
+    lines = SOURCE.splitlines()
+    code = {k for k, line in enumerate(lines, start=1) if line and not line.startswith("#")}
+    assert len(numbers) == len(set(numbers)) and code <= set(map(int, numbers))
+
+
+def test_in_a_browser_the_table_the_loop_and_the_functions_stand_in_the_order_of_the_calls(
+    made, opened
+):
+    page = opened(made / "lesson.html")
+    assert page.locator("h1").count() == 1 and page.locator("nav li").count() == 9
+    assert page.locator("#story tbody tr").count() == 8
+    nodes = source.functions_of(SOURCE)
+    names = "rollout sample_and_reward group_advantages update collate grpo_loss measure_step"
+    lines = [nodes[name].lineno for name in names.split()]
+    lines = [make.line_of(SOURCE, "main", "for step"), *lines]
+    tops = [page.locator(f"#L{line}").bounding_box()["y"] for line in lines]
+    assert page.locator("#story").bounding_box()["y"] < tops[0] and tops == sorted(tops)
+    assert not page.locator(f"#L{nodes['TransformersSampler.generate'].lineno}").is_visible()
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_in_a_browser_nine_links_stay_in_sight_and_reach_nine_places(width, made, opened):
+    page = opened(made / "lesson.html", width=width)
+    links = page.locator("nav a")
+    places = [link.get_attribute("href") for link in links.all()]
+    assert len(set(places)) == 9
+    for k, place in enumerate(places):
+        links.nth(k).click()
+        box = page.locator(place).bounding_box()
+        assert page.locator(place).is_visible() and 0 < box["y"] < 900, place
+        assert 0 <= links.nth(k).bounding_box()["y"] < 900
+    assert page.evaluate("[...document.querySelectorAll('.line > a')].every(a => a.tabIndex < 0)")
 
 
 def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made, opened):
     page = opened(made / "lesson.html")
+    boxes = [question.bounding_box() for question in page.locator(".question").all()]
     asked = page.evaluate("predictions")
-    assert [one["line"] for one in asked] == sorted(one["line"] for one in asked)
     for number, one in enumerate(asked):
         value = page.locator(f"#L{one['line']} .value > :is(div, details)").first
         assert not value.is_visible()
         question = page.locator(f"#question-{number}")
-        question.get_by_role("button", name=one["choices"][one["answer"]], exact=True).click()
-        assert value.is_visible() and "✓" in question.inner_text()
+        chosen = question.get_by_role("button", name=one["choices"][one["answer"]], exact=True)
+        chosen.click()
+        assert value.is_visible() and "✓" in question.locator("[aria-live=polite]").inner_text()
+        pressed = question.locator("[aria-pressed=true]")
+        assert pressed.inner_text() == chosen.inner_text() and pressed.count() == 1
+        link = question.locator("a")  # to the next one, which stands further down
+        if number + 1 < len(boxes):
+            assert link.get_attribute("href") == f"#L{asked[number + 1]['line']}"
+            assert boxes[number]["y"] < boxes[number + 1]["y"]
 
 
 def test_in_a_browser_an_address_in_a_fold_opens_it(made, opened):
@@ -82,11 +147,12 @@ def test_in_a_browser_an_address_in_a_fold_opens_it(made, opened):
     assert opened(made / "lesson.html", f"#L{line}").locator(f"#L{line}").is_visible()
 
 
+@pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(theme, made, opened):
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(theme, width, made, opened):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(made / "lesson.html", width=390, color_scheme=theme)
+    page = opened(made / "lesson.html", width=width, color_scheme=theme)
     page.locator("#all").click()
     found = Axe().run(page).response["violations"]
     assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in found] == []

@@ -3,13 +3,13 @@
 import json
 import random
 import re
-import time
 import tracemalloc
 from unittest import mock
 
 import pytest
 from labelled import needs_data, real
 from tables import columns, lines
+from work import light
 
 from math_rewards import (
     PROMPTS,
@@ -278,7 +278,7 @@ x=5\text{ cm} | EMPTY | x=5\text{ m}  5\text{ m}  x=6\text{ cm}
 192 | EMPTY | 2^63  2{63}  \frac123
 18 | 9+-1+10  9--9  2*9
 \frac{388}{3} | 4\cdot 32\frac{1}{3}  32\frac13\cdot 4
-3.5 | EMPTY | 2\frac{3}{2}  3.0\frac12  3 1/2
+3.5 | EMPTY | 2\frac{3}{2}  3.0\frac12  2 3/2
 \frac{x}{2} | EMPTY | 1/2x  2/x
 \frac{1}{2x} | EMPTY | 1/2x
 30000000 | (30,\!000,\!000)  30{,}000{,}000
@@ -357,7 +357,7 @@ x_{1}^{2} | x₁²  x²₁ | x₁₂  x¹²
 90^\circ | 90°  90º  90˚  90^∘ | 90′
 5\text{ cm}^2 | 5 cm²  5\text{ cm²}  5\text{ cm}² | 5 cm³  5\text{ cm}
 # Repeating decimals.
-\frac13 | 0.\overline{3}  0.\bar{3}  0.\bar3  0.\dot{3}  0.333... | 0.\overline{4}  0.33…
+\frac13 | 0.\overline{3}  0.\bar{3}  0.\bar3  0.\dot{3}  0.333...  0.33... | 0.\overline{4}  0.3…
 \frac13 | 0.333…  .333\ldots  0.3̅  0.(3) | 0.\overline{3}5
 \frac{7}{66} | 0.1\overline{06}  0.10606... | 0.\overline{106}  0.1\bar{0}6
 \frac{7}{66} | 0.1\dot{0}\dot{6} | 0.1̅06̅
@@ -368,6 +368,20 @@ x_{1}^{2} | x₁²  x²₁ | x₁₂  x¹²
 \frac{37}{3} | 12\frac13  -(-12.\bar3) | 9.\overline{9}
 1 | 0.999…  .\overline{9}  3\cdot 0.\bar3 | 0.\overline{99}8  0.9...  0.999...9
 0 | 0.\overline{0} | 0.(3)  1.(0)
+# Spellings of a page or a keyboard.
+\frac32 | 1 1/2  1 2/4  x = 1 1/2 | 11/2  1 3/2  1, 1/2  1 1/2x
+-\frac{7}{2} | -3 1/2 | 3 1/2
+\frac32\text{ cups} | 1 1/2 cups  1.5 | 1 1/2 liters
+\frac12 | √¼  \sqrt{¼}  √\frac{1}{4} | √½  √¼x
+3\pm\sqrt2 | 3∓√2  3\mp\sqrt2  3+√2, 3-√2 | 3∓√3  3-√2  3\mp 1\mp√2
+\sin^2\theta | sin²θ  sin^2θ  sin²(θ) | sin θ²  cos²θ  sin θ
+\ln 2 | ln 2  ln(2) | log 2  2ln
+\sin x | sin x  sinx  sin(x) | sinh x  sin 2x  sine x
+\cos x+\tan y | cos x + tan y  tany+cosx | cosh x+tan y
+V=IR | V=RI  V = R I | V=II  R=VI  V=R
+V=IRT | EMPTY | V=TRI
+X=HT | EMPTY | X=TH
+5\text{ sec} | 5 sec  5 | sec 5
 # Real numbers without several points.
 (-\infty,1)\cup(1,2)\cup(2,\infty) | \mathbb R\setminus\{1,2\} | \mathbb R\setminus\{1,3\}
 (-\infty,1)\cup(1,2)\cup(2,\infty) | \mathbb{R}\setminus\{2, 1\} | \mathbb R\setminus\{1,2,3\}
@@ -488,14 +502,13 @@ x \ne 1,\u0020 | HT | \setminus\{1\} | 0.\bar{3} | \boxed {
 DEEP = [a + depth * a + "2" + depth * b + b for a, b in NESTED for depth in (30, 60, 5_000)]
 
 
-def test_hostile_texts_are_wrong_within_a_second_and_in_little_memory():
+def test_hostile_texts_are_wrong_with_little_work_and_memory():
     tracemalloc.start()
     short = [(text, 1) for text in TOWERS + DEEP] + [(text, 480 // len(text)) for text in REPEATED]
     for text, times in short + [(text, 90_000) for text in REPEATED]:
-        start = time.process_time()
-        boxed = reward(f"\\boxed{{{text * times}}}", PROBLEM)
-        assert boxed.answer == reward(text * times, PROBLEM).answer == 0 < len(boxed.why) <= 160
-        assert time.process_time() - start < 1, (text, times)
+        boxed = light(reward, f"\\boxed{{{text * times}}}", PROBLEM)
+        bare = light(reward, text * times, PROBLEM)
+        assert boxed.answer == bare.answer == 0 < len(boxed.why) <= 160
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
 
@@ -510,11 +523,9 @@ def test_random_texts_never_raise():
 @pytest.mark.parametrize(
     "item", ["x!y!+{}", "\\sin {}x", "y<{}x", "\\{{{},x\\}}", "\\sqrt{{x+{}}}"]
 )
-def test_long_lists_that_are_the_same_in_another_order_take_less_than_a_second(item):
+def test_long_lists_that_are_the_same_in_another_order_take_little_work(item):
     items = [item.format(number) for number in range(2, 27)]
-    start = time.process_time()
-    assert equivalent(",".join(items), ",".join(reversed(items)))[0]
-    assert time.process_time() - start < 1
+    assert light(equivalent, ",".join(items), ",".join(reversed(items)))[0]
 
 
 # Rows of problems

@@ -4,8 +4,6 @@ import copy
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -106,17 +104,6 @@ def test_greedy_is_transformers_own_greedy_and_ends_at_an_end_token(loaded):
         assert (token_ids[-1] in the_task.stop_ids) == (len(token_ids) < 40)
 
 
-def test_a_completion_depends_on_its_own_prompt_and_seed_alone(loaded):
-    policy, tokenizer = loaded
-    the_task = task(policy, tokenizer)
-    sampler = r1.TransformersSampler(policy, the_task, config())
-    prompts = prompts_of(the_task)
-    together = sampler.generate(prompts, 4, 1.0, [7, 8, 9, 10, 11, 12])
-    alone = sampler.generate(prompts[2:3], 4, 1.0, [9])
-    assert [ids for ids, _ in together[8:12]] == [ids for ids, _ in alone]
-    assert len({tuple(ids) for ids, _ in alone}) > 1  # the four differ
-
-
 def test_a_token_is_drawn_with_its_probability():
     logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).repeat(20_000, 1)
     uniform = torch.rand(20_000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -179,77 +166,56 @@ def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, load
     else:
         monkeypatch.delattr(countdown_rewards, "HIDDEN")
     the_task = task(*loaded)
-    the_task.prompt = the_task.prompt._replace(
-        text="{nums} {target} \\boxed{answer}", chat=False, opening=""
-    )
+    the_task.text = "{nums} {target} \\boxed{answer}"
     problem = {"nums": [1, 2], "target": 3, "answer": "secret"}
     assert loaded[1].decode(the_task.prompt_ids(problem)) == "[1, 2] 3 \\boxed{answer}"
 
 
+def in_template(end, policy, tokenizer):
+    """A task and a prompt's text with a chat template that ends with `end`."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = "user: {{ messages[0].content }}\nassistant: " + end
+    the_task = task(policy, tokenizer)
+    return the_task, tokenizer.decode(the_task.prompt_ids({"nums": [1, 2], "target": 3}))
+
+
+TAGS = ["<think>", "<thought>{{ '\n\n' }}", "[THINK]", "<|begin_of_thought|>"]
+
+
+@pytest.mark.parametrize("end", TAGS)
+def test_a_tag_that_the_chat_template_opens_is_not_opened_again_and_the_reward_knows_it(
+    end, loaded
+):
+    the_task, text = in_template(end, *loaded)
+    tag = end.partition("{")[0]
+    assert the_task.prompt.opening == tag and text.rstrip().endswith(f"3.\nassistant: {tag}")
+
+
+@pytest.mark.parametrize("end", ["<think></think>", "<|assistant|>"])
+def test_a_chat_template_that_opens_no_thinking_gets_the_prompt_s_opening(end, loaded):
+    assert in_template(end, *loaded)[1].endswith(f"3.\nassistant: {end}<think>")
+
+
+def test_a_chat_template_that_fails_is_one_sentence(loaded):
+    with pytest.raises(SystemExit, match="chat template fails: a system turn"):
+        in_template("{{ raise_exception('a system turn') }}", *loaded)
+
+
+def test_tags_that_are_special_tokens_reach_the_reward_and_the_end_does_not(loaded):
+    tokenizer = copy.deepcopy(loaded[1])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</think>", "<answer>"]})
+    text = "1+2\n</think>\n<answer>1+2</answer>"
+    ids = tokenizer.encode(text + tokenizer.eos_token)
+    assert task(loaded[0], tokenizer).text_of(ids) == text
+
+
+def test_a_model_without_an_end_token_has_no_end(loaded):
+    policy, tokenizer = copy.deepcopy(loaded)
+    policy.generation_config.eos_token_id = tokenizer.eos_token = None
+    assert task(policy, tokenizer).stop_ids == set()
+
+
 # ---- The objective
-
-
-@pytest.mark.parametrize("rows", [1710, 151_936])  # the second in three chunks
-def test_the_scorer_gives_log_probs_and_gradients_of_the_plain_softmax(rows, loaded):
-    model = tiny("qwen2", vocab_size=rows, hidden_size=8)
-    settings = config(temperature=0.7)
-    episodes = [
-        r1.Episode(prompt_ids=[5] * (3 + i), token_ids=[9 + i, 7] * (40 * i + 1), advantage=0.0)
-        for i in range(4)
-    ]
-    for e in episodes:
-        e.log_probs = [0.0] * len(e.token_ids)
-    batch = r1.collate(episodes, CPU)
-    log_probs = r1.Scorer(model, settings)(batch)
-    assert not log_probs[~batch["response_mask"]].any()
-    plain = [plain_log_probs(model, e.prompt_ids, e.token_ids, 0.7) for e in episodes]
-    assert torch.allclose(log_probs[batch["response_mask"]], torch.cat(plain), atol=1e-5)
-    (log_probs**2).sum().backward()
-    gradient = model.get_output_embeddings().weight.grad.clone()
-    model.zero_grad()
-    (torch.cat(plain) ** 2).sum().backward()
-    assert torch.allclose(gradient, model.get_output_embeddings().weight.grad, rtol=1e-3, atol=1e-4)
-
-
-def test_collate_puts_each_number_at_its_token():
-    one = r1.Episode(prompt_ids=[7, 8, 9], token_ids=[5, 2], log_probs=[-1.0, -2.0], advantage=3.0)
-    two = r1.Episode(prompt_ids=[7], token_ids=[4], log_probs=[-3.0], advantage=4.0)
-    batch = r1.collate([one, two], CPU)
-    assert batch["input_ids"].tolist() == [[7, 8, 9, 5], [7, 4, 0, 0]]
-    assert batch["labels"].tolist() == [[8, 9, 5, 2], [4, 0, 0, 0]]
-    assert batch["response_mask"].tolist() == [
-        [False, False, True, True],
-        [True, False, False, False],
-    ]
-    assert batch["sampler_log_probs"].tolist() == [[0, 0, -1, -2], [-3, 0, 0, 0]]
-    assert batch["advantages"].tolist() == [[3.0], [4.0]]
-
-
-def test_tokens_that_the_model_did_not_write_are_neither_trained_nor_measured(policy, loaded):
-    """`Episode.mask`: their log-probs and their number change nothing but the context."""
-    found = []
-    for numbers in [-1.0, -2.0], [5.0, 7.0]:
-        one = r1.Episode(
-            prompt_ids=[7, 8],
-            token_ids=[5, 20, 30, 6],
-            mask=[True, False, False, True],
-            log_probs=[-1.0, *numbers, -3.0],
-            advantage=2.0,
-        )
-        batch = r1.collate([one], CPU)
-        assert batch["response_mask"].tolist() == [[False, True, False, False, True]]
-        batch |= {"completions": 1, "ref_log_probs": batch["sampler_log_probs"] - 0.5}
-        log_probs = r1.Scorer(policy, config())(batch)
-        batch["old_log_probs"] = log_probs.detach()
-        found.append(r1.grpo_loss(log_probs, batch, config()))
-        exact = plain_log_probs(policy, [7, 8], one.token_ids)
-        assert torch.allclose(log_probs[0, [1, 4]], exact[[0, 3]], atol=1e-5)
-        assert not log_probs[0, [0, 2, 3]].any()
-        assert batch["sampler_log_probs"].tolist() == [[0, -1.0, 0, 0, -3.0]]
-    d = batch["sampler_log_probs"][0, [1, 4]] - 0.5 - exact[[0, 3]]
-    k3 = (torch.exp(d) - 1 - d).mean()
-    assert torch.allclose(found[0], -2.0 + config().kl_coef * k3)  # divided by the two tokens
-    assert torch.equal(*found)
 
 
 def test_a_mask_that_does_not_fit_its_tokens_is_an_error():
@@ -290,13 +256,26 @@ def test_a_second_thread_computes_the_same_gradient_and_reports_its_errors(
         engine.step()
 
 
-def test_the_size_of_micro_batches_does_not_matter(policy, loaded):
-    episodes = make_episodes(policy, loaded[1])
-    whole, batches, _ = updated(policy, episodes, micro_batch_size=24)
-    parts, more, _ = updated(policy, episodes, micro_batch_size=5, gradient_checkpointing=True)
-    assert len(batches) == 1 and len(more) == 5
-    before = torch.cat([p.detach().flatten() for p in policy.parameters()])
-    assert (whole - before).abs().mean() > 5e-4 and (whole - parts).abs().mean() < 1e-7
+def test_a_limit_of_0_does_not_clip_the_gradient(policy, loaded):
+    """As in DeepSpeed."""
+    episodes = make_episodes(policy, loaded[1])[:4]
+    weights = [updated(policy, episodes, max_grad_norm=limit)[0] for limit in (0.0, 1e9)]
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", ["qwen2", "gpt2", "opt"])
+def test_dropout_is_off_in_the_update(kind, checkpointing, tmp_path):
+    """So the policy that is trained is the one that has sampled."""
+    names = "attention_dropout resid_pdrop embd_pdrop attn_pdrop dropout layerdrop".split()
+    shape = {"word_embed_proj_dim": 32, "n_embd": 32, "n_head": 4, "n_layer": 2}
+    tiny(kind, **shape, **dict.fromkeys(names, 0.5)).save_pretrained(tmp_path)
+    shutil.copy(f"{MODEL}/tokenizer.json", tmp_path)
+    settings = config(model=str(tmp_path), gradient_checkpointing=checkpointing)
+    model, _ = r1.load_model(settings)
+    ids = torch.arange(9)[None]
+    before = model(ids).logits
+    assert torch.equal(model.train()(ids).logits, before)
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing(policy, loaded):
@@ -315,31 +294,11 @@ def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded)
     assert 1e-6 < metrics["sampling/logp_difference_mean"] < 0.02
 
 
-@pytest.mark.parametrize(
-    "stage, processes, offload", [(1, 2, ""), (2, 2, ""), (3, 2, ""), (2, 1, "offload")]
-)
-def test_an_update_by_deepspeed_and_several_processes_is_torchs_by_one(
-    stage, processes, offload, policy, loaded, tmp_path
-):
-    pytest.importorskip("deepspeed", reason="DeepSpeed is for Linux")
-    episodes = make_episodes(policy, loaded[1])
-    torch.save(episodes, tmp_path / "episodes.pt")
-    root = os.path.dirname(r1.__file__)
-    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
-    launcher += ["--standalone", f"{root}/tests/deepspeed_update.py"]
-    args = [
-        str(tmp_path / "episodes.pt"),
-        str(stage),
-        offload or "no",
-        str(tmp_path / "weights.pt"),
-    ]
-    env = {**os.environ, "PYTHONPATH": root}
-    done = subprocess.run(launcher + args, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    whole, *_ = updated(policy, episodes)
-    # With the tied output layer, which the file lists a second time.
-    weights = torch.load(tmp_path / "weights.pt", weights_only=True)[: len(whole)]
-    assert (weights - whole).abs().mean() < 1e-7
+def test_a_group_of_one_has_the_deviation_0(policy, loaded):
+    episodes = make_episodes(policy, loaded[1], n=1)
+    _, batches, engine = updated(policy, episodes)
+    rows = [r1.as_row(e) for e in episodes]
+    assert r1.measure_step(rows, batches, engine, 1, config(group_size=1))["reward_std"] == 0
 
 
 # ---- Nothing of a model or checkpoint is executed
@@ -377,10 +336,49 @@ def test_a_checkpoint_that_would_run_code_is_refused(policy, tmp_path, monkeypat
     engine = r1.make_engine(r1.Scorer(policy, config()), CPU, config())
     engine.save_checkpoint(str(tmp_path), "a", save_latest=False)
     engine.load_checkpoint(str(tmp_path), "a")
-    torch.save([Poison(), {}], tmp_path / "a" / "state.pt")
+    torch.save([Poison(), {}], tmp_path / "a.pt")
     with pytest.raises(Exception, match="[Ww]eights"):
         engine.load_checkpoint(str(tmp_path), "a")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_pointer_of_git_lfs_in_a_model_is_one_sentence(file, tmp_path):
+    shutil.copytree(MODEL, tmp_path, dirs_exist_ok=True)
+    (tmp_path / file).write_text("version https://git-lfs.github.com/spec/v1\noid 4d7a\nsize 131\n")
+    with pytest.raises(SystemExit, match="--model .* git-lfs"):
+        r1.load_model(config(model=str(tmp_path)))
+
+
+def changed_model(tmp_path, file, changes):
+    """The settings for a copy of the model, with changes in one of its json files."""
+    shutil.copytree(MODEL, tmp_path, dirs_exist_ok=True)
+    content = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps(content | changes))
+    return config(model=str(tmp_path))
+
+
+@pytest.mark.parametrize("method", ["gptq", "bitsandbytes"])
+def test_a_quantized_model_is_refused(method, tmp_path):
+    changes = {"quantization_config": {"quant_method": method}}
+    with pytest.raises(SystemExit, match="is quantized: that is not supported"):
+        r1.load_model(changed_model(tmp_path, "config.json", changes))
+
+
+GENERATION = """{"temperature": 0.9, "top_p": 0.6}
+{"do_sample": true, "temperature": 0.7, "eos_token_id": [0, 5]}
+{"early_stopping": true, "length_penalty": 2.0}
+{"pad_token_id": -1}"""  # the first: Vicuna, the first Llama 2
+
+
+@pytest.mark.parametrize("line", GENERATION.split("\n"))
+def test_a_model_is_saved_with_any_generation_config(line, tmp_path):
+    changes = json.loads(line)
+    settings = changed_model(tmp_path, "generation_config.json", changes)
+    r1.save_model(*r1.load_model(settings), f"{tmp_path}/saved")
+    saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
+    assert saved | changes == saved
+    r1.load_model(config(model=f"{tmp_path}/saved"))
 
 
 def test_a_model_that_rescales_its_logits_is_refused(tmp_path, loaded):

@@ -1,31 +1,38 @@
 """The notebooks: made by a command, and run from the first to the last cell."""
 
-import importlib.util
+import copy
+import sys
+import zipfile
 from pathlib import Path
 
+import jupytext
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).parents[1]
-spec = importlib.util.spec_from_file_location("make_notebooks", ROOT / "notebooks" / "make.py")
-make = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make)
+sys.path.append(str(ROOT / "notebooks"))
+import make
+import points
+
 BOOKS = {path.stem: book for path, book in make.make_notebooks().items()}
 CHAPTERS = sorted(name for name in BOOKS if name[0].isdigit())
-MISTAKES = {  # what a student might do: a change of the solution
-    "1_one_group": [("(len(rewards) - 1)", "len(rewards)")],
-    "2_the_loss": [("advantage < 0", "advantage > 0")],
-    "3_kl": [("d.expm1()", "d.exp()")],
-    "4_reading_a_run": [("4", "2")],
-    "5_imitate_select_reinforce": [(".exp()\n", "\n")],
-    "6_rewards_that_go_wrong": [('"A": 4', '"A": 1'), ("(answer - fp)", "answer")],
+MISTAKES = {  # what a student might do: a change of the answer
+    "1_one_group": [('leave_one_out"', 'group_mean"')],
+    "2_the_loss": [("advantages[:, None]", "-advantages[:, None]")],
+    "3_kl": [("w * (", "(1 - w) * (")],
+    "4_reading_a_run": [("n for n", "1 for n")],
+    "5_imitate_select_reinforce": [("-logits.grad / policy.exp()", "-logits.grad")],
+    "6_rewards_that_go_wrong": [("n for n", "1 for n"), ("[fn, 1 - fn]", "[fp, 1 - fp]")],
+    "7_write_it_yourself": [("= advantage\n", "= -advantage\n")],
 }
 SMALL = {  # values of the cell tagged "parameters"
+    "2_the_loss": "short_steps = 1",
     "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
-    "6_rewards_that_go_wrong": "draws, steps, questions = 2_000, 1, 2",
-    "colab": "steps, short_steps, problems, eval_problems, max_tokens = 2, 1, 4, 8, 24",
+    "6_rewards_that_go_wrong": "draws = 2_000",
+    "7_write_it_yourself": "steps, questions = 10, 128",
+    "colab": "steps, problems, eval_problems, max_tokens = 2, 4, 8, 24",
     "nano_r1": "main(Config(prompts_per_step=2, max_tokens=16, steps=1, eval_problems=4))",
 }
 
@@ -79,18 +86,41 @@ def test_the_first_cell_finds_the_repository(folder, kernel):
     assert kernel.run("print(os.getcwd())").strip() == str(ROOT)
 
 
+def test_alone_the_first_cell_asks_for_a_zip_file_and_unpacks_it(kernel, tmp_path):
+    kernel.run(f"import os\nos.chdir({str(tmp_path)!r})")
+    with pytest.raises(CellExecutionError, match="Put nano_r1.zip beside this notebook"):
+        kernel.run(make.FIRST.read_text())
+    with zipfile.ZipFile(tmp_path / "nano_r1.zip", "w") as archive:
+        archive.writestr("nano_r1.py", "")
+    kernel.run(make.FIRST.read_text().replace('"pip"', '"true"'))
+    assert kernel.run("print(os.getcwd())").strip() == str(tmp_path / "nano_r1")
+
+
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_chapter_runs_and_tells_a_correct_solution_from_a_wrong_one(name, kernel, root):
+def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel, root):
     cells = kernel.run_book(name, root)
     tests = [(cell.source, said) for cell, said in cells if "test" in cell.metadata.get("tags", [])]
     assert all("Not solved yet" in printed for _, printed in tests)
-    solution = (ROOT / "tests" / "solutions" / f"{name}.py").read_text()
-    kernel.run(solution)
+    answer = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
+    kernel.run(answer)
     assert all(kernel.run(source).startswith("Correct") for source, _ in tests)
     for (source, _), mistake in zip(tests, MISTAKES[name], strict=True):
-        kernel.run(solution.replace(*mistake))
+        kernel.run(answer.replace(*mistake))
         with pytest.raises(CellExecutionError, match="AssertionError"):
             kernel.run(source)
+
+
+def test_a_handed_in_notebook_has_a_point_for_each_correct_exercise(tmp_path):
+    name = "1_one_group"
+    book = copy.deepcopy(BOOKS[name])
+    file = tmp_path / f"{name}-mary.ipynb"
+    [exercise] = points.tagged(book, "exercise")
+    exercise.source = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
+    jupytext.write(book, file)
+    assert points.points(file) == (1, 1)
+    exercise.source = exercise.source.replace(*MISTAKES[name][0])
+    jupytext.write(book, file)
+    assert points.points(file) == (0, 1)
 
 
 def test_the_notebook_for_colab_runs(kernel, root):

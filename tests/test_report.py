@@ -1,5 +1,6 @@
 """The report: its recorder against a direct computation, and its page in a real browser."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from axe_playwright_python import sync_playwright as axe
+from PIL import Image, ImageColor
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 import nano_r1
@@ -19,11 +22,12 @@ from report.run import Run
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 1200  # of a page
-HOSTILE = "</script><img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
+HOSTILE = "</script>\r\t\x1b<img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
 TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7, 1+2+3=6", "no", "one", "two", "three", "four"]
 PROBLEMS = [{"question": HOSTILE}, {"nums": [19, 36, 55, 7], "target": 65}]
 REWARDS = [0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # two groups of four
 ADVANTAGES = [-0.75, 1.25, 0.25, -0.75, 0.0, 0.0, 0.0, 0.0]
+BY_REWARD = [1, 2, 0, 3]  # the first group in the order of its table
 CONFIG = {"group_size": 4, "kl_coef": 0.01, "record_tokens_every": 2, "steps": 3, "model": "<b>$x$"}
 LEFT_OUT = 7  # this completion is not part of the update
 
@@ -45,24 +49,23 @@ def make_model(seed, tokenizer):
 
 
 @torch.no_grad()
-def score(model, ids):
-    """Log-probs of all tokens but the first: (B, T) -> (B, T - 1)."""
-    log_probs = model(ids[:, :-1]).logits.log_softmax(-1)
-    return log_probs.gather(-1, ids[:, 1:, None])[..., 0]
+def score(model, batch):
+    """Log-probs of a batch's labels: (B, T)."""
+    log_probs = model(batch["input_ids"]).logits.log_softmax(-1)
+    return log_probs.gather(-1, batch["labels"][..., None])[..., 0]
 
 
 def alone(model, e):
     """Log-probs of an episode's completion, without padding."""
-    log_probs = score(model, torch.tensor([e.prompt_ids + e.token_ids]))
-    return log_probs[0, len(e.prompt_ids) - 1 :].numpy()
+    log_probs = score(model, nano_r1.collate([e], "cpu"))
+    return log_probs[0, len(e.prompt_ids) - 1 :].tolist()
 
 
 def micro_batch(model, reference, rows):
-    ids = [torch.tensor(e.prompt_ids + e.token_ids) for e in rows]
-    mask = [torch.tensor([0] * len(e.prompt_ids) + [1] * len(e.token_ids)) for e in rows]
-    ids, mask = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True) for x in (ids, mask)]
-    batch = {"episodes": rows, "ids": ids, "response_mask": mask[:, 1:] == 1}
-    return {**batch, "old_log_probs": score(model, ids), "ref_log_probs": score(reference, ids)}
+    batch = nano_r1.collate(rows, "cpu")
+    batch["old_log_probs"] = score(model, batch)
+    batch["ref_log_probs"] = score(reference, batch)
+    return batch
 
 
 def record_step(path, step, size, rank=0, ranks=1):
@@ -75,7 +78,9 @@ def record_step(path, step, size, rank=0, ranks=1):
         e = nano_r1.Episode(
             prompt_ids=tokenizer.encode(f"Problem {i // 4}:"),
             token_ids=tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id],
+            advantage=ADVANTAGES[i],
         )
+        e.log_probs = [0.0] * len(e.token_ids)
         e.log_probs = alone(model, e)
         episodes.append(e)
     batches = [micro_batch(model, reference, rows) for rows in (episodes[3::-1], episodes[4:7])]
@@ -83,14 +88,14 @@ def record_step(path, step, size, rank=0, ranks=1):
         weight.data += size * torch.randn_like(weight)
     for e in episodes:
         e.wanted = np.array([e.log_probs, alone(model, e), alone(reference, e)])
-        e.wanted[1:] -= e.log_probs
+        e.wanted[1:] -= e.wanted[0]
     episodes[LEFT_OUT].wanted[1:] = np.nan
     record.after_step(
         path,
         step,
         episodes[rank * 8 // ranks : (rank + 1) * 8 // ranks],
         batches[rank::ranks],
-        lambda batch: score(model, batch["ids"]),
+        lambda batch: score(model, batch),
         tokenizer,
         SimpleNamespace(**CONFIG),
     )
@@ -177,20 +182,19 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
 # ---- The page without a browser
 
 
-def test_the_group_it_opens_at_is_mixed_and_moves_as_its_advantages_say():
-    correct = (1, 1, 0, 1, 0, 1, 0, 1, 0, 0)
-    rows = [{"answer_reward": float(x), "format_reward": 1.0} for x in correct]
+def test_the_example_agrees_with_its_advantages_then_is_mixed_short_and_moves_most():
+    lengths = np.repeat([2, 200, 2], (5, 1, 4))
+    # Against its advantages; all correct; long; hardly; the example.
+    change = [-1, 1, 1, -1, 1, -1, 0.01, -0.01, 0.1, -0.1]
     arrays = {
-        "lengths": np.array([2] * 10),
-        "advantages": np.repeat([1.0, -1] * 5, 2),
-        "log_probs": np.zeros(20),
-        # All agree, but all are correct; against it; half hardly; one not computed; none correct.
-        "change": np.array(4 * [1, 1, -1, -1] + 4 * [1]) * 0.1,
+        "lengths": lengths,
+        "advantages": np.repeat([1, -1] * 5, lengths),
+        "log_probs": np.zeros(lengths.sum()),
+        "change": np.repeat(change, lengths),
     }
-    arrays["change"][4:8] *= -1
-    arrays["change"][8:10] = 0.009
-    arrays["change"][12] = np.nan
-    assert payload.choose_opening(rows, arrays, 2) == [4, 2]
+    rows = [{"answer_reward": x} for x in (1, 0, 1, 1, 1, 0, 1, 0, 1, 0)]
+    ranks = payload.rank_groups(rows, arrays, 2)
+    assert sorted(ranks) == ranks and len(set(ranks)) == 5
 
 
 @pytest.mark.parametrize("arguments", ["nowhere", "{run} --steps 99", "a b c"])
@@ -226,28 +230,34 @@ def redrawn(page, action, *arguments):
     page.wait_for_function("was => document.documentElement.dataset.drawn !== was", arg=before)
 
 
-def test_it_opens_with_the_result_at_the_step_that_moved_most_and_a_mixed_group(run, opened):
+def test_it_opens_with_the_result_and_at_the_group_that_shows_most(run, opened):
     page = opened(run.file)
-    assert page.inner_text("h1").startswith("25% → 50% of 8 held-out problems")
-    assert "2 of 8 held-out problems went from wrong to correct and 0 " in page.inner_text(
-        ".problems"
-    )
-    assert "Make 65 from 19, 36, 55, 7" not in texts(page, ".problem")
+    assert page.inner_text("h1").startswith("25.0% → 50.0% of 8 held-out problems")
+    assert page.locator(".wall .solved").count() == 2 + 4
     assert "The gradient is not finite. At 3 steps: 1 2 3" in page.inner_text(".warnings")
     redrawn(page, page.keyboard.press, "g")
     assert page.inner_text("h1") == "Step 1, group 1"
+
+
+def test_numbers_are_rounded_as_on_the_console(run, opened):
+    values = [0.125, 0.625, 0.41015625]
+    rounded = opened(run.file).evaluate("values => values.map((x) => percent(x))", values)
+    assert rounded == [f"{value:.0%}" for value in values]
 
 
 MOVES = [  # a key or a click, and where it leads
     ("s", "#step=1"),
     ("ArrowRight", "#step=2"),
     ("#back", "#step=1"),
-    ("[data-group='2']", "#step=1&group=2&completion=1"),
-    ("P", "#step=1&group=1&completion=1"),
-    ("n", "#step=1&group=1"),  # its completion 2, at which the report opens
-    ("ArrowRight", "#step=3&group=1"),  # the next that is recorded
+    ("[data-group='2']", "#step=1&group=2"),
+    ("P", "#step=1&group=1"),
+    ("n", "#step=1&group=1&completion=2"),  # the one with the highest reward
+    ("ArrowRight", "#step=3&group=1&completion=2"),  # the next step that is recorded
     ("r", "#run"),
-    ("[data-problem='2']", "#run&problem=2"),
+    (".wall >> nth=1 >> [data-problem='2']", "#run&problem=2"),
+    ("[data-kind='gained']", "#run&problem=3"),
+    ("s", "#step=3"),
+    ("a[aria-label^='attempt 3'] >> nth=0", "#step=3&group=1&completion=3"),
 ]
 
 
@@ -260,43 +270,105 @@ def test_keys_and_clicks_go_to_the_same_places(run, opened):
     assert page.is_visible("#help")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_what_a_model_wrote_is_text_and_nothing_is_wider_than_a_phone(theme, run, opened):
-    page = opened(run.file, "#step=1&group=1", width=390, color_scheme=theme)
-    assert texts(page, ".tokens") == TEXTS[:4]
-    assert texts(page, ".completion [data-wrong]") == ["2", "*", "3", "=", "7"]
-    assert page.inner_text(".problem.big") == HOSTILE
+def test_the_page_has_no_frame_when_it_has_the_focus(run, opened):
+    page = opened(run.file)
+    page.locator("#view").focus()
+    page.keyboard.press("Shift")
+    assert page.evaluate("getComputedStyle($('view')).outlineStyle") == "none"
+
+
+def test_what_a_model_wrote_is_text(run, opened):
+    page = opened(run.file, "#step=1&group=1")
+    assert texts(page, ".tokens") == [TEXTS[i] for i in BY_REWARD]
+    assert texts(page, ".attempts [data-wrong]") == ["2", "*", "3", "=", "7"]
+    assert texts(page, "figcaption .problem") == [HOSTILE]
     for key in "rsg":
         redrawn(page, page.keyboard.press, key)
         assert page.evaluate("window.harm") is None
         assert page.locator("main img, main b b, main i").count() == 0
-        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), key
 
 
 def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
     page = opened(run.file, "#step=1&group=1&completion=2&token=3")
-    assert numbers(page, "[data-advantage]") == ADVANTAGES[:4]
-    assert numbers(page, "[data-reward]") == REWARDS[:4]
+    assert numbers(page, "[data-advantage]") == [ADVANTAGES[i] for i in BY_REWARD]
+    assert numbers(page, "[data-reward]") == [REWARDS[i] for i in BY_REWARD]
     log_prob, change, d = run.episodes[1].wanted[:, 2]
     said = page.inner_text("#tooltip").replace("−", "-")
-    before, after, loss = re.search(r"(\S+)% → (\S+)%[^=]*=[^=]*= (\S+)", said).groups()
-    assert float(before) == pytest.approx(100 * np.exp(log_prob), abs=0.06)
-    assert float(after) == pytest.approx(100 * np.exp(log_prob + change), abs=0.06)
-    assert float(loss) == pytest.approx(-1.25 + 0.01 * (np.exp(d) - 1 - d), abs=2e-3)
-    page.keyboard.press("]")
-    assert page.inner_text("#tooltip").replace("−", "-") != said
+    shown = [float(x) for x in re.search(r"(\S+)% → (\S+)%[^=]*=[^=]*= (\S+)", said).groups()]
+    before, after = 100 * np.exp([log_prob, log_prob + change])
+    loss = 0.01 * (np.exp(d) - 1 - d) - 1.25
+    assert shown == pytest.approx([before, after, loss], abs=0.06)
 
 
-def test_the_terms_of_the_loss_add_up_and_the_most_pushed_tokens_are_found(run, opened):
+def test_the_terms_of_the_loss_add_up_and_the_tokens_that_moved_most_are_found(run, opened):
     page = opened(run.file, "#step=1")
     terms = [-1.5 / 8, 1.5 / 8, 0, run.loss, run.loss]
     assert numbers(page, "[data-term]") == pytest.approx(terms, rel=1e-3, abs=1e-6)
-    pushed = page.locator("[data-pushed]").first
+    moved = page.locator("[data-pushed]").first
     log_probs, change, _ = everywhere(run)
     gains = np.exp(log_probs) * np.expm1(change)
-    assert int(pushed.get_attribute("data-pushed")) == np.nanargmax(gains)
-    redrawn(page, pushed.click)
+    assert int(moved.get_attribute("data-pushed")) == np.nanargmax(gains)
+    redrawn(page, moved.click)
     assert page.is_visible("#tooltip")
+
+
+def test_a_group_says_which_attempts_moved_against_their_advantage(run, opened):
+    page = opened(run.file, "#step=1&group=1")
+    moves = [np.nansum(run.episodes[i].wanted[1]) * ADVANTAGES[i] for i in BY_REWARD]
+    against = [str(i + 1) for i, move in zip(BY_REWARD, moves) if move < 0]
+    assert f" {', '.join(against)} moved against" in page.inner_text(".attempts ~ .note")
+    assert page.locator(".moved small").count() == len(against) > 0
+
+
+def test_the_story_of_a_group_hides_its_attempts_and_ends_at_the_next_recorded_step(run, opened):
+    page = opened(run.file, "#step=1&group=1")
+    page.clock.install()
+    page.click(".play")
+    assert page.locator(".unseen").count() == 4
+    page.clock.run_for(10_000)
+    page.wait_for_selector("h1:text('Step 3, group 1')")
+
+
+def test_a_double_click_zooms_the_curves_out(run, opened):
+    page = opened(run.file)
+    page.evaluate("charts[0].setScale('x', {min: 1, max: 2})")
+    page.locator(".u-over").first.dblclick()
+    page.wait_for_timeout(400)  # a click would have led away
+    assert page.evaluate("charts[0].scales.x.max") == 3
+    redrawn(page, page.locator(".u-over").first.click)
+    assert page.inner_text("h1").startswith("Step")
+
+
+def test_the_curves_get_the_colours_of_another_theme(run, opened):
+    page = opened(run.file)
+    light = page.evaluate("charts[0].series[1].stroke()")
+    redrawn(page, page.click, "#theme")
+    assert page.evaluate("charts[0].series[1].stroke()") != light
+
+
+def test_in_a_group_the_slider_stays_on_recorded_steps(run, opened):
+    page = opened(run.file, "#step=1&group=1")
+    for step in (3, 1):
+        redrawn(page, page.locator("#slider").fill, "1")  # step 2
+        assert page.inner_text("h1") == f"Step {step}, group 1"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_axe_finds_nothing_and_no_view_is_too_wide(width, theme, run, opened):
+    page = opened(run.file, width=width, color_scheme=theme)
+    for key in "rsg":
+        redrawn(page, page.keyboard.press, key)
+        assert axe.Axe().run(page).response["violations"] == []
+        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), key
+
+
+def test_the_card_has_a_filled_square_for_each_solved_problem(run):
+    pixels = np.asarray(Image.open(run.path / "card.png"))
+    assert pixels.shape == (630, 1200, 3)
+    filled = (pixels == ImageColor.getrgb(labels.PALETTE["level-3"])).all(axis=-1)
+    before, after = filled[:, :600].sum(), filled[:, 600:].sum()
+    assert after == pytest.approx(2 * before, rel=0.01)
 
 
 def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
@@ -312,9 +384,34 @@ def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
     )
 
 
+def in_notebook(cell, folder, opened):
+    (folder / "cell.html").write_text(f"<!doctype html><html data-drawn=0><body>{cell.data}")
+    return opened(folder / "cell.html").frame_locator("iframe")
+
+
 def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):
-    cell = viewer.show([run.path], steps=[3]).data
-    (tmp_path / "cell.html").write_text(f"<!doctype html><html data-drawn=0><body>{cell}")
-    frame = opened(tmp_path / "cell.html").frame_locator("iframe")
+    frame = in_notebook(viewer.show([run.path], steps=[3]), tmp_path, opened)
     frame.locator('[data-view="step"]').click()
     frame.locator("h1", has_text="Step 3").wait_for()
+
+
+def test_a_group_in_a_notebook_is_a_table_in_which_model_text_is_text(run, tmp_path, opened):
+    frame = in_notebook(viewer.show_group(run.rows[:4]), tmp_path, opened)
+    assert frame.locator(".tokens").all_text_contents() == [TEXTS[i] for i in BY_REWARD]
+
+
+def test_a_recording_is_whole_or_not_there_and_the_tokenizer_is_written_once(tmp_path, monkeypatch):
+    e = nano_r1.Episode(prompt_ids=[7], token_ids=[5], log_probs=[-1.0])
+    batch = {"episodes": [e], "old_log_probs": torch.zeros(1), "response_mask": torch.ones(1) > 0}
+    saved = []
+    tokenizer = SimpleNamespace(save_pretrained=saved.append)
+    config = SimpleNamespace(record_tokens_every=1)
+    for step in (1, 2, 3):
+        if step == 3:  # it stops in the middle
+            monkeypatch.setattr(np, "savez_compressed", lambda file, **_: file.write(b"PK") / 0)
+        with contextlib.suppress(ZeroDivisionError):
+            score = lambda batch: batch["old_log_probs"]
+            record.after_step(str(tmp_path), step, [e], [batch], score, tokenizer, config)
+    files = sorted(tmp_path.glob("tokens/*.npz"))
+    assert [file.name for file in files] == ["step_000001.0.npz", "step_000002.0.npz"]
+    assert saved == [f"{tmp_path}/tokenizer"]

@@ -19,7 +19,7 @@ from benchmarks import runs, sweep
 EXERCISES = {
     "countdown_assignment": "train learning_rate baselines length std off_policy test".split(),
     "math_assignment": "baseline tune sizes test".split(),
-    "lora_study": ["4b", "small"],
+    "lora_study": ["", "small"],
 }
 SCRIPTS = sorted(path.stem for path in Path(runs.ROOT, "runs").glob("*.sh"))
 COMMANDS = [(s, words) for s in SCRIPTS if s != "common" for words in EXERCISES.get(s, [""])]
@@ -32,6 +32,7 @@ PROBLEMS = {
 GOOD = {  # a completion with the full reward, of problem 2
     "countdown": "</think><answer>3+4+5</answer>",
     "countdown_course": "<answer>3+4+5</answer>",
+    "countdown_question": "<answer>3+4+5</answer>",
     "countdown_reasoning": "<reasoning></reasoning><answer>3+4+5</answer>",
     "countdown_think": "<think></think><answer>3+4+5</answer>",
     "gsm8k": "</think><answer>3</answer>",
@@ -41,6 +42,7 @@ GOOD = {  # a completion with the full reward, of problem 2
 IN_WORDS = {
     "countdown_course": 0,
     "countdown_nano_aha": 0.5,
+    "countdown_question": 0.5,
     "countdown_reasoning": 1,
     "countdown_think": 1,
 }
@@ -77,8 +79,9 @@ def recorded(folder, script, words):
     (folder / "commands").write_text("")
     environment = {"PYTHON": f"{folder}/python", "OUT": f"{folder}/out", "MODEL": "out/model"}
     environment |= {"DATA": "none.jsonl", "SFT": "sft.jsonl", "FILES": "one.jsonl two.jsonl"}
+    environment["DEV"] = "countdown.jsonl"  # it is there
     command = ["bash", f"{runs.ROOT}/runs/{script}.sh", *words.split()]
-    subprocess.run(command, check=True, env=os.environ | environment, cwd="/")
+    subprocess.run(command, check=True, env=os.environ | environment, cwd=folder)
     return [text.split("\0") for text in (folder / "commands").read_text().split("\0END\0")[:-1]]
 
 
@@ -111,7 +114,30 @@ def test_each_run_of_a_command_takes_two_steps(script, words, folder, monkeypatc
         config = runs.parse(name, f"{flags} {SMALL} {place} {files}")
         path = importlib.import_module(name).main(config)
         assert os.path.exists(f"{path}/model") or os.path.exists(f"{path}/evaluation.json")
+        if "--eval_data" in f"{flags} {files}" and name != "evaluate":
+            rows = nano_r1.read(f"{path}/evaluations/step_000000.jsonl")
+            assert [row["problem"] for row in rows] == PROBLEMS[config.task][:2]
+        asked = runs.parse(name, flags)  # the short prompts name no tags: nano-base knows them
+        assert asked.prompt != "short" or asked.model == nano_r1.Config.model
     assert found
+
+
+@pytest.mark.parametrize("first", ["--steps 5", "4b --steps 5"])
+def test_further_flags_of_the_study_of_adapters_go_to_its_runs(first, folder):
+    base, sweep = recorded(folder, "lora_study", first)
+    assert base[-4:-2] == ["--steps", "5"] and "--steps 5" in sweep[sweep.index("--flags") + 1]
+
+
+def test_files_are_those_of_the_directory_in_which_a_script_is_started(folder):
+    (command,) = recorded(folder, "countdown_assignment", "train")
+    flags = command[command.index("--flags") + 1].split()
+    assert {"none.jsonl", f"{folder}/countdown.jsonl"} < set(flags)
+
+
+def test_a_test_without_a_model_says_what_is_missing(folder):
+    command = ["bash", f"{runs.ROOT}/runs/countdown_assignment.sh", "test"]
+    done = subprocess.run(command, env=os.environ | {"MODEL": ""}, capture_output=True, text=True)
+    assert done.returncode and "MODEL: a directory" in done.stderr
 
 
 def test_a_second_start_continues_and_a_third_does_nothing(folder):
@@ -119,9 +145,10 @@ def test_a_second_start_continues_and_a_third_does_nothing(folder):
     (command,) = recorded(folder, "countdown_nano", "--steps 3")
     assert command[-2:] == ["--name", str(path)]
     nano_r1.write(f"{path}/config.json", [])
+    (path / "model").mkdir()  # an empty one is not complete
     (command,) = recorded(folder, "countdown_nano", "--steps 3")
     assert command[-2:] == ["--resume", str(path)]
-    (path / "model").mkdir()
+    (path / "model/tokenizer_config.json").touch()
     assert recorded(folder, "countdown_nano", "--steps 3") == []
 
 
@@ -136,6 +163,7 @@ def test_a_prompt_file_asks_the_problem_and_its_answer_has_the_full_reward(file,
     assert all(str(value) in text for name, value in problem.items() if name != "answer")
     assert "{" + list(problem)[0] + "}" not in text and text.endswith(task.prompt.opening)
     completion = GOOD.get(Path(file).stem) or GOOD[kind]
+    assert all(tag in text for tag in re.findall(r"</\w+>|boxed", completion))  # it is asked for
     reward = task.module.reward(completion, problem, task.prompt)
     best = sum(getattr(task.prompt, "weights", [1, 1]))
     assert (reward.total, reward.answer, reward.why) == (best, 1.0, "correct")
@@ -152,10 +180,3 @@ def test_all_linear_on_qwen3_is_the_study_s_list_of_seven_names(folder):
         weights = variants.load_model(config)[0].get_base_model().named_parameters()
         adapters.append({name: weight.tolist() for name, weight in weights if "lora_" in name})
     assert adapters[0] == adapters[1] and len(adapters[0]) == 2 * 2 * 7  # A and B, layers, names
-
-
-def test_the_page_of_policy_gradients_quotes_lines_of_the_code():
-    text = Path(runs.ROOT, "docs/policy_gradient.md").read_text()
-    quoted = "".join(re.findall(r"```python\n(.*?)```", text, re.S)).splitlines()
-    code = Path(nano_r1.__file__).read_text().splitlines()
-    assert len(quoted) > 5 and set(quoted) <= {line.strip() for line in code}

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from test_nano_r1 import plain_log_probs
 
 import evaluate
 import nano_r1
@@ -63,8 +65,7 @@ def test_the_loss_is_the_mean_over_all_completion_tokens_of_the_step(size):
     rows = [nano_sft.make_example("1+2=", "3 " * n, tokenizer) for n in (1, 3, 9, 14, 2)]
     scores = []
     for e in rows:
-        logits = policy(torch.tensor([e.prompt_ids + e.token_ids])).logits[0, :-1].log_softmax(-1)
-        scores.append(logits[len(e.prompt_ids) - 1 :].gather(1, torch.tensor(e.token_ids)[:, None]))
+        scores.append(plain_log_probs(policy, e.prompt_ids, e.token_ids))
     loss = -torch.cat(scores).mean()
     gradient = torch.autograd.grad(loss, [*policy.parameters()])
     engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
@@ -88,7 +89,9 @@ def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tu
 def test_a_stopped_run_continues_to_the_same_weights(tuned, tmp_path):
     shutil.copytree(tuned.name, tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "model")
-    nano_r1.write(f"{tmp_path}/again/checkpoint/latest.json", [{"tag": "a", "step": 2}])
+    saved = [{"tag": "b", "step": 1}, {"tag": "a", "step": 2}]
+    nano_r1.write(f"{tmp_path}/again/checkpoint/latest.json", saved)
+    (tmp_path / "again/checkpoint/b/state.pt").write_bytes(b"killed while it was saved")
     nano_sft.main(replace(tuned, resume=str(tmp_path / "again")))
     assert metrics(tmp_path / "again", "loss") == metrics(tuned.name, "loss")
     files = [Path(path, "model", "model.safetensors") for path in (tuned.name, tmp_path / "again")]
@@ -135,3 +138,11 @@ def test_bad_rows_are_one_sentence(name, rows, fault, tmp_path, task):
     path = write_rows(tmp_path / name, rows)
     with pytest.raises(SystemExit, match=f"--data {path}, {fault}"):
         nano_sft.load_examples(nano_sft.Config(data=path), task)
+
+
+def test_weights_and_biases_gets_every_step(tuned, tmp_path, monkeypatch):
+    logged = []
+    run = SimpleNamespace(log=lambda row, step: logged.append(step))
+    monkeypatch.setattr(nano_r1, "open_wandb", lambda path, config, at_end: run)
+    nano_sft.main(replace(tuned, name=str(tmp_path / "run"), steps=2))
+    assert logged == [0, 1, 2]

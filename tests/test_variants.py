@@ -2,10 +2,10 @@
 
 import copy
 import dataclasses
-import importlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import tyro
+from test_nano_r1 import plain_log_probs
 from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
 from two_processes import CASES, make_episodes, settings, tiny_model, updated
@@ -87,7 +88,7 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
 
     task = SimpleNamespace(
         prompt=None,
-        tokenizer=SimpleNamespace(decode=lambda ids, skip_special_tokens: sum(ids)),
+        text_of=sum,
         module=SimpleNamespace(reward=lambda text, problem, prompt: reward_of(float(text))),
     )
     common = {"problem": {}, "prompt_ids": [7]}
@@ -109,10 +110,8 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
 
 
 def score(model, e, config):
-    """Log-probs of an episode's tokens, from all of the model's logits."""
-    logits = model(torch.tensor([e.prompt_ids + e.token_ids])).logits[0, len(e.prompt_ids) - 1 : -1]
-    now = torch.distributions.Categorical(logits=logits / config.temperature)
-    return now.log_prob(torch.tensor(e.token_ids))
+    """Log-probs of an episode's tokens."""
+    return plain_log_probs(model, e.prompt_ids, e.token_ids, config.temperature)
 
 
 def plain_update(config, episodes):
@@ -151,10 +150,13 @@ def assert_same(weights, others):
         assert_close(torch.tensor(weights[name]), torch.tensor(weight), atol=5e-5, rtol=1e-5)
 
 
+TRUNCATED = {"sampler_correction": "token_truncate", "sampler_ratio_max": 1.1}
 UPDATES = [
     {"loss_agg_mode": "token-mean", "loss_type": "reinforce", "temperature": 0.7},
     {"loss_agg_mode": "seq-mean-token-sum-norm", "kl_coef": 0.5, "kl_estimator": "k2"},
-    {"mask_truncated_completions": True, "tis_cap": 1.1},
+    {"mask_truncated_completions": True} | TRUNCATED,
+    {"loss_type": "dppo", "cliprange": 0.01, "minibatches": 3, "epochs": 2},
+    {"sampler_correction": "sequence_mask", "kl_coef": 0.5, "kl_estimator": "rho_k3"},
     {"mask_truncated_completions": True, "minibatches": 2, "loss_agg_mode": "token-mean"},
     {"minibatches": 3, "epochs": 2, "cliprange": 0.02, "kl_coef": 0.5},
     {"minibatches": 3, "loss_type": "cispo", "cliprange": 0.01},
@@ -172,6 +174,36 @@ def test_an_update_is_adamw_on_the_loss_of_all_completions_at_once(changes):
     weights, batches = updated(config, episodes)
     assert_same(weights, expected)
     assert sum(batch["loss"].sum().item() for batch in batches) == pytest.approx(loss, rel=1e-3)
+
+
+def test_before_a_step_the_old_policy_is_the_policy_to_the_last_bit():
+    """In other micro-batches it would differ: in bfloat16, by more than GSPO's clip."""
+    differences = []
+
+    def loss(log_probs, batch, config):
+        differences.append((log_probs - batch["old_log_probs"]).abs().max())
+        return log_probs.sum(dim=1)
+
+    config = settings(dtype="bfloat16", minibatches=2, micro_batch_size=3)
+    policy, _ = nano_r1.load_model(config)
+    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
+    engine.optimizer.param_groups[0]["lr"] = 0.0
+    variants.update(engine, None, make_episodes(), config, loss)
+    assert len(differences) == 4 and max(differences) == 0
+
+
+def test_the_clip_ratio_is_the_share_of_tokens_whose_gradient_the_clip_has_set_to_0(monkeypatch):
+    ratios = torch.tensor([[1.3, 0.7, 1.1, 9.0], [1.3, 0.7, 0.9, 0.1]])
+    log_probs = ratios.log().requires_grad_()
+    batch = {"old_log_probs": torch.zeros(2, 4), "advantages": torch.tensor([[2.0], [-2.0]])}
+    batch |= {"response_mask": torch.tensor([[True] * 3 + [False]] * 2), "completions": 2}
+    config = variants.Config(epochs=2, kl_coef=0.0)
+    variants.loss(log_probs, batch, config).sum().backward()
+    monkeypatch.setattr(nano_r1, "measure_step", lambda *args: {})
+    found = variants.measure([{"written": 3}] * 2, [batch], None, 1, config)
+    still = (log_probs.grad == 0) & batch["response_mask"]
+    assert found == {"clip_ratio/region_mean": 2 / 6} and still.sum() == 2
+    assert variants.measure([{"written": 3}] * 2, [batch], None, 1, variants.Config()) == {}
 
 
 def test_a_step_by_two_processes_is_the_step_by_one(tmp_path):
@@ -256,7 +288,8 @@ def test_an_unknown_module_of_lora_is_one_sentence():
 def test_each_command_of_the_page_runs(command, monkeypatch):
     monkeypatch.setattr(nano_r1, "main", lambda config, **functions: sorted(functions))
     config = tyro.cli(variants.Config, args=command.split(), use_underscores=True)
-    assert variants.main(config) == ["advantages", "load_model", "loss", "rollout", "update"]
+    names = "advantages evaluate load_model loss measure rollout update"
+    assert variants.main(config) == names.split()
 
 
 @pytest.mark.parametrize(
@@ -290,12 +323,19 @@ def test_with_a_teacher_a_tokens_advantage_is_the_difference_of_the_log_probs(mo
     assert_close(-6 * log_probs.grad, batch["ref_log_probs"] - batch["old_log_probs"])
 
 
-def test_the_loss_of_docs_own_loss_trains(tmp_path, monkeypatch):
+def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(tmp_path):
     text = (ROOT / "docs" / "own_loss.md").read_text()
-    (tmp_path / "my_loss.py").write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
-    monkeypatch.setattr(countdown_rewards, "load_problems", lambda *args: PROBLEMS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    my_loss = importlib.import_module("my_loss")
-    my_loss.compare(model=str(ROOT / "models" / "nano-base"), steps=1, **SMALL)
-    assert (tmp_path / "own_loss.png").stat().st_size > 1000
+    program = tmp_path / "my_advantage.py"
+    program.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
+    flags = "--robust --steps 1 --prompts_per_step 2 --max_tokens 48 --eval_problems 4"
+    folders = {"PYTHONPATH": str(ROOT), "OUT": str(tmp_path / "out"), "SCRIPT": str(program)}
+    command = ["bash", f"{ROOT}/runs/gsm8k_nano.sh", *flags.split()]
+    subprocess.run(command, env=os.environ | folders, check=True)
+    [file] = tmp_path.glob("out/*/config.json")
+    config = file.read_text()
+    assert '"robust": true' in config and '"task": "gsm8k"' in config and '"steps": 1,' in config
+    [file] = tmp_path.glob("out/*/episodes/*.jsonl")
+    rewards, found = torch.tensor([[e["reward"], e["advantage"]] for e in nano_r1.read(file)]).T
+    mine = runpy.run_path(str(program))["advantages"]
+    assert_close(found.view(2, 8), mine(rewards.view(2, 8)))
+    assert found.any()

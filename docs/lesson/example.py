@@ -1,17 +1,15 @@
-"""The example of lesson, picture and report: two completions of one group in a default run.
+"""The example of the lesson: a completion of one group in a default run.
 
-The step is the one whose tokens moved most, among the steps whose tokens are recorded.
-report/payload.py chooses the group and the correct completion. The other completion is the wrong
-one, in the correct format, that has the token whose probability fell most.
+report/payload.py chooses the group. The completion is the shortest of those with the
+highest reward.
 """
 
-from operator import itemgetter
 from types import SimpleNamespace
 
 import numpy as np
 
 from report.labels import CUTS
-from report.payload import pack_step
+from report.payload import choose_example as choose_group
 
 
 def shade(change):
@@ -21,30 +19,11 @@ def shade(change):
 
 
 def choose_example(run):
-    """The step, group, completions up and down of a report.run.Run."""
-    best = max([pack_step(run, step) for step in run.tokens], key=itemgetter("moved"))
-    rows, arrays = run.step(best["step"])
-    group, opening = best["opening"]
-    first = run.group_size * (group - 1)
-    starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
-    completions = []
-    for i in range(first, first + run.group_size):
-        own = slice(starts[i], starts[i] + rows[i]["length"])
-        tokens = [run.vocabulary["tokens"][token] for token in arrays["token_ids"][own]]
-        one = SimpleNamespace(
-            place=i,
-            row=rows[i],
-            correct=rows[i]["answer_reward"] == 1,
-            texts=[token.encode("latin-1").decode(errors="replace") for token in tokens],
-            before=np.exp(arrays["log_probs"][own]),
-            change=arrays["change"][own],
-        )
-        one.gain = one.before * np.expm1(one.change)  # of the probability
-        completions.append(one)
-    formed = [one for one in completions if one.row["format_reward"] == 1]
-    return SimpleNamespace(
-        step=best["step"],
-        group=group,
-        up=completions[opening - 1],
-        down=min(formed, key=lambda one: (one.correct, one.gain.min())),
-    )
+    """The step, group and completion of a report.run.Run."""
+    step, group = choose_group(run)
+    rows, arrays = run.step(step)
+    own = range(run.group_size * (group - 1), run.group_size * group)
+    place = min(own, key=lambda i: (-rows[i]["reward"], rows[i]["length"]))
+    change = np.split(arrays["change"], np.cumsum(arrays["lengths"]))[place]
+    up = SimpleNamespace(place=place, row=rows[place], change=change)
+    return SimpleNamespace(step=step, group=group, up=up)

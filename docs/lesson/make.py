@@ -1,12 +1,15 @@
 """Makes the lesson of nano_r1.py and a run's record: python -m docs.lesson.make out/NAME PAGE
 
-The page shows the file as it is, with the values of one real step beside its lines. They are those
-of out/NAME/lesson.json, which record.py has written with the same nano_r1.py.
+The page shows the lines of the file with the values of one real step beside them. It begins with
+the loop of `main`. The functions follow in the order in which the step called them, then the rest
+of the file. The values are those of out/NAME/lesson.json, which record.py has written with the same
+nano_r1.py.
 """
 
 import ast
 import html
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -23,7 +26,7 @@ from docs.lesson.source import FILE, functions_of, statements_of
 from report.run import read_rows
 from report.viewer import fill
 
-SCRIPTS = "page/dom.js ../docs/lesson/page/lesson.js"
+SCRIPTS = "page/dom.js page/tokens.js page/table.js ../docs/lesson/page/lesson.js"
 STYLES = "page/base.css ../docs/lesson/page/lesson.css"
 
 
@@ -47,18 +50,49 @@ def cells_of(source):
     return cells
 
 
+def sections_of(source):
+    """[[the lines of its prose, its pieces of code, its title]].
+
+    A piece (first line, line after it) ends with a function or class.
+    """
+    sections = []
+    defined = [node for node in ast.parse(source).body if hasattr(node, "name")]
+    for is_prose, first, lines in cells_of(source):
+        if is_prose:
+            title = [line.strip("# ") for line in lines if line.startswith("# #")][-1]
+            sections.append([lines, [], title])
+            continue
+        end = first + len(lines)
+        ends = [node.end_lineno + 1 for node in defined if first <= node.lineno < end]
+        for last in [*ends[:-1], end]:
+            sections[-1][1].append((first, last))
+            first = last
+    return sections
+
+
 def prose(lines):
-    """A Markdown cell as HTML with its equations typeset."""
+    """A Markdown cell as HTML with its equations typeset. The page's own title is the only <h1>."""
     markdown = MarkdownIt("commonmark", {"html": False})
     tokens = markdown.parse("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
     for token in tokens:
         if token.type == "code_block" and token.content.strip() in EQUATIONS:
             token.type = "html_block"
             token.content = f'<div tabindex="0">{equation(token.content.strip(), "block")}</div>\n'
+        if token.tag == "h1":
+            token.tag = "h2"
+        for part in token.children or []:
+            if part.type == "text":
+                part.type = "html_inline"
+                part.content = typeset(part.content)
     text = markdown.renderer.render(tokens, markdown.options, {})
-    within = "|".join(re.escape(plain) for plain in EQUATIONS)  # a sentence, not an attribute
-    text = re.sub(f'(?<!")(?:{within})', lambda match: equation(match[0], "inline"), text)
-    return text.replace("<pre>", '<pre tabindex="0">')
+    return f'<div class="prose">{text}</div>'.replace("<pre>", '<pre tabindex="0">')
+
+
+def typeset(text):
+    """A text as HTML with its equations and symbols typeset."""
+    within = "|".join(rf"(?<!\w){re.escape(plain)}(?!\w)" for plain in EQUATIONS)
+    pieces = re.split(f"({within})", text)
+    return "".join(equation(p, "inline") if p in EQUATIONS else html.escape(p) for p in pieces)
 
 
 def highlighted(source):
@@ -72,21 +106,17 @@ def highlighted(source):
     return text.split("\n")
 
 
-def folds_of(source, values):
-    """{first line: (last line, name)} of the classes and functions of which no line ran."""
-    functions = functions_of(source)
-    ran = {name for name in functions if values.get(name)}
-    folds = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            inside = [name for name in functions if name.split(".")[0] == node.name]
-            idle = {name: functions[name] for name in inside if name not in ran}
-            if len(idle) == len(inside):
-                idle = {node.name: node}
-            for name, one in idle.items():
-                first = min([one.lineno, *[decorator.lineno for decorator in one.decorator_list]])
-                folds[first] = (one.end_lineno, name)
-    return folds
+def folds_of(source):
+    """{first line: (last line, summary)}: what stands around the loop of `main`."""
+    main = functions_of(source)["main"]
+    loop = next(node for node in statements_of(main) if isinstance(node, ast.For))
+    [piece] = [
+        p for _, pieces, _ in sections_of(source) for p in pieces if loop.lineno in range(*p)
+    ]
+    return {
+        piece[0]: (loop.lineno - 1, "The beginning of <code>main</code>: it prepares the run"),
+        loop.end_lineno + 1: (main.end_lineno, "The end of <code>main</code>: it saves the model"),
+    }
 
 
 # ---- Values
@@ -99,7 +129,10 @@ def value_html(record, name, text, tokens):
         return f"<div>{label}</div>"
     cells = []
     for piece, number in zip(record["pieces"], tokens):
-        colour = f' class="{shade(float(number))}"' if name == CHANGE else ""
+        colour = ""
+        if name == CHANGE:
+            colour = f' class="{shade(number)}"'
+            number = f"{100 * math.expm1(number):+.1f}%".replace("-", "−")
         cells.append(f"<li{colour}><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>")
     cells = "".join(cells)
     return f'<details><summary>{label}</summary><ol tabindex="0">{cells}</ol></details>'
@@ -113,14 +146,18 @@ def values_by_line(source, record):
             shown = record["values"].get(function, {}).get(str(number))
             if shown:
                 found[statement.lineno] = shown
-    total = sum(record["changes"])
-    line = line_of(source, "main", "batches = ")
-    changes = [f"{change:+.4f}" for change in record["changes"]]
-    found[line] = [[CHANGE, f"{total:+.3f} nats in all", changes]]
+    changes = attempt_of(record)["change"]
+    times = f"now {math.exp(sum(changes)):.2f} times as likely"
+    found[line_of(source, "main", "batches = ")] = [[CHANGE, times, changes]]
     return found
 
 
-CHANGE = "change of its log-prob"
+CHANGE = "the completion:"
+
+
+def attempt_of(record):
+    """The completion that is followed."""
+    return record["table"]["attempts"][record["place"] - 1]
 
 
 # ---- Predictions
@@ -137,22 +174,28 @@ def line_of(source, function, text):
 
 
 def predictions_of(source, record, values):
-    """[{line, question, choices, answer, because}] in the order of the page."""
-    row = record["rows"][record["place"] - 1]
-    rewards = ", ".join(f"{one['reward']:g}" for one in record["rows"])
-    signs = ["positive", "0", "negative"]
+    """[{line, question, choices, answer, because}] in the order of the calls.
+
+    The page begins with the group's table. So no question asks for a reward, an advantage or a
+    change of a probability.
+    """
     d = line_of(source, "grpo_loss", "d = batch")
     distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
     mean = f"{sum(distances) / len(distances):.3f}".replace("-", "−")
-    further = sum(distances) < 0
     asked = [
         (
-            line_of(source, "group_advantages", "return"),
-            f"The rewards of the group are {rewards}. Completion {record['place']} has reward "
-            f"{row['reward']:g}. What is the sign of its advantage?",
-            signs,
-            0 if row["advantage"] > 0 else 2,
-            "The completion's reward is above the mean of the group.",
+            line_of(source, "group_advantages", "std = "),
+            "If all rewards of a group are equal, what are its advantages?",
+            ["0", "1", "not defined"],
+            0,
+            "The difference from the mean is 0, and the small constant keeps the divisor above 0.",
+        ),
+        (
+            line_of(source, "collate", "mask = padded"),
+            "Do the tokens of the prompt count in the loss?",
+            ["yes", "no"],
+            1,
+            "The mask is 1 only at the tokens that the model wrote.",
         ),
         (
             line_of(source, "grpo_loss", "ratio = "),
@@ -164,9 +207,9 @@ def predictions_of(source, record, values):
         ),
         (
             line_of(source, "grpo_loss", "loss = -torch"),
-            "What is the sign of each token's loss?",
-            signs,
-            2 if row["advantage"] > 0 else 0,
+            "The advantage is positive. What is the sign of each token's loss?",
+            ["positive", "0", "negative"],
+            2,
             "At ratio 1 a token's loss is minus the advantage.",
         ),
         (
@@ -174,20 +217,19 @@ def predictions_of(source, record, values):
             f"The policy has had {record['step'] - 1} updates. On average, does it give these "
             "tokens a higher or a lower probability than the reference does?",
             ["higher", "lower"],
-            0 if further else 1,
+            0 if sum(distances) < 0 else 1,
             f"The mean of d is {mean} nats per token.",
         ),
         (
-            line_of(source, "main", "batches = "),
-            "Is this completion more or less likely after the update than before?",
-            ["more likely", "less likely"],
-            0 if sum(record["changes"]) > 0 else 1,
-            "Open the value to see each token's change. One update comes from all completions, so "
-            "those that share a token pull at it together.",
+            line_of(source, "grpo_loss", "lengths = "),
+            "Two completions have the same advantage. In which one does a token weigh more?",
+            ["in the shorter one", "in the longer one", "the same in both"],
+            0,
+            "Each completion has the same weight, which its tokens share.",
         ),
     ]
     names = ("line", "question", "choices", "answer", "because")
-    return [dict(zip(names, one)) for one in sorted(asked)]
+    return [dict(zip(names, one)) for one in asked]
 
 
 # ---- The page
@@ -196,7 +238,7 @@ def predictions_of(source, record, values):
 def code_html(source, record):
     """{line: its HTML}, with its value, and with folds begun and ended."""
     values = values_by_line(source, record)
-    folds = folds_of(source, record["values"])
+    folds = folds_of(source)
     asked = [one["line"] for one in predictions_of(source, record, values)]
     functions = functions_of(source).values()
     lines = {}
@@ -207,67 +249,86 @@ def code_html(source, record):
         shown = "".join(value_html(record, *one) for one in values.get(number, []))
         # Below a prediction the function's values also wait for the answer.
         here = [node for node in functions if node.lineno <= number <= node.end_lineno]
-        waits = [i for i, line in enumerate(asked) if here and here[0].lineno < line <= number]
-        ask = f' data-ask="{waits[-1]}"' if waits else ""
+        waits = [line for line in asked if here and here[0].lineno < line <= number]
+        ask = f' data-ask="{asked.index(max(waits))}"' if waits else ""
         line = (
-            f'<div class="line" id="L{number}"><a href="#L{number}">{number}</a><code>{code}</code>'
-            f'<div class="value"{ask}>{math}{shown}</div></div>'
+            f'<div class="line" id="L{number}"><a href="#L{number}" tabindex="-1">{number}</a>'
+            f'<code>{code}</code><div class="value"{ask}>{math}{shown}</div></div>'
         )
         if number in folds:
             last, name = folds[number]
             ends.add(last)
-            count = f"{last - number + 1} lines; none of them ran in this step"
-            line = f"<details><summary><code>{name}</code> {count}</summary>{line}"
+            line = f"<details><summary>{name} ({last - number + 1} lines)</summary>{line}"
         lines[number] = line + "</details>" * (number in ends)
     return lines
 
 
+def file_html(source, record):
+    """The file: its algorithm in the order of the calls, then the rest, each section folded."""
+    code = code_html(source, record)
+    lines = {name: node.lineno for name, node in functions_of(source).items()}
+    sections = sections_of(source)
+    story = []  # HTML
+    for line in [lines[called] for called in record["values"]]:
+        for section in sections[2:8]:  # 2. to 7.
+            for piece in [piece for piece in section[1] if line in range(*piece)]:
+                if section[0]:
+                    story.append(prose(section[0]))
+                    section[0].clear()
+                story.append(piece_html(code, piece))
+                section[1].remove(piece)
+    story.append("<h2>The rest of the file</h2>")
+    for text, pieces, title in sections:
+        if pieces:
+            parts = [prose(text), *[piece_html(code, piece) for piece in pieces]]
+            summary = f"<summary>{title}</summary>"
+            story.append(f'<details class="rest">{summary}{"".join(parts)}</details>')
+    return "\n".join(story)
+
+
+def piece_html(code, piece):
+    """A piece of code without the empty lines around it."""
+    lines = "".join(code[number] for number in range(*piece))
+    lines = re.sub(f"^({EMPTY})+|({EMPTY})+$", "", lines)
+    return f'<div class="code">{lines}</div>'
+
+
+EMPTY = '<div class="line"[^>]*><a [^>]*>\\d+</a><code></code><div class="value"></div></div>'
+
+
 def outline(source):
-    """The nine steps of the header as links to the lines of `main` that name them."""
+    """The nine steps of the header as links, each to its own place: a function whose docstring
+    names the step, else the last line that begins with the step's number.
+    """
     links = []
-    main = functions_of(source)["main"]
     lines = source.splitlines()
     for number, text in re.findall(r"^#  (\d)\. (.+?)(?: o_1|[.:,;])", source, re.MULTILINE):
-        for line in range(main.lineno, main.end_lineno + 1):
-            if f" {number}. " in lines[line - 1]:
-                links.append(f'<li><a href="#L{line}">{text}</a></li>')
+        places = []
+        for place, line in enumerate(lines, start=1):
+            if line.strip().startswith(f'"""Step {number}:'):
+                places = [place - 1]
+                break
+            if line.startswith("  ") and line.strip().startswith(f"# {number}. "):
+                places.append(place)
+        links.append(f'<li><a href="#L{places[-1]}"><b>{number}</b> <span>{text}</span></a></li>')
     return "".join(links)
-
-
-def story(record):
-    """The group, and the completion that is followed."""
-    row = record["rows"][record["place"] - 1]
-    rewards = [one["reward"] for one in record["rows"]]  # 0 to 2
-    cells = [f'<span class="cell level-{round(2 * r)}">{r:g}</span>' for r in rewards]
-    cells[record["place"] - 1] = f"<mark>{cells[record['place'] - 1]}</mark>"
-    nums = ", ".join(map(str, row["problem"]["nums"]))
-    return (
-        f"<p>Step {record['step']} of {record['steps']}, group {record['group']}: make "
-        f"{row['problem']['target']} from {nums}.</p><p>Rewards of its {len(cells)} completions "
-        f"(format, 0 to 1, plus 1 if correct): "
-        f'<span class="strip">{"".join(cells)}</span></p><p>This page follows completion '
-        f"{record['place']} ({row['why']}):</p><pre>{html.escape(row['completion'].strip())}</pre>"
-    )
 
 
 def page(source, record):
     """The page as text. The same file and record give the same page."""
-    code = code_html(source, record)
-    sections = []
-    for is_prose, first, lines in cells_of(source):
-        if is_prose:
-            sections.append(f'<div class="prose">{prose(lines)}</div>')
-        else:
-            rows = [code[number] for number in range(first, first + len(lines))]
-            sections.append(f'<div class="code">{"".join(rows)}</div>')
     asked = predictions_of(source, record, values_by_line(source, record))
+    loop = line_of(source, "main", "for step")
+    about = f"Step {record['step']} of {record['steps']}, group {record['group']}."
+    follows = f"This page follows attempt {record['place']}, in the frame."
     parts = {
         "title": "nano_r1, with the values of one step",
         "outline": outline(source),
-        "story": story(record),
-        "file": "\n".join(sections),
+        "story": f"{about} {follows}",
+        "file": file_html(source, record),
         "predictions": json.dumps(asked).replace("<", "\\u003c"),
-        "loop": str(functions_of(source)["main"].lineno),
+        "group": json.dumps(record["table"]).replace("<", "\\u003c"),
+        "place": str(record["place"]),
+        "loop": str(loop),
     }
     return fill("../docs/lesson/page/lesson.html", SCRIPTS, STYLES, parts)
 

@@ -18,11 +18,13 @@ import torch
 import nano_r1 as r1
 from docs.lesson.example import choose_example
 from docs.lesson.source import FILE, functions_of, statements_of
+from report.payload import recorded_table
 from report.run import Run
 
 SOURCE = FILE.read_text()  # as it has been imported
 IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
 ABOUT = ("e", "token_ids", "episodes", "batch", "problem")  # arguments that name completions
+SAY_NOTHING = "began minutes left label chat seed seeds shape i t row start count stopping number"
 
 
 class Enough(Exception):
@@ -49,6 +51,8 @@ def number(value):
     """A number as text."""
     if isinstance(value, (bool, int)):
         return str(value)
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
     return f"{value:.4g}".replace("e-0", "e-").replace("-", "−")
 
 
@@ -81,20 +85,20 @@ class Followed:
         return value[0] if size == 1 and isinstance(value, torch.Tensor) else value
 
     def show(self, name, value):
-        """[[name, text, a text for each of the completion's tokens or None]], or []."""
+        """[[name, text, a text for each of the completion's tokens or None]], or [].
+
+        Values that say little are left out: large tensors, seeds, times.
+        """
+        if name in SAY_NOTHING.split():
+            return []
         value = self.own(value)
         found = re.fullmatch(r"(?:\w+\.)?(\w+)(\[.*\])?|.*'(\w+)'\]", name)
         ids = found and (found[3] or found[1]) in IDS and not isinstance(value, bool)
         if isinstance(value, torch.Tensor) and value.ndim <= 1:
-            one_each = value.numel() == len(self.tokenizer)  # token of the vocabulary
-            if one_each and (value.diff() < 0).any():
-                largest = value.detach().topk(3)
-                pairs = zip(largest.indices.tolist(), largest.values.tolist())
-                text = ", ".join(f"{self.tokenizer.decode([i])!r} {number(x)}" for i, x in pairs)
-                return [[name, f"largest: {text}", None]]
             value = value.tolist()
         if isinstance(value, list) and value and isinstance(value[0], (int, float)):
-            return [[name, *self.show_list(value, ids)]]
+            text, tokens = self.show_list(value, ids)
+            return [[name, text, tokens]] if text else []
         if isinstance(value, int) and ids:
             value = self.tokenizer.decode([value])
         text = self.describe(value)
@@ -110,18 +114,17 @@ class Followed:
         skipped = len(values) - len(self.pieces)
         if skipped in (0, len(self.e.prompt_ids) - 1, len(self.e.prompt_ids)):
             return " ".join(texts[skipped:][:6]) + " …", texts[skipped:]
-        return " ".join(texts) if len(texts) <= 8 else f"{len(texts)} numbers", None
+        return " ".join(texts) if len(texts) <= 8 else "", None
 
     def describe(self, value):
         """Any other value in a few words, or ""."""
         if isinstance(value, (int, float)):
-            return number(value)
-        if isinstance(value, torch.Tensor):
-            return f"tensor {tuple(value.shape)}"
-        if isinstance(value, dict):
-            problem = f"make {value.get('target')} from {value.get('nums')}"
-            return problem if "target" in value else f"{', '.join(map(str, list(value)[:3]))}, …"
-        return repr(value) if isinstance(value, (str, type(None))) else ""
+            return number(value) if abs(value) < 1e6 else ""
+        if isinstance(value, dict) and "target" in value:
+            return f"make {value['target']} from {value['nums']}"
+        if isinstance(value, dict) and all(isinstance(x, float) for x in list(value.values())[1:]):
+            return ", ".join(f"{name} {number(x)}" for name, x in value.items())
+        return repr(value) if isinstance(value, str) else ""
 
 
 # ---- The tracer
@@ -135,7 +138,8 @@ class Tracer:
         self.followed = followed
         self.reference = reference
         self.current = {}  # frame that is traced: number of the statement that runs
-        self.values = {name: {} for name in functions}  # {statement: [[name, text, tokens]]}
+        # {function: {statement: [[name, text, tokens]]}}, the functions in the order of their calls
+        self.values = {"main": {}}
 
     def at(self, name, line):
         """The number of the statement that has this line."""
@@ -164,10 +168,11 @@ class Tracer:
             return None
         given = frame.f_locals
         about = [given[x] for x in ABOUT if x in given]
-        skipped = name not in self.values or above.f_code.co_name == "backward"  # once more
+        skipped = name not in self.statements or above.f_code.co_name == "backward"  # once more
         if skipped or given.get("self") is self.reference or not self.are_about(about):
             return None
         self.current[frame] = None
+        self.values.setdefault(name, {})
         return self.on_line
 
     def are_about(self, values):
@@ -202,9 +207,7 @@ class Tracer:
             inside = following and node.body[0].lineno <= frame.f_lineno <= node.body[-1].end_lineno
             shown = [["", "yes" if inside else "no", None]]
         if isinstance(node, ast.Return):
-            parts = list(zip(node.value.elts, result)) if isinstance(node.value, ast.Tuple) else []
-            for part, value in parts or [(node.value, result)]:
-                shown += self.followed.show(ast.unparse(part), value)
+            shown = self.followed.show(ast.unparse(node.value), result)
             shown = [["returns", *texts] for _, *texts in shown]
         self.values[name][now] = shown
 
@@ -220,7 +223,6 @@ def record_step(run):
     example = choose_example(run)
     place = example.up.place
     size = run.group_size
-    rows = run.step(example.step)[0]
 
     def rollout(sampler, problems, task, config, step):
         frame = sys._getframe(1)  # main's
@@ -238,9 +240,8 @@ def record_step(run):
                 steps=config.steps,
                 group=example.group,
                 place=place % size + 1,
-                rows=rows[place // size * size :][:size],
+                table=recorded_table(run, example.step, example.group),
                 pieces=followed.pieces,
-                changes=example.up.change.tolist(),
                 values=tracer.values,
             )
             tracer.current[frame] = tracer.at("main", frame.f_lineno)
@@ -249,9 +250,10 @@ def record_step(run):
             episodes = r1.rollout(sampler, problems, task, config, step)
         return episodes
 
-    again = {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
+    settings = {name: run.config[name] for name in vars(r1.Config())}
+    settings |= {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
     with contextlib.suppress(Enough):
-        r1.main(r1.Config(**run.config | again), rollout=rollout)
+        r1.main(r1.Config(**settings), rollout=rollout)
     sys.settrace(None)
     return record
 

@@ -16,6 +16,7 @@
 import torch
 
 import nano_r1 as r1
+from report.viewer import show_group
 
 config = r1.Config(task="gsm8k", max_tokens=64, kl_coef=0.0)
 model, tokenizer = r1.load_model(config)
@@ -69,6 +70,14 @@ for name, values in {"rewards": rewards, "by hand": by_hand, "nano_r1.py": advan
     print(f"{name:10}", *(f"{value:+.3f}" for value in values))
 assert torch.allclose(by_hand, advantages)
 print("sum of the advantages", round(advantages.sum().item(), 6))
+
+# %% [markdown]
+# The same group as a picture: a bar to the right is an advantage above the group's mean.
+
+# %%
+for e, advantage in zip(group, by_hand.tolist()):
+    e.advantage = advantage
+show_group(r1.as_rows(group))
 
 # %% [markdown]
 # ## A worked example
@@ -130,9 +139,7 @@ for advantage in (1.41, -1.41):
 # advantage?
 
 # %%
-for e, advantage in zip(group, by_hand.tolist()):  # of this group, from above
-    e.advantage = advantage
-batch = r1.collate(group, "cpu")  # tensors (B, T)
+batch = r1.collate(group, "cpu")  # tensors (B, T), with the advantages from above
 batch["completions"] = len(group)  # grpo_loss divides by it
 scorer = r1.Scorer(model, config)
 log_probs = scorer(batch)  # (B, T), 0 outside the completions
@@ -174,4 +181,13 @@ else:
     print("Correct: these are RLOO's advantages. docs/algorithms.md has its command.")
 
 # %% [markdown]
+# ## Open task
+#
+# A group of n completions has no signal if all its rewards are equal. Suppose that the reward is 0
+# or 1 and that a completion is correct with probability p. Write the probability that a group has
+# a signal, as a function of n and p. Then measure the share of groups with a signal for n = 2, 4,
+# 8 and 16 on 64 questions, with `e.reward.answer` as the reward. Your formula with the mean p of
+# all questions will not fit. *Hand in* formula, figure and the reason why it does not fit, and your
+# choice of n if a step has room for 128 completions. No answer is in this repository.
+#
 # Next: [2. The loss](2_the_loss.ipynb).

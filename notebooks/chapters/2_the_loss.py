@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 2. The loss
 #
-# This chapter shows why the loss is 0 while the model learns, what the ratio and the clip do, and
-# how much each token weighs. It uses real completions of the embedded model, and takes about a
-# minute on two CPU cores.
+# This chapter shows why the loss is 0 while the model learns, what the ratio and the clip do, how
+# much each token weighs, and what breaks if one line is wrong. It uses real completions of the
+# embedded model, and takes about three minutes on two CPU cores.
 #
 # Write each **prediction** down before you run its cell.
 #
@@ -14,7 +14,11 @@
 # each token (T).
 
 # %%
+import copy
+import tempfile
+
 import matplotlib.pyplot as plt
+import pandas as pd
 import torch
 
 import check_grpo
@@ -148,6 +152,65 @@ for name, values in weights.items():
 # reasons why wrong completions grow longer in training (Dr. GRPO, arXiv:2503.20783). With the other
 # two, every token of the batch weighs the same, so a long completion weighs more in total.
 #
+# ## Break one line
+#
+# Here are four short runs: one as it is, and three that each change one thing. `main` accepts
+# functions that replace its own. `variants.py` uses this for GRPO's relatives, and you can use it
+# for experiments.
+#
+# - **no baseline**: the reward itself replaces the advantage, so every completion with a reward is
+#   pushed up;
+# - **flipped**: the advantage changes its sign;
+# - **no sync**: the sampler never gets the new weights, so all completions are the base's.
+#
+# **Predict** for each: does the reward rise faster, as fast or more slowly, or does it fall? Which
+# metric shows the missing sync?
+
+# %% tags=["parameters"]
+short_steps = 12  # of each run
+
+
+# %%
+def raw_rewards(rewards, config):
+    """(m, n) -> (m, n), instead of `group_advantages`."""
+    return rewards
+
+
+def flipped(rewards, config):
+    """The same."""
+    return -r1.group_advantages(rewards, config)
+
+
+def stale_sampler(policy, task, device, config):
+    """It samples from a copy of the base, and its `sync` does nothing."""
+    return r1.TransformersSampler(copy.deepcopy(policy), task, config)
+
+
+changes = {
+    "as it is": {},
+    "no baseline": {"advantages": raw_rewards},
+    "flipped": {"advantages": flipped},
+    "no sync": {"make_sampler": stale_sampler},
+}
+short = {"task": "gsm8k", "max_tokens": 64, "steps": short_steps, "warmup_steps": 3}
+short |= {"eval_every": 0, "eval_problems": 8}
+records = {}
+for name, change in changes.items():
+    path = r1.main(r1.Config(**short, name=tempfile.mkdtemp()), **change)
+    records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
+
+# %%
+for metric in ("reward", "completions/mean_length", "sampling/logp_difference_mean"):
+    curves = pd.DataFrame({name: rows[metric] for name, rows in records.items()})
+    curves.loc[1:].plot(title=metric, figsize=(7, 3))
+
+# %% [markdown]
+# Without a baseline, every completion with a reward is pushed up, and a better one more. With
+# flipped advantages the policy learns what is *worse* than its group. Without the sync, the reward
+# stays where it was, because the completions are always the base's, and the gradient pushes at them
+# again and again. The log-probs of sampler and trainer differ more with each step. So `main`
+# compares them and prints a warning. One seed and a dozen steps prove little.
+#
 # ## Exercise
 #
 # Write GRPO's loss without a KL penalty. The inputs `log_probs`, `old_log_probs` and
@@ -172,4 +235,11 @@ else:
     print("Correct:", text)
 
 # %% [markdown]
+# ## Open task
+#
+# Break another line, in a way that the reward does not show within 12 steps, but another metric
+# does. For example, change `loss`, `rollout` or `make_engine` (the class `Parts` in `nano_r1.py`
+# lists what can be replaced). *Hand in* your function, the curves of three seeds with and without
+# it, and the metric that would have warned you. No answer is in this repository.
+#
 # Next: [3. KL](3_kl.ipynb).

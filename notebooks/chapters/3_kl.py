@@ -173,4 +173,11 @@ else:
     print(f"Correct: w = {w:.2f}, standard deviation {spread[w]:.3f}; k3 has {spread[1.0]:.3f}.")
 
 # %% [markdown]
+# ## Open task
+#
+# `variants.py` has `--kl_estimator` and `--kl_coef`. Predict from the gradients which of k2 and k3
+# keeps the policy nearer to the base at `--kl_coef 0.1`, and which reaches the higher reward. Then
+# run both, three seeds each, on the word problems: `python -m benchmarks.sweep --help`. *Hand in*
+# prediction, table and figure, and say what the intervals show. No answer is in this repository.
+#
 # Next: [4. Reading a run](4_reading_a_run.ipynb).

@@ -3,7 +3,7 @@
 #
 # A policy learns what is rewarded, not what was meant. Here one algorithm trains one base with six
 # rewards, of which five are wrong. From curves and completions you find out which run had which.
-# The chapter takes one to two minutes on two CPU cores and shows a record of the long runs.
+# The chapter takes less than a minute on two CPU cores and shows a record of the long runs.
 #
 # Write each **prediction** down before you run its cell.
 #
@@ -25,7 +25,6 @@
 
 # %% tags=["parameters"]
 draws = 20_000  # groups of flipped answers
-steps, questions = 8, 4  # of the run at the end
 
 # %%
 import hashlib
@@ -38,6 +37,7 @@ import torch
 
 import countdown_rewards
 import nano_r1 as r1
+from report.labels import PALETTE
 
 config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1)
 model, tokenizer = r1.load_model(config)
@@ -96,13 +96,15 @@ curves = pd.read_json(f"{RECORD}/curves.jsonl", lines=True)
 def show(names, letters="ABCDEF"):
     """A row for each metric, a column for each run, a line for each seed."""
     size = (2.4 * len(letters), 2.1 * len(names))
-    figure, axes = plt.subplots(len(names), len(letters), figsize=size, squeeze=False, sharex=True)
+    shared = {"sharex": True, "sharey": "row", "squeeze": False}
+    figure, axes = plt.subplots(len(names), len(letters), figsize=size, **shared)
     for name, row in zip(names, axes):
         for letter, axis in zip(letters, row):
-            for _, run in curves[curves["run"] == letter].groupby("seed"):
-                axis.plot(run["step"], run[name])
+            for seed, run in curves[curves["run"] == letter].groupby("seed"):
+                color = (PALETTE["curve-1"], PALETTE["curve-2"])[seed]
+                axis.plot(run["step"], run[name], color=color)
                 if name == "correct":
-                    axis.scatter(run["step"], run["pass@1"], s=9)
+                    axis.scatter(run["step"], run["pass@1"], s=9, color=color)
             axis.set_title(f"run {letter}: {name}", fontsize=9)
     figure.tight_layout()
     plt.show()
@@ -135,12 +137,18 @@ KEY = {
     "A": "4e8756fa", "B": "1de7fbb4", "C": "560f344a",
     "D": "578d232e", "E": "e1a76499", "F": "37f862c4",
 }  # fmt: skip
+
+
+def fits(run, number):
+    """Whether the run had this reward."""
+    return hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8] == KEY[run]
+
+
 if None in reward_of.values():
     print("Not solved yet: fill in reward_of in the cell above, run it, and then this one.")
 else:
     for run, number in reward_of.items():
-        code = hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8]
-        assert code == KEY[run], f"Run {run}: another reward fits better. Look at the rewards."
+        assert fits(run, number), f"Run {run}: another reward fits better. Look at the rewards."
     print("Correct. Read on: what each reward did.")
 
 # %% [markdown]
@@ -150,32 +158,33 @@ else:
 # a base that wrote true checks. That base's pass@1 is 0.11. Its 95% intervals are about +-0.07 at
 # 0.5 and +-0.04 at 0.1.
 #
-# - **E had the correct reward (1).** pass@1 ends at 0.54.
-# - **F had format only (2).** The reward rises from 0.51 to 0.95, but pass@1 ends at 0.10.
-# - **B had lines (3).** The reward rises from 2.6 to 9.5. At first pass@1 also rises, to 0.40 at
-#   step 10, because this base is correct more often if it tries longer. Then it falls to 0.18.
-# - **A had the noisy verifier (4).** pass@1 ends at 0.54 all the same.
-# - **D had the random reward (5).** pass@1 ends at 0.07; the difference from the base is
-#   inconclusive.
-# - **C had the majority (6).** The reward rises from 0.73 to 1.77 of 2, but pass@1 falls to 0.01.
-#   Of the 16 completions that were kept, 14 add all numbers: a group agrees on the sum most easily.
+# - **correct (1)**: pass@1 ends at 0.54.
+# - **format only (2)**: the reward rises from 0.51 to 0.95, but pass@1 ends at 0.10.
+# - **lines (3)**: the reward rises from 2.6 to 9.5. At first pass@1 also rises, to 0.40 at step 10,
+#   because this base is correct more often if it tries longer. Then it falls to 0.18.
+# - **noisy verifier (4)**: pass@1 ends at 0.54 all the same.
+# - **random (5)**: pass@1 ends at 0.07; the difference from the base is inconclusive.
+# - **majority (6)**: the reward rises from 0.73 to 1.77 of 2, but pass@1 falls to 0.01. Of the 16
+#   completions that were kept, 14 add all numbers: a group agrees on the sum most easily.
 #
-# Seed 1 ends similarly. The reward rises in all runs except D, pass@1 far only in A and E. To tell
-# E from C, use another verifier, or read the completions.
+# Seed 1 ends similarly. The reward rises in all runs except the random one, pass@1 far only in the
+# correct and the noisy one. To tell the correct reward from the majority, use another verifier, or
+# read the completions.
 #
 # ## A repair
 #
-# Run G gets run B's bonus for lines, but only for a correct answer.
+# Run G gets the bonus for lines, but only for a correct answer.
 #
-# **Predict:** are its completions longer or shorter than run B's? Where does pass@1 end?
+# **Predict:** are its completions longer or shorter than with the plain bonus for lines (3)? Where
+# does pass@1 end?
 
 # %%
-show(["reward", "correct", "length"], "EBG")
+show(["reward", "correct", "length"], "ABCDEFG")
 
 # %% [markdown]
-# Run G's completions grow as long as run E's, not as long as run B's, because lines without a
-# correct answer earn nothing. pass@1 ends at 0.56 and 0.59; the difference from run E is
-# inconclusive.
+# Run G's completions grow as long as those with the correct reward, not as long as those with the
+# plain bonus, because lines without a correct answer have no bonus. pass@1 ends at 0.56 and 0.59;
+# the difference from the correct reward is inconclusive.
 #
 # ## How much noise can a run bear?
 #
@@ -240,25 +249,13 @@ else:
 # The correction changes nothing for GRPO if the answer is the whole reward and all completions have
 # the same error rates. It shifts and scales the whole group, and the advantage undoes both.
 #
-# ## A reward of your own
+# ## Open task
 #
-# This reward is format plus answer, minus the number of tokens divided by 64: "be correct, and be
-# brief". A few steps show where it pushes, but not where the run ends.
+# Write a reward of your own, for example "be correct, and be brief", and say beforehand how it will
+# be cheated. Train with it for three minutes: `r1.main(config, rollout=my_rollout)`, where
+# `my_rollout` calls `r1.rollout` and gives each episode another `e.reward`
+# (`e.reward._replace(total=...)`). Then repair the reward without the answer's part of it, and
+# train again. *Hand in* both rewards, your prediction, the completion that cheats best, and both
+# curves of reward and accuracy. No answer is in this repository.
 #
-# **Predict:** which of reward, accuracy and length rise, and which fall? Then write a reward of
-# your own and try to say beforehand how it will be cheated.
-
-
-# %%
-def brief(sampler, problems, task, config, step):
-    """`nano_r1.rollout`, with a price on length."""
-    episodes = r1.rollout(sampler, problems, task, config, step)
-    for e in episodes:
-        e.reward = e.reward._replace(total=e.reward.total - len(e.token_ids) / 64)
-    return episodes
-
-
-sizes = {"prompts_per_step": questions, "steps": steps, "warmup_steps": 3, "max_tokens": 128}
-run = r1.main(r1.Config(**sizes, eval_problems=16, record_tokens_every=0), rollout=brief)
-rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).set_index("step").iloc[1:]
-rows[["reward", "reward/answer", "reward/format", "completions/mean_length"]].round(2)
+# Next: [7. Write it yourself](7_write_it_yourself.ipynb).

@@ -7,7 +7,8 @@ function curvesOf(runs, goTo) {
   charts.splice(0).forEach((chart) => chart.destroy());
   const has = (name) => runs.some((run) => run.records.some((record) => isNumber(record[name])));
   const panels = report.panels.filter(([, names]) => names.some(has));
-  return h("div", { class: "curves" }, panels.map(([title, names]) => panel(title, names.filter(has), runs, goTo)));
+  const drawn = panels.map(([title, names]) => panel(title, names.filter(has), runs, goTo)), box = (list) => h("div", { class: "curves" }, list);
+  return [box(drawn.slice(0, 6)), drawn.length > 6 ? h("details", {}, h("summary", {}, "More curves"), box(drawn.slice(6))) : null];
 }
 
 /** Two runs differ by their hue; the curves of one by theirs, or if there are two runs by their line. An evaluation has its interval around it. */
@@ -34,19 +35,22 @@ function panel(title, names, runs, goTo) {
     }
   }));
 
-  const holder = h("div", { class: "plot", role: "img", "aria-label": `${title}, by step` });
+  const ends = names.map((name) => runs.map((run) => run.records.map((record) => record[name]).filter(isNumber)).map((all) => `${report.metrics[name][0]} from ${show(all[0])} to ${show(all.at(-1))}`));
+  const holder = h("div", { class: "plot", role: "img", "aria-label": `${title}, by step: ${ends.flat().join("; ")}` });
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-  let down = null;
+  let down = null, waiting = null; // a click waits for its second one, which zooms out
   const chart = new uPlot({
     width: 320, height: 150, series, bands, padding: [8, 10, 0, 0],
-    scales: { x: { time: false, range: steps.length < 2 ? [steps[0] - 1, steps[0] + 1] : undefined } },
+    scales: { x: { time: false, range: steps.length < 2 ? [steps[0] - 1, steps[0] + 1] : undefined },
+      y: data.slice(1).flat().some(Boolean) ? {} : { range: [0, 1] } }, // not to 100 if all is 0
     axes: [{ ...axis, size: 28, space: 50, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] }, { ...axis, size: 46, space: 30, values: (_, ticks) => ticks.map((t) => (t && Math.abs(t) < 1e-3 ? t.toExponential() : +t.toPrecision(3))) }],
     cursor: {
       y: false, sync: { key: "steps", scales: ["x", null] }, points: { size: 6 },
       bind: { // a click without a drag goes to the step below it
-        mousedown: (u, target, handler) => (event) => { down = event.clientX; return handler(event); },
+        mousedown: (u, target, handler) => (event) => { down = event.clientX; clearTimeout(waiting); return handler(event); },
         mouseup: (u, target, handler) => (event) => {
-          if (down !== null && Math.abs(event.clientX - down) < 4 && u.cursor.idx !== null) goTo(u.data[0][u.cursor.idx]);
+          const step = u.data[0][u.cursor.idx];
+          if (down !== null && Math.abs(event.clientX - down) < 4 && event.detail < 2 && step !== undefined) waiting = setTimeout(() => holder.isConnected && goTo(step), 300);
           down = null;
           return handler(event);
         },

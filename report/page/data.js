@@ -12,10 +12,16 @@ async function readBlock(id) {
 
 async function loadReport() {
   report = await readBlock("head");
+  const names = new Set(report.runs.flatMap((run) => run.records.flatMap((record) => Object.keys(record).filter((name) => isNumber(record[name])))));
+  for (const name of names) if (!report.metrics[name] && name !== "step" && !/_(low|high)$/.test(name)) { // a metric of the run's own
+    report.metrics[name] = [name, "A metric of this run's own."];
+    report.panels.push([name, [name]]);
+  }
   report.runs.forEach((run, number) => {
     run.number = number;
-    run.steps = Object.keys(run.moved).map(Number).sort((a, b) => a - b); // those whose completions are in the file
-    run.tokenSteps = run.steps.filter((step) => run.moved[step]); // and whose tokens are
+    const recorded = run.steps;
+    run.steps = Object.keys(recorded).map(Number).sort((a, b) => a - b); // those whose completions are in the file
+    run.tokenSteps = run.steps.filter((step) => recorded[step]); // and whose tokens are
     run.byStep = new Map(run.records.map((record) => [record.step, record]));
     run.trained = run.records.filter((record) => record.step > 0);
     run.evaluated = run.records.filter((record) => isNumber(record["eval/pass@1"]));
@@ -40,15 +46,20 @@ class Step {
   constructor(run, block) {
     Object.assign(this, block, { run });
     for (const [name, unit] of Object.entries(this.units || {})) this[name] = this[name].map((whole) => (whole === null ? NaN : whole * unit));
-    const loss = run.byStep.get(this.step)?.loss ?? NaN, total = this.parts.reduce((a, b) => a + b, 0);
-    this.loss = Math.abs(total - loss) < 1e-7 + 0.02 * Math.abs(loss) ? total : null; // null: the parts are not those of this loss
+    // The part of attempt i of N in nano_r1.py's loss. If the parts do not add up to the step's loss, it is another one: `loss` is null.
+    const beta = run.config.kl_coef ?? 0, loss = run.byStep.get(this.step)?.loss ?? NaN;
+    this.parts = this.rows.map((row) => (beta * (row.kl ?? 0) - row.advantage) / this.rows.length);
+    this.formula = `−min(ρA, clip(ρ, 1 − ε, 1 + ε)A)${beta ? ` + ${beta}(exp(d) − 1 − d)` : ""}`;
+    const total = this.parts.reduce((a, b) => a + b, 0);
+    this.loss = Math.abs(total - loss) < 1e-7 + 0.02 * Math.abs(loss) ? total : null;
     this.starts = [0]; // of each completion among the step's tokens
     for (const row of this.rows) this.starts.push(this.starts.at(-1) + row.length);
     this.groups = this.problems.map((problem, g) => {
       const members = this.rows.map((_, i) => i).slice(g * run.group_size, (g + 1) * run.group_size), rows = members.map((i) => this.rows[i]);
+      const rewards = rows.map((row) => row.reward), mean = rewards.reduce((a, b) => a + b, 0) / rows.length, squares = rewards.reduce((sum, reward) => sum + (reward - mean) ** 2, 0);
       const count = (test) => rows.filter(test).length, equal = rows.every((row) => row.reward === rows[0].reward);
       return {
-        number: g + 1, problem, members, equal: rows.length > 1 && equal,
+        number: g + 1, problem, members, mean, spread: Math.sqrt(squares / Math.max(1, rows.length - 1)), equal: rows.length > 1 && equal,
         correct: count((row) => row.answer_reward === 1), cutOff: count((row) => row.cut_off), badFormat: count((row) => row.format_reward < 1),
       };
     });
@@ -59,17 +70,33 @@ class Step {
     return (this[name] || []).slice(this.starts[i], this.starts[i + 1]);
   }
 
-  /** Token ids as pieces of text. A character may be split over tokens: its text is that of the token that completes it. */
+  /** Token ids as pieces of text. */
   pieces(ids) {
-    const decoder = new TextDecoder(), { vocabulary, special } = this.run;
-    return ids.map((id, place) => {
-      const own = special.includes(id), bytes = Uint8Array.from(own ? "" : vocabulary[id], (letter) => letter.charCodeAt(0));
-      return { id, text: decoder.decode(bytes, { stream: place + 1 < ids.length }), special: own ? vocabulary[id] : null };
-    });
+    const { vocabulary, special } = this.run;
+    return piecesOf(ids.map((id) => vocabulary[id]), special.map((id) => vocabulary[id]));
   }
 
   /** Completion i as pieces, one for each token; without tokens it is a single piece. */
   completion(i) {
     return this.token_ids ? this.pieces(this.part("token_ids", i)) : [{ text: this.rows[i].completion }];
+  }
+
+  /** A group as table.js draws it. */
+  table({ problem, members }) {
+    const recorded = (i) => this.token_ids && { log_probs: this.part("log_probs", i), change: this.part("change", i), facts: (k) => this.facts(i, k) };
+    return { title: problem, full: Math.max(1, ...this.rows.map((row) => row.reward)), attempts: members.map((i) => ({ ...this.rows[i], pieces: this.completion(i), ...recorded(i) })) };
+  }
+
+  /** More lines for the tooltip of a token of completion i. */
+  facts(i, k) {
+    const at = this.starts[i] + k, d = this.reference[at], A = this.rows[i].advantage, k3 = isNumber(d) ? Math.expm1(d) - d : 0, formula = this.loss === null || !isNumber(this.change[at]) ? null : this.formula;
+    return [
+      ["its log-prob changed by", `${signed(this.change[at], 4)} nats`],
+      ["A, advantage", signed(A)],
+      ...(formula ? [[`L = ${formula}\n  = ${show((this.run.config.kl_coef ?? 0) * k3 - A, 4)}`], ["ρ, policy / policy that sampled", "1 (one update per batch)"]] : []),
+      isNumber(d) ? ["d, log (reference / policy)", signed(d, 4)] : null,
+      formula ? ["divided by", `${this.rows.length} attempts × ${this.rows[i].length} tokens`] : null,
+      ["position, token id", `${k + 1}, ${this.token_ids[at]}`],
+    ];
   }
 }

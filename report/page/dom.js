@@ -5,11 +5,11 @@ const $ = (id) => document.getElementById(id);
 
 /** An element: h("p", {class: "note", onclick: f}, "text", child, null, [more]). */
 function h(tag, attributes, ...children) {
-  const space = ["svg", "rect", "line"].includes(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
+  const space = ["svg", "rect", "line", "polyline", "circle", "text"].includes(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
   const element = document.createElementNS(space, tag);
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "style") Object.assign(element.style, value);
+    else if (name === "style") for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
     else if (name.startsWith("aria-")) element.setAttribute(name, String(value)); // "false" is said, too
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
   }
@@ -24,10 +24,12 @@ function show(value, digits = 3) {
   if (typeof value === "string") return "not finite";
   if (!isNumber(value)) return "–";
   const small = value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits;
-  return (small ? value.toExponential(1) : value.toFixed(digits)).replaceAll("-", "−");
+  return (small ? value.toExponential(1) : rounded(value, digits)).replaceAll("-", "−");
 }
+/** Rounds as Python does, which prints the console: a tie to the even digit. */
+const rounded = (value, digits, style = "decimal") => value.toLocaleString("en", { style, useGrouping: false, minimumFractionDigits: digits, maximumFractionDigits: digits, roundingMode: "halfEven" });
 const signed = (value, digits = 3) => (value > 0 ? "+" : "") + show(value, digits);
-const percent = (value, digits = 0) => (isNumber(value) ? `${show(100 * value, digits)}%` : show(value));
+const percent = (value, digits = 0) => (isNumber(value) ? rounded(value, digits, "percent") : show(value));
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 /** Words with an explanation on hover and on focus. */
@@ -61,5 +63,6 @@ function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   $("theme").textContent = dark ? "light" : "dark";
   $("theme").onclick = () => setTheme(!dark);
+  document.dispatchEvent(new Event("theme"));
 }
 setTheme(matchMedia("(prefers-color-scheme: dark)").matches);

@@ -9,7 +9,7 @@ function runView() {
       h("h2", {}, "Curves"),
       h("p", { class: "note" }, "Hover for numbers, drag to zoom, double-click to zoom out, click to go to that step."),
       curvesOf(runs, (step) => go({ view: "step", step: nearest(step) }))),
-    columns((run) => [timeOf(run), settingsOf("Settings", run.config)]),
+    columns((run) => settingsOf("Settings", run.config)),
   ];
 }
 
@@ -32,47 +32,70 @@ function columns(make) {
   return h("div", { class: "columns" }, made.map((parts, i) => h("div", { class: "column" }, name(i), parts)));
 }
 
-/** Held-out accuracy before and after, with its intervals. */
+const TASKS = { // in a sentence
+  countdown: "Countdown: reach the target from the given numbers with + - * /, each number once.",
+  gsm8k: "Word problems of arithmetic: the answer is a number.",
+  math: "Competition mathematics: the answer is in a box.",
+};
+
+/** Held-out accuracy before and after. */
 function outcome(run) {
   const evaluations = run.evaluated, first = evaluations[0], last = evaluations.at(-1), { config } = run, done = run.trained.at(-1)?.step ?? 0;
-  const about = [config.model, config.task && `on ${config.task}`, `${plural(done, "step")} of ${config.steps ?? "?"}`,
-    config.prompts_per_step && `${config.prompts_per_step} prompts × ${config.group_size} completions per step`];
+  const about = [config.model, `${plural(done, "step")} of ${config.steps ?? "?"}`, config.prompts_per_step && `${config.prompts_per_step} problems × ${config.group_size} attempts per step`, timeOf(run)];
   return h("section", { class: "outcome", "aria-label": "result" },
-    first ? h("h1", { class: "headline" }, last === first ? null : `${percent(first["eval/pass@1"])} → `, h("strong", {}, percent(last["eval/pass@1"])),
+    first ? h("h1", { class: "headline" }, last === first ? null : `${percent(first["eval/pass@1"], 1)} → `, h("strong", {}, percent(last["eval/pass@1"], 1)),
       h("small", {}, " of ", plural(last["eval/problems"], "held-out problem"), " ", term("solved at the first try", report.metrics["eval/pass@1"][1])))
       : h("h1", {}, "No evaluation is recorded"),
     h("p", { class: "lead" }, about.filter(Boolean).join(" · ")),
-    first ? h("div", { class: "intervals" }, [...new Set([first, last])].map(intervalRow), h("p", { class: "note" }, "The dots have 95% intervals, on a scale from 0% to 100%.")) : null);
+    TASKS[config.task] ? h("p", { class: "lead" }, TASKS[config.task]) : null);
 }
 
-function intervalRow(record) {
-  const [value, low, high] = ["", "_low", "_high"].map((end) => record[`eval/pass@1${end}`]);
-  return h("div", { class: "interval" },
-    h("span", {}, record.step ? `after ${plural(record.step, "step")}` : "before training"),
-    h("span", { class: "track", "aria-hidden": "true" },
-      h("span", { class: "range", style: { left: `${100 * low}%`, width: `${100 * (high - low)}%` } }),
-      h("span", { class: "point", style: { left: `${100 * value}%` } })),
-    h("span", { class: "number" }, percent(value, 1), h("small", {}, ` [${percent(low, 1)}, ${percent(high, 1)}]`)));
-}
+const KINDS = { // of problems: from the first to the last evaluation
+  gained: ["wrong, then correct", (first, last) => !first && last],
+  lost: ["correct, then wrong", (first, last) => first && !last],
+  kept: ["correct in both", (first, last) => first && last],
+  never: ["wrong in both", (first, last) => !first && !last],
+};
+const solved = (row) => row.answer_reward === 1;
 
-/** A held-out problem at every evaluation: the same problem, and the same seed. */
+/** Every held-out problem at every evaluation as a square: the same problems, and the same seeds. A chosen problem has its attempts below. */
 function problemsOf(run) {
-  const { problems, of, gained, lost } = run.evaluation;
+  const { problems, attempts, steps } = run.evaluation;
   if (!problems.length) return null;
-  const problem = problems[Math.min(state.problem, problems.length) - 1];
-  return h("section", { class: "problems", "aria-label": "one problem through training" },
-    h("h2", {}, "One problem through training"),
-    h("p", { class: "note" }, `Only the weights differ between evaluations. From the first to the last evaluation, ${gained} of ${plural(of, "held-out problem")} went from wrong to correct and ${lost} went from correct to wrong.`,
-      ` ${problems.length} problems are shown; those that became correct come first. Each cell is an evaluation: ✓ is correct, an empty cell wrong.`),
-    h("div", { class: "chips" }, problems.map(({ rows }, k) =>
-      h("button", { type: "button", "aria-pressed": problem === problems[k], "data-problem": k + 1, "aria-label": `problem ${k + 1}`, onclick: () => go({ problem: k + 1 }) },
-        h("span", { class: "strip" }, rows.map((row) => h("span", { class: `cell level-${row.answer_reward === 1 ? 4 : 0}`, "aria-hidden": "true" }, row.answer_reward === 1 ? "✓" : "")))))),
-    h("p", { class: "problem big" }, problem.title),
-    h("div", { class: "completions" }, problem.rows.map((row) =>
-      h("article", { class: "card completion", "data-evaluation": row.step },
-        h("header", {}, h("b", {}, row.step ? `after ${plural(row.step, "step")}` : "before training"), verdict(row)),
+  const kindOf = (rows) => Object.keys(KINDS).find((kind) => KINDS[kind][1](solved(rows[0]), solved(rows.at(-1))));
+  const kinds = attempts.map(kindOf), believed = attempts.findIndex((rows, i) => kinds[i] === "gained" && rows[0].completion?.includes(" yes")); // wrongly, at first
+  const chosen = Math.min(state.problem || 1 + Math.max(believed < 0 ? kinds.indexOf("gained") : believed, 0), problems.length) - 1, count = (kind) => kinds.filter((one) => one === kind).length;
+  const next = (kind) => 1 + ((at) => (at < 0 ? kinds.indexOf(kind) : at))(kinds.indexOf(kind, chosen + 1));
+  const shown = steps.map((_, e) => e).filter((e) => steps.length < 5 || e === steps.length - 1 || e % Math.ceil((steps.length - 1) / 3) === 0);
+  return h("section", { class: "problems", "aria-label": "held-out problems" },
+    h("h2", {}, "Every held-out problem"),
+    h("p", { class: "note" }, "Each square is a problem, at the same place in each picture. It is filled if the model’s attempt was correct. The brackets have the 95% interval. A red frame marks a problem that was correct before training. Click a square to read the attempts."),
+    h("div", { class: "walls" }, shown.map((e) => wallOf(run, e, kinds, chosen))),
+    h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, Object.entries(KINDS).filter(([kind]) => count(kind)).map(([kind, [label]]) =>
+      h("button", { type: "button", "data-kind": kind, "aria-pressed": kinds[chosen] === kind, onclick: () => go({ problem: next(kind) }) }, label, h("small", {}, ` ${count(kind)}`)))),
+    h("p", { class: "problem big", "data-chosen": chosen + 1 }, `${chosen + 1}. ${problems[chosen]}`),
+    h("div", { class: "completions" }, shown.map((e) => {
+      const row = attempts[chosen][e];
+      return h("article", { class: `card completion${solved(row) ? "" : " wrong"}`, "data-evaluation": steps[e] },
+        h("header", {}, h("b", {}, whenOf(steps[e])), verdict(row)),
         h("p", { class: "note" }, lengthOf(row)),
-        textOf([{ text: row.completion.trim() }])))));
+        row.completion === null ? h("p", { class: "note" }, "The text is not in this file.") : textOf([{ text: row.completion.trim() }]));
+    })));
+}
+
+const whenOf = (step) => (step ? `after ${plural(step, "step")}` : "before training");
+
+/** The squares of one evaluation, and its accuracy with the 95% interval. */
+function wallOf(run, e, kinds, chosen) {
+  const { problems, attempts, steps } = run.evaluation, columns = Math.ceil(Math.sqrt(2 * problems.length)), record = run.byStep.get(steps[e]) ?? {};
+  const [value, low, high] = ["", "_low", "_high"].map((end) => percent(record[`eval/pass@1${end}`], 1));
+  const number = attempts.filter((rows) => solved(rows[e])).length;
+  const square = (rows, i) => h("rect", { x: 10 * (i % columns) + 1, y: 10 * Math.floor(i / columns) + 1, width: 8, height: 8, rx: 1.5, "data-problem": i + 1,
+    class: `${solved(rows[e]) ? "solved" : solved(rows[0]) ? "lost" : "unsolved"}${i === chosen ? " chosen" : ""}`, "data-tip": `${problems[i]}: ${rows[e].why}` });
+  return h("figure", { class: "wall" },
+    h("figcaption", {}, h("b", {}, whenOf(steps[e])), ` ${value} `, h("small", {}, isNumber(record["eval/pass@1_low"]) ? `[${low}, ${high}]` : "")),
+    h("svg", { viewBox: `0 0 ${10 * columns} ${10 * Math.ceil(problems.length / columns)}`, role: "img", "aria-label": `${whenOf(steps[e])}: ${number} of ${plural(problems.length, "problem")} correct`,
+      onclick: ({ target }) => target.dataset.problem && go({ problem: Number(target.dataset.problem) }) }, attempts.map(square)));
 }
 
 /** "✓ correct" or "✗ equals 138, not 53", and where a completion ended. */
@@ -89,7 +112,7 @@ function warningsOf(run) {
 /** How long the training took. */
 function timeOf(run) {
   const seconds = run.trained.reduce((sum, record) => sum + (record["time/step"] || 0), 0);
-  return seconds ? h("p", { class: "note" }, `${show(seconds / 60, 1)} minutes of training, ${show(seconds / run.trained.length, 1)} s per step.`) : null;
+  return seconds ? `${show(seconds / 60, 1)} minutes of training` : null;
 }
 
 /** Names and values, folded. */

@@ -1,18 +1,22 @@
-// A completion as its tokens, coloured on fixed scales; the numbers of each token on hover.
+// A completion as its tokens, coloured by what the update did to them; the numbers of each token on hover.
 
-// Of each colouring: its array, where a new shade begins, its ends in words, and whether it has a sign. Signs differ by hue
-// and by the line below the token (whole or dotted), so no colour vision is needed.
-const COLOURS = {
-  update: { label: "what the update did", array: "change", get cuts() { return report.cuts; }, sign: true, unit: "nats", ends: ["made less likely", "made more likely"] },
-  advantage: { label: "advantage", array: "advantages", cuts: [0.05, 0.5, 1, 1.5], sign: true, ends: ["below the group", "above the group"] },
-  logprob: { label: "log-prob", array: "log_probs", cuts: [0.1, 0.7, 2.3, 4.6], unit: "nats below 0", ends: ["likely", "unlikely"] },
-};
+// A colour's next shade begins at each of these changes, in nats. Signs differ by hue and by the line below the token (whole or dotted), so no colour vision is needed.
+const CUTS = getComputedStyle(document.documentElement).getPropertyValue("--cuts").trim().split(" ").map(Number);
 
-/** The class of a value: "up-3", "down-1", "shade-2", "unknown", or "" near 0. */
-function shade({ cuts, sign }, value) {
-  if (!isNumber(value)) return "unknown";
-  const size = cuts.filter((cut) => Math.abs(value) >= cut).length;
-  return size ? `${sign ? (value > 0 ? "up" : "down") : "shade"}-${size}` : "";
+/** The class of a change: "up-3", "down-1", "unknown", or "" near 0. */
+function shade(change) {
+  if (!isNumber(change)) return "unknown";
+  const size = CUTS.filter((cut) => Math.abs(change) >= cut).length;
+  return size ? `${change > 0 ? "up" : "down"}-${size}` : "";
+}
+
+/** Tokens as pieces of text. Their bytes are the characters U+0000 to U+00FF. A character may be split over tokens: its text is that of the token that completes it. */
+function piecesOf(tokens, special) {
+  const decoder = new TextDecoder();
+  return tokens.map((token, place) => {
+    const own = special.includes(token), bytes = Uint8Array.from(own ? "" : token, (letter) => letter.charCodeAt(0));
+    return { text: decoder.decode(bytes, { stream: place + 1 < tokens.length }), special: own ? token : null };
+  });
 }
 
 const SUM = /(?<![\d.,])(?<![-+*\/()^] {0,3})(?=((\d{1,15}) {0,3}([-+*\/]) {0,3}(\d{1,15}) {0,3}= {0,3}(\d{1,15})(?!\d|\.\d|,\d{3}))(?: {0,3}\/ {0,3}(\d{1,15}))?)/g;
@@ -41,7 +45,7 @@ function textOf(pieces, attributes = {}) {
       const piece = text.slice(from - start, to - start), at = from;
       const span = h("span", { class: "token", "data-wrong": wrong.some(([a, b]) => a < to && b > at), "data-found": found.some(([a, b]) => a < to && b > at) }, piece);
       if ("wrong" in span.dataset) span.dataset.tip = "wrong arithmetic";
-      if (special) span.dataset.label = special;
+      if (special) span.dataset.label = span.dataset.special = special;
       else if (!piece) span.dataset.label = "…"; // the first bytes of a character
       else if (/[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/.test(piece)) span.dataset.label = "⟨invisible⟩";
       else if (pieces.length > 1 && piece.includes("\n")) span.dataset.label = "↵";
@@ -53,54 +57,39 @@ function textOf(pieces, attributes = {}) {
   return holder;
 }
 
-/** Completion i, coloured. */
-function tokensOf(step, i) {
-  const holder = textOf(step.completion(i)), colour = COLOURS[state.colour];
-  if (!step.token_ids) return holder;
-  holder.source = { step, i };
+/** The tokens of an attempt (page/table.js), coloured if what the update did to them was recorded. */
+function tokensOf(attempt) {
+  const holder = textOf(attempt.pieces);
+  if (!attempt.change) return holder;
+  holder.attempt = attempt;
   holder.classList.add("recorded");
-  step.part(colour.array, i).forEach((value, k) => { holder.children[k].className = `token ${shade(colour, value)}`.trim(); });
+  attempt.change.forEach((change, k) => { holder.children[k].className = `token ${shade(change)}`.trim(); });
   return holder;
 }
 
 /** "73.0% → 77.0%": before and after the update, with digits enough to tell them apart. */
-function chances(logProb, change) {
+function chances(logProb, change, least = 1) {
   const [before, after] = [logProb, logProb + change].map((x) => Math.min(1, Math.exp(x)));
-  const digits = [1, 2, 3, 4].find((n) => percent(before, n) !== percent(after, n)) ?? 1;
+  const digits = [0, 1, 2, 3, 4].find((n) => n >= least && percent(before, n) !== percent(after, n)) ?? least;
   return isNumber(change) ? `${percent(before, digits)} → ${percent(after, digits)}` : percent(before, 1);
 }
 
-/** "made more likely", "made less likely" or "hardly moved", of a change in nats. */
-const hardly = (change) => Math.abs(change) < report.cuts[1];
-const movement = (change) => (hardly(change) ? "hardly moved" : change > 0 ? "made more likely" : "made less likely");
+/** "rose", "fell" or "hardly moved", of a change in nats. */
+const hardly = (change) => Math.abs(change) < CUTS[0];
+const movement = (change) => (hardly(change) ? "hardly moved" : change > 0 ? "rose" : "fell");
 
-/** All that is known of a token, as lines of the tooltip. */
-function tokenFacts(span) {
-  const { step, i } = span.parentElement.source, k = [...span.parentElement.children].indexOf(span), at = step.starts[i] + k, { rows } = step, formula = step.loss === null ? null : step.formula;
-  const change = step.change[at], A = step.advantages[at], d = step.reference[at], moved = isNumber(change);
+/** What is known of a token, as lines of the tooltip; the numbers of the loss only if all is asked for. */
+function tokenFacts(span, all = false) {
+  const { attempt } = span.parentElement, k = [...span.parentElement.querySelectorAll(".token")].indexOf(span), change = attempt.change[k], moved = isNumber(change);
   return [
-    [JSON.stringify(span.textContent || span.dataset.label).slice(0, 60), chances(step.log_probs[at], change)],
-    moved ? `${movement(change)} by the update: ${signed(change, 4)} nats` : "It was not part of the update.",
-    moved && !hardly(change) && change * A < 0 ? `The token moved against its advantage, because one update comes from all ${rows.length} completions of the step.` : null,
-    ...(formula && moved ? [[`L = ${formula}\n  = ${show(step.token_loss[at], 4)}`], ["ρ, policy / policy that sampled", "1 (one update per batch)"]] : []),
-    ["A, advantage", signed(A)],
-    isNumber(d) ? ["d, log (reference / policy)", signed(d, 4)] : null,
-    formula && moved ? ["divided by", `${rows.length} completions × ${rows[i].length} tokens`] : null,
-    ["position, token id", `${k + 1}, ${step.token_ids[at]}`],
+    [JSON.stringify(span.textContent || span.dataset.label).slice(0, 60), chances(attempt.log_probs[k], change)],
+    !moved ? "It was not part of the update." : hardly(change) ? "Its probability hardly moved." : `Its probability ${movement(change)}.`,
+    moved && !hardly(change) && change * attempt.advantage < 0 ? "The token moved against its advantage, because one update comes from all attempts of the step." : null,
     "wrong" in span.dataset ? "It is part of wrong arithmetic." : null,
+    ...(!attempt.facts ? [] : all ? attempt.facts(k) : ["Click for more."]),
   ];
 }
 
 document.addEventListener("mouseover", ({ target }) => {
   if (target.matches?.(".recorded .token")) showTooltip(target, tokenFacts(target));
 });
-
-/** What the colours mean. */
-function colourLegend() {
-  const { label, cuts, sign, unit, ends } = COLOURS[state.colour];
-  const box = (tone, text) => h("span", { class: "step" }, h("span", { class: `token ${tone}`, "aria-hidden": "true" }, "ab"), h("small", {}, text));
-  const boxes = (tone, mark) => cuts.map((cut, i) => box(`${tone}-${i + 1}`, mark + cut));
-  return h("p", { class: "legend note" }, `${label}${unit ? `, ${unit}` : ""}: ${ends[0]} `, sign ? boxes("down", "−").reverse() : null, box("", "0"),
-    boxes(sign ? "up" : "shade", sign ? "+" : ""), ` ${ends[1]}`, box("unknown", "not computed"),
-    h("span", { class: "step" }, h("span", { class: "token", "data-wrong": true, "aria-hidden": "true" }, "1+1=3"), h("small", {}, "wrong arithmetic")));
-}

@@ -17,6 +17,19 @@ def config(**changes):
     return r1.Config(**{"model": MODEL, "max_tokens": 60, "sampler": "vllm"} | changes)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def on_a_cpu():
+    """vLLM's CPU build has neither CUDA graphs nor a sleep mode."""
+    import vllm
+
+    build = vllm.LLM
+    own = {"enforce_eager": True, "enable_sleep_mode": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+        patch.setattr(vllm, "LLM", lambda **settings: build(**settings | own))
+        yield
+
+
 @pytest.fixture(scope="module")
 def loaded():
     return r1.load_model(config())
@@ -102,6 +115,19 @@ def test_a_stop_text_ends_a_completion_and_stays(sampler, policy, prompts, monke
     texts = [decode(ids) for ids, _ in sampler.generate(prompts, 4, 1.0, range(8))]
     assert any(text.endswith("</think>") for text in texts)
     assert not any("</think>" in text[:-8] for text in texts)
+
+
+def test_a_stop_text_can_be_a_special_token(loaded, prompts, tmp_path):
+    policy, tokenizer = copy.deepcopy(loaded)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["="]})
+    r1.save_model(policy, tokenizer, tmp_path)
+    settings = config(model=str(tmp_path), max_tokens=20)
+    the_task = r1.Task(tokenizer, policy, settings)
+    the_task.prompt = the_task.prompt._replace(stop=("=",))
+    found = r1.VLLMSampler(policy, the_task, settings).generate(prompts, 4, 1.0, range(8))
+    assert {the_task.text_of(ids).find("=") - len(the_task.text_of(ids)) for ids, _ in found} == {
+        -1
+    }
 
 
 def test_rows_that_only_pad_the_embedding_are_never_sampled(loaded, prompts, tmp_path):

@@ -1,4 +1,7 @@
-// Predictions: a value that is asked for is hidden until the question below its line is answered.
+// The group's table. Predictions: a value that is asked for is hidden until the question below its line is answered.
+
+const group = JSON.parse($("group").textContent), followed = +$("group").dataset.place;
+$("story").prepend(groupFigure(group, { current: followed }));
 
 const predictions = JSON.parse($("predictions").textContent);
 const answered = new Set();
@@ -8,32 +11,38 @@ function reveal(number) {
   for (const value of document.querySelectorAll(`[data-ask="${number}"]`)) value.classList.remove("waits");
 }
 
+/** Shows the answer, which a screen reader also says; `choice` is null if nobody chose. */
 function reply(number, choice) {
-  const { choices, answer, because } = predictions[number], next = predictions[number + 1];
+  if (answered.has(number)) return;
+  const { choices, answer, because } = predictions[number], next = predictions[number + 1], question = $(`question-${number}`);
   reveal(number);
-  $(`question-${number}`).append(h("p", { class: "answer" },
+  question.querySelector(".answer").append(
     choice === null ? "" : choice === answer ? "✓ Correct: " : "✗ No: ", h("b", {}, choices[answer]), `. ${because} `,
-    next ? h("a", { href: `#L${next.line}` }, `Next prediction: line ${next.line}`) : null));
-  for (const button of $(`question-${number}`).querySelectorAll("button")) button.disabled = true;
+    next ? h("a", { href: `#L${next.line}` }, `Next prediction: line ${next.line}`) : "");
+  question.querySelectorAll("button").forEach((button, k) => {
+    button.setAttribute("aria-pressed", k === choice);
+    button.setAttribute("aria-disabled", "true"); // still the focus
+  });
 }
 
 predictions.forEach(({ line, question, choices }, number) => {
-  const buttons = choices.map((text, choice) => h("button", { type: "button", onclick: () => reply(number, choice) }, text));
+  const buttons = choices.map((text, choice) => h("button", { type: "button", "aria-pressed": false, onclick: () => reply(number, choice) }, text));
   for (const value of document.querySelectorAll(`[data-ask="${number}"]`)) value.classList.add("waits");
   $(`L${line}`).append(h("div", { class: "question", id: `question-${number}` },
-    h("p", {}, h("b", {}, `Prediction ${number + 1} of ${predictions.length}. `), question), h("div", { class: "chips" }, buttons)));
+    h("p", {}, h("b", {}, `Prediction ${number + 1} of ${predictions.length}. `), question), h("div", { class: "chips" }, buttons),
+    h("p", { class: "answer", "aria-live": "polite" })));
 });
 
 $("all").textContent = "show all values";
 $("all").onclick = () => {
-  predictions.forEach((_, number) => answered.has(number) || reply(number, null));
+  predictions.forEach((_, number) => reply(number, null));
   $("all").hidden = true;
 };
 
-/** An address within a fold opens it. */
+/** An address within folds opens them. */
 function goTo() {
-  const line = $(location.hash.slice(1)), fold = line?.closest("details");
-  if (fold) fold.open = true;
+  const line = $(location.hash.slice(1));
+  for (let fold = line?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   line?.scrollIntoView({ block: "start" });
 }
 addEventListener("hashchange", goTo);

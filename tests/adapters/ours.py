@@ -1,0 +1,55 @@
+"""nano_r1.py for check_grpo.py and check_step.py; with variants.py, several steps on a batch."""
+
+import math
+
+import torch
+
+import nano_r1
+import variants
+
+SETTINGS = ["group_size", "max_tokens", "micro_batch_size", "temperature", "cliprange", "kl_coef"]
+CONFIG = variants.Config(kl_coef=0.04)
+
+
+def advantages(rewards):
+    return nano_r1.group_advantages(rewards, CONFIG)
+
+
+def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask, step):
+    batch = {
+        "old_log_probs": old_log_probs,
+        "ref_log_probs": ref_log_probs,
+        "advantages": advantages[:, None],
+        "response_mask": mask,
+    }
+    return nano_r1.grpo_loss(log_probs, batch | vars(step), CONFIG).sum()
+
+
+def step(model, episodes, config):
+    if config.padding_side == "left":
+        raise NotImplementedError("Padding is on the right.")
+    settings = {name: getattr(config, name) for name in SETTINGS}
+    settings = variants.Config(**settings, epochs=config.optimizer_steps, max_grad_norm=math.inf)
+    device = nano_r1.find_device(settings)
+    if nano_r1.WORLD > 1:
+        # DeepSpeed knows AdamW. With an eps this large it is SGD.
+        optimizer = torch.optim.AdamW(model.parameters(), 1e8, (0.0, 0.0), 1e8, weight_decay=0.0)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), 1.0, config.momentum)
+    engine = nano_r1.make_engine(nano_r1.Scorer(model, settings), device, settings, optimizer)
+    if config.resume:
+        nano_r1.load_checkpoint(engine, config.resume)
+    reference = None
+    if config.reference:
+        reference = nano_r1.Scorer(config.reference, settings)
+    batch = [nano_r1.Episode(**vars(e), ended=True, advantage=0.0) for e in episodes]
+    rewards = torch.tensor([e.reward for e in batch]).view(-1, config.group_size)
+    for e, advantage in zip(batch, nano_r1.group_advantages(rewards, settings).flatten().tolist()):
+        e.advantage = advantage
+    if config.optimizer_steps == 1:
+        nano_r1.update(engine, reference, batch, settings, nano_r1.grpo_loss)
+    else:
+        variants.update(engine, reference, batch, settings, variants.loss)
+    if config.save:
+        nano_r1.save_checkpoint(engine, config.save, 1)
+    return model

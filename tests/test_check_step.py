@@ -1,0 +1,161 @@
+"""check_step.py: real trainers agree, and a mistake planted in each place is named."""
+
+import importlib.util
+import os
+import re
+import runpy
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import check_grpo
+import check_step
+
+ROOT = Path(__file__).parents[1]
+GRPO = (
+    check_grpo.Advantages("group mean", "deviation with n - 1", 1e-4),
+    check_grpo.Loss("ratio of each token", "mean of the completions' means", "k3", "loss"),
+)
+
+
+def planted(slip, **ignored):
+    """The formula's own step with a mistake, or without an option: what the checker says."""
+
+    def step(model, episodes, config):
+        config = check_step.changed(config, **ignored)
+        model.double()
+        optimizer = torch.optim.SGD(model.parameters(), config.learning_rate, config.momentum)
+        if config.resume and slip != "the checkpoint is not loaded":
+            weights, state = torch.load(f"{config.resume}/state")
+            model.load_state_dict(weights)
+            optimizer.load_state_dict(state)
+        size = config.micro_batch_size
+        parts = [episodes[i : i + size] for i in range(0, len(episodes), size)]
+        advantages, loss = GRPO
+        if slip == "micro-batches averaged":  # With means of completions, this is no mistake.
+            loss = replace(loss, mean="mean over all tokens")
+        check_step.train(model, parts, config, (advantages, loss), slip, optimizer)
+        if config.save:
+            torch.save((model.state_dict(), optimizer.state_dict()), f"{config.save}/state")
+        return model
+
+    return check_step.judge_step(step)
+
+
+FIRST = "one micro-batch"
+PARTS = "micro-batches of 4"
+PLANTED = {
+    "each part is a step of its own": PARTS,
+    "only the last part counts": PARTS,
+    "the gradient of the last step is kept": check_step.SECOND,
+    "rewards and completions in different orders": FIRST,
+    "the checkpoint is not loaded": check_step.RESUMED,
+    "micro-batches averaged": PARTS,
+    "micro-batches added up": PARTS,
+    "divided by the micro-batches twice": PARTS,
+    "prompt counted": FIRST,
+    "end token left out": FIRST,
+    "maximum instead of the minimum": check_step.SECOND,
+    "groups along the wrong dimension": FIRST,
+}
+
+
+@pytest.mark.parametrize("mistake, place", PLANTED.items())
+def test_a_planted_mistake_is_named_where_it_is(mistake, place):
+    right, names, text = planted(mistake)
+    assert not right and names[0] == mistake and f"\n✗ {place}: {mistake}. " in text
+
+
+@pytest.mark.parametrize("option", ["temperature", "kl_coef", "cliprange", "momentum"])
+def test_an_option_that_is_not_passed_on_is_named(option):
+    right, names, _ = planted("", **{option: check_step.PLAIN[option]})
+    assert not right and names == [f"{option} has no effect"]
+
+
+def test_a_ratio_of_the_policy_to_itself_is_no_ratio():
+    assert "no ratio. If you meant one, the old" in planted("ratio of the policy to itself")[2]
+
+
+def test_a_step_of_another_length_is_measured():
+    assert planted("", learning_rate=0.25)[1] == ["the step is 0.25 times as long"]
+    assert planted("", learning_rate=0.0)[1] == ["the weights do not change"]
+
+
+# ---- Trainers of other people
+
+
+def train_step(model, tokenizer, optimizer, parts, norm, reward_fn, prompts, texts, truths, n):
+    """The step of the assignment, by the formula, from what the adapter gives it."""
+    episodes = []
+    for prompt, text, truth in zip(prompts, texts, truths):
+        ids = {"prompt_ids": tokenizer.encode(prompt), "token_ids": tokenizer.encode(text)}
+        episodes.append(SimpleNamespace(**ids, reward=reward_fn(text, truth)["reward"]))
+    config = SimpleNamespace(**check_step.PLAIN)
+    assert len(episodes) % parts == 0 and n == config.group_size
+    check_step.train(model, [episodes], config, GRPO, optimizer=optimizer)
+
+
+def test_the_adapter_of_an_assignment_calls_its_functions(tmp_path, monkeypatch):
+    grpo = SimpleNamespace(
+        grpo_train_step=train_step,
+        compute_policy_gradient_loss=lambda a, log_probs, method, old, cliprange, mask: (
+            -a * torch.exp(log_probs - old),
+            {},
+        ),
+        aggregate_loss_across_microbatch=lambda x, mask: ((x * mask).sum(1) / mask.sum(1)).mean(),
+    )
+    monkeypatch.setitem(sys.modules, "cs336_alignment", SimpleNamespace(grpo=grpo))
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "course.md").read_text(), re.S)[1]
+    (tmp_path / "adapter.py").write_text(code)
+    adapter = runpy.run_path(str(tmp_path / "adapter.py"))
+    assert check_grpo.judge_loss(adapter["loss"])[1] == ["GRPO"]
+    assert "in 4 of 9 situations" in check_step.judge_step(adapter["step"])[2]
+
+
+def adapter_of(name):
+    return runpy.run_path(str(ROOT / "tests" / "adapters" / name))
+
+
+# With this ratio TRL's KL is k3 times the ratio of the completion, which is no formula here.
+SEQUENCES = {"importance_sampling_level": "sequence", "use_bias_correction_kl": False}
+SEQUENCES["loss_type"] = "grpo"
+
+
+@pytest.mark.parametrize(
+    "options, mean",
+    [
+        ({}, "mean over all tokens"),
+        ({"loss_type": "grpo"}, "mean of the completions' means"),
+        ({"loss_type": "dr_grpo", "scale_rewards": "none"}, "completions x constant"),
+        (SEQUENCES, "completions' means"),
+    ],
+)
+def test_trl_s_trainer_agrees(options, mean):
+    trl = adapter_of("trl_trainer.py")
+    step = partial(trl["step"], **options)
+    right, _, text = check_step.judge_step(step, trl["make_model"])
+    assert right and "in 7 of 9 situations" in text and mean in text
+
+
+def test_ours_agrees():
+    ours = adapter_of("ours.py")
+    assert check_grpo.judge_advantages(ours["advantages"])[:2] == (True, ["GRPO"])
+    assert check_grpo.judge_loss(ours["loss"])[:2] == (True, ["GRPO"])
+    assert "in 8 of 9 situations" in check_step.judge_step(ours["step"])[2]
+
+
+def test_the_command_checks_two_processes_of_ours():
+    if importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("DeepSpeed is for Linux")
+    command = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    command = [sys.executable, *command, "check_step.py", "tests/adapters/ours.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "✓ step: agrees with the formula in 7 of 8 situations\n" in done.stdout
