@@ -16,7 +16,7 @@
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, other samplers, KL, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, masks |
 # | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
-# | `load_model` | | LoRA |
+# | `load_model` | | LoRA, a teacher (on-policy distillation) |
 #
 # docs/algorithms.md has the command of each algorithm.
 
@@ -110,6 +110,8 @@ class Config(nano_r1.Config):
 
     # The model.
 
+    # the model: a trained one with the same tokens; learn its probabilities, not the reward
+    teacher: str | None = None
     # the model: above 0: train adapters of this rank instead of the weights [16]
     lora_rank: int = 0
     lora_alpha: int = 32  # the model: adapters are scaled by alpha / rank
@@ -213,6 +215,8 @@ def value_of_cut(e, cut, tails, task, config):
 # %%
 def advantages(rewards, config):
     """Step 4, like `nano_r1.group_advantages`: (m, n) -> (m, n)."""
+    if config.teacher:  # its advantages are in the loss: see main
+        return torch.zeros_like(rewards)
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     match config.baseline:
         case "group_mean":  # GRPO
@@ -485,7 +489,7 @@ def evaluate(sampler, problems, task, config, path, step):
 
 
 # %% [markdown]
-# ## 7. LoRA
+# ## 7. LoRA, and a teacher
 
 
 # %%
@@ -495,6 +499,12 @@ def load_model(config):
     LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. Training changes only A and B, of rank r.
     """
     policy, tokenizer = nano_r1.load_model(config)
+    if config.teacher:
+        settings = replace(config, model=config.teacher)
+        teacher, of_teacher = nano_r1.load_model(settings)
+        if of_teacher.get_vocab() != tokenizer.get_vocab():
+            raise SystemExit("--teacher needs a model with the same tokens as --model")
+        policy.__deepcopy__ = lambda memo: teacher  # the reference is what a copy gives
     if not config.lora_rank:
         return policy, tokenizer
     import peft  # pip install peft
@@ -558,6 +568,13 @@ def main(config, **own):
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
         # The reference shares the policy's weights. So they must stay whole and in place.
         raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
+    if config.lora_rank and config.teacher:
+        raise SystemExit("--lora_rank has the base as its reference: leave out --teacher")
+    if config.teacher:
+        # On-policy distillation (GKD, arXiv:2306.13649, with the reverse KL): each token of the
+        # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
+        # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
+        config = replace(config, kl_estimator="k2", kl_coef=1.0)
     functions = {
         "load_model": load_model,
         "rollout": rollout,

@@ -42,18 +42,18 @@ from benchmarks import checks, runs
 # ---- Runs without the correctness reward. Each takes the place of a function of nano_r1.main.
 
 
-def random_reward(sampler, problems, task, config, step):
+def random_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
     """`nano_r1.rollout`, but the reward is 0 or 1 at random."""
-    episodes = nano_r1.rollout(sampler, problems, task, config, step)
+    episodes = rollout(sampler, problems, task, config, step)
     rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
     for e in episodes:
         e.reward = e.reward._replace(total=float(rng.random() < 0.5))
     return episodes
 
 
-def format_reward(sampler, problems, task, config, step):
+def format_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
     """`nano_r1.rollout`, but the reward is the format only."""
-    episodes = nano_r1.rollout(sampler, problems, task, config, step)
+    episodes = rollout(sampler, problems, task, config, step)
     for e in episodes:
         e.reward = e.reward._replace(total=e.reward.format)
     return episodes

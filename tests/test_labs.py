@@ -12,7 +12,9 @@ from benchmarks import runs
 from labs import coins_rewards, lab
 
 NAMES = sorted(
-    {file.stem for file in Path(lab.__file__).parent.glob("*.py")} - {"lab", "coins_rewards"}
+    file.stem
+    for file in Path(lab.__file__).parent.glob("*.py")
+    if file.stem != "lab" and not file.stem.endswith("_rewards")
 )
 TINY = "--steps 1 --prompts_per_step 2 --eval_problems 4 --max_tokens 16 --warmup_steps 1"
 

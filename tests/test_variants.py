@@ -298,11 +298,29 @@ def test_each_command_of_the_page_runs(command, monkeypatch):
         {"group_size": 1},
         {"baseline": "none", "scale_rewards": "batch"},
         {"lora_rank": 8, "zero_stage": 3},
+        {"lora_rank": 8, "teacher": "out/x"},
     ],
 )
 def test_settings_that_contradict_each_other_are_one_sentence(wrong):
     with pytest.raises(SystemExit, match=f"--{list(wrong)[0]} "):
         variants.main(variants.Config(**wrong))
+
+
+def test_with_a_teacher_a_tokens_advantage_is_the_difference_of_the_log_probs(monkeypatch):
+    def load_model(config):
+        return tiny_model(seed=len(config.model)), SimpleNamespace(get_vocab=dict)
+
+    monkeypatch.setattr(nano_r1, "load_model", load_model)
+    monkeypatch.setattr(nano_r1, "main", lambda config, **parts: config)
+    config = variants.main(settings(teacher="seven"))
+    reference = copy.deepcopy(variants.load_model(config)[0])
+    assert_close(reference.state_dict(), tiny_model(seed=5).state_dict())
+    log_probs = torch.randn(2, 3, requires_grad=True)
+    batch = {"old_log_probs": log_probs.detach(), "ref_log_probs": torch.randn(2, 3)}
+    batch |= {"response_mask": torch.ones(2, 3), "completions": 2}
+    batch["advantages"] = variants.advantages(torch.rand(1, 2), config).T
+    variants.loss(log_probs, batch, config).sum().backward()
+    assert_close(-6 * log_probs.grad, batch["ref_log_probs"] - batch["old_log_probs"])
 
 
 def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(tmp_path):

@@ -1,0 +1,173 @@
+"""A rollout in which a tool writes, too: whose token is whose, and the run around it."""
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nano_r1
+import tools
+from labs import checker_rewards, mask
+from report.run import Run
+
+ROOT = Path(tools.__file__).parent
+PROBLEM = {"nums": [94, 27, 39], "target": 28}
+SMALL = tools.Config(
+    task=f"{ROOT}/labs/checker_rewards.py",
+    model=f"{ROOT}/models/nano-base",
+    prompts_per_step=2,
+    max_tokens=60,
+    eval_problems=8,
+    eval_every=1,
+    warmup_steps=0,
+    steps=1,
+)
+
+
+# ---- The task
+
+
+@pytest.mark.parametrize(
+    "answer, lines",
+    [
+        ("\n", ["94-27=67-39=28", "94-27=67-39=28 no\n27+39=66,94-66=28"]),
+        (" no\n", ["94-27=67+39=106", "94-27=68-40=28", "94-66=28", "94-27=67-39=28,28-28=0"]),
+        (None, ["94-27=67-39=28 yes no\n", "os.abort()=28", "</think>\n94-27=67-39=28"]),
+    ],
+)
+def test_the_checker_answers_a_yes_with_the_truth(answer, lines):
+    for line in lines:
+        assert checker_rewards.tool(f"\n{line} yes", PROBLEM) == answer
+        assert checker_rewards.tool(f"\n{line} no", PROBLEM) is None
+
+
+def test_the_checker_ends_soon_whatever_is_written():
+    began = time.monotonic()
+    for text in ("9*" * 500_000, "=1-" * 66, "\n" * 500_000):
+        checker_rewards.tool(f"{text}28 yes", PROBLEM)
+    assert time.monotonic() - began < 5
+
+
+# ---- Actions and observations
+
+
+class Scripted:
+    """A sampler that writes the given turns, and keeps the contexts."""
+
+    def __init__(self, turns):
+        self.turns = turns
+        self.contexts = []
+
+    def generate(self, prompts, n, temperature, seeds):
+        (context,) = prompts
+        self.contexts.append(context)
+        turn = self.turns.pop(0)
+        return [(turn, [-0.5] * len(turn))]
+
+
+@pytest.fixture(scope="module")
+def task():
+    policy, tokenizer = nano_r1.load_model(SMALL)
+    return nano_r1.Task(tokenizer, policy, SMALL)
+
+
+def converse(task, *turns, max_tokens=60):
+    """(the episode of PROBLEM with these turns of the model, the sampler)."""
+    sampler = Scripted(list(turns))
+    config = replace(SMALL, max_tokens=max_tokens)
+    (e,) = tools.sample_and_reward(sampler, [PROBLEM], task, config, "test", 1)
+    assert len(e.token_ids) == len(e.mask) == len(e.log_probs) <= max_tokens
+    return e, sampler
+
+
+@pytest.fixture(scope="module")
+def turns(task):
+    end = "</think>\n<answer>(94-27)-39</answer><|endoftext|>"
+    texts = ["\n94-27=67+39=106 yes", "94-27=67-39=28 yes", end]
+    return [task.tokenizer.encode(text) for text in texts]
+
+
+def test_a_completion_has_the_tokens_of_both_and_the_mask_tells_whose_they_are(task, turns):
+    e, _ = converse(task, *turns)
+    no, newline = task.tokenizer.encode(" no\n")
+    first, second, end = turns
+    assert e.token_ids == first + [no, newline] + second + [newline] + end
+    places = [place for place, written in enumerate(e.mask) if not written]
+    assert places == [len(first), len(first) + 1, -len(end) - 1 + len(e.mask)]
+    assert e.log_probs == [-0.5 * written for written in e.mask]
+    assert (e.turns, e.calls, e.ended, e.reward.answer) == (3, 2, True, 1.0)
+
+
+def test_what_the_model_wrote_is_never_encoded_again(task, turns):
+    *line, yes = turns[1]
+    digits = task.tokenizer.convert_tokens_to_ids(["2", "8"])
+    drifting = line[:-1] + digits + [yes]  # 28 as two tokens: the same text
+    assert task.tokenizer.encode(task.tokenizer.decode(drifting)) == turns[1]
+    e, sampler = converse(task, drifting, turns[-1])
+    assert e.token_ids[: len(drifting)] == drifting and e.reward.answer == 1
+    assert sampler.contexts[1][:-1] == e.prompt_ids + drifting
+
+
+def test_a_completion_is_cut_off_after_max_tokens_or_the_last_turn(task, turns, monkeypatch):
+    e, _ = converse(task, *turns)
+    whole = e.token_ids
+    for room in range(9, len(whole)):
+        e, _ = converse(task, *turns, max_tokens=room)
+        assert e.token_ids == whole[:room] and not e.ended
+    monkeypatch.setattr(task.module, "TURNS", 2)
+    e, sampler = converse(task, *turns)
+    assert len(sampler.turns) == 1 and not e.ended
+
+
+# ---- The run
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    name = str(tmp_path_factory.mktemp("tools") / "straight")
+    return tools.main(replace(SMALL, steps=2, name=name))
+
+
+def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path, capsys):
+    row = nano_r1.read(f"{straight}/metrics.jsonl")[1]
+    assert row["sampling/logp_difference_mean"] < 1e-4
+    assert row["tool/calls"] > 0 and row["tool/model_tokens"] < 1
+    tools.main(replace(SMALL, name=str(tmp_path / "run")), rollout=mask.unmasked)
+    assert "WARNING: sampler and trainer differ" in capsys.readouterr().out
+
+
+def test_the_report_has_a_change_for_each_token_of_the_model_alone(straight):
+    _, arrays = Run(straight).step(1)
+    assert (np.isnan(arrays["change"]) == ~arrays["mask"]).all() and not arrays["mask"].all()
+
+
+def rows(path, file):
+    """Sorted: processes write theirs one after the other. Without the times."""
+    text = Path(path, file).read_text()
+    return sorted(re.sub('"time/step": [^,]*', "", text).splitlines())
+
+
+def test_a_resumed_run_is_the_straight_one(straight, tmp_path):
+    path = tools.main(replace(SMALL, name=str(tmp_path / "run")))
+    tools.main(replace(SMALL, steps=2, resume=path))
+    for file in ("metrics.jsonl", "episodes/step_000002.jsonl"):
+        assert rows(path, file) == rows(straight, file)
+
+
+def test_two_processes_write_the_completions_of_one(straight, tmp_path):
+    flags = "--prompts_per_step 2 --max_tokens 60 --eval_problems 8 --warmup_steps 0 --steps 1"
+    torchrun = "torch.distributed.run --nproc_per_node 2 --standalone tools.py"
+    command = f"{sys.executable} -m {torchrun} {flags} --name {tmp_path}/two"
+    subprocess.run(command.split(), check=True, cwd=ROOT)
+    for file in ("episodes/step_000001.jsonl", "evaluations/step_000000.jsonl"):
+        assert rows(f"{tmp_path}/two", file) == rows(straight, file)
+
+
+def test_a_task_without_a_tool_is_a_sentence():
+    with pytest.raises(SystemExit, match="--task countdown has no tool; try labs/checker"):
+        tools.main(replace(SMALL, task="countdown"))
