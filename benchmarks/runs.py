@@ -77,17 +77,22 @@ def metrics(path):
     return nano_r1.read(f"{path}/metrics.jsonl")
 
 
+def evaluations(path):
+    """The rows of a run's metrics.jsonl that have an evaluation on held-out problems."""
+    return [row for row in metrics(path) if "eval/pass@1" in row]
+
+
 def curve(path):
     """[(step, pass@1 on held-out problems)] of a run."""
-    return [(row["step"], row["eval/pass@1"]) for row in metrics(path) if "eval/pass@1" in row]
+    return [(row["step"], row["eval/pass@1"]) for row in evaluations(path)]
 
 
-def by_subgroup(path, which=max):
-    """{subgroup: share of correct completions} of a run's last (max) or first (min) evaluation."""
+def by_subgroup(path):
+    """{subgroup: share of correct completions} of a run's last evaluation."""
     (config,) = nano_r1.read(f"{path}/config.json")
     task = nano_r1.import_task(config["task"])
     correct = {}
-    for row in nano_r1.read(which(glob.glob(f"{path}/evaluations/*.jsonl"))):
+    for row in nano_r1.read(max(glob.glob(f"{path}/evaluations/*.jsonl"))):
         for name in task.subgroups(row["problem"]):
             correct.setdefault(name, []).append(row["answer_reward"])
     return {name: statistics.mean(of_name) for name, of_name in correct.items()}

@@ -1,14 +1,16 @@
-"""A grid of flags and seeds: all runs in one figure, and a table with paired intervals.
+"""A grid of flags and seeds: all runs in one figure, a table with paired intervals, and the curves.
 
+    python -m benchmarks.sweep --script nano_r1 --flags "--task countdown"    # one row, three seeds
     python -m benchmarks.sweep --flags "--steps 20 --max_tokens 128" \\
         --axis learning_rate=5e-5 learning_rate=1.5e-4 learning_rate=4.5e-4 \\
         --axis default kl_coef=0 group_size=4,prompts_per_step=32
     python -m benchmarks.sweep --script nano_sft --flags "--data ROWS.jsonl" \\
         --axis examples=128 examples=512 --axis batch_size=16 batch_size=32 --jobs 2
 
-The grid has one point of each --axis. A point is a list of flags with commas between them and
-without dashes, or `default` for none. Each row of the table is compared with the first, seed by
-seed. A run that is complete is not repeated. One that was stopped continues.
+The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
+with commas between them and without dashes, or `default` for none. Each row of the table is
+compared with the first, seed by seed. A run that is complete is not repeated. One that was stopped
+continues.
 """
 
 import argparse
@@ -46,12 +48,34 @@ def result_table(paths):
     return runs.table(lines)
 
 
+def curve_table(paths):
+    """Each evaluation on held-out problems: means over the seeds, with the smallest and largest."""
+    lines = [["", "step", "pass@1", "95% by seed", "format", "tokens"]]
+    for label, of_label in paths.items():
+        for rows in zip(*map(runs.evaluations, of_label)):
+            shares = [row["eval/pass@1"] for row in rows]
+            _, low, high = runs.mean_interval(shares)
+            formats = runs.spread([row["eval/format"] for row in rows])
+            tokens = runs.spread([row["eval/mean_length"] for row in rows], 0)
+            interval = f"[{low:.3f}, {high:.3f}]"
+            lines.append([label, rows[0]["step"], runs.spread(shares), interval, formats, tokens])
+    return runs.table(lines)
+
+
+def minutes(paths):
+    """Of a run's training: the mean, with the smallest and largest."""
+    found = []
+    for path in itertools.chain(*paths.values()):
+        found.append(sum(row.get("time/step", 0) for row in runs.metrics(path)) / 60)
+    return runs.spread(found, 1)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--axis", nargs="+", action="append", required=True, metavar="FLAG=VALUE")
+    add("--axis", nargs="+", action="append", default=[], metavar="FLAG=VALUE")
     add("--flags", default="", help="of every run, in one text")
     add("--script", default="variants", help="nano_r1, variants or nano_sft")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -65,7 +89,7 @@ def main():
         training = []
         for points in itertools.product(*args.axis):
             flags = f"{args.flags} {flags_of(points)}"
-            label = ", ".join(points)
+            label = ", ".join(points) or "default"
             paths[label] = [runs.place(args.out, f"{args.script} {flags}", s) for s in args.seeds]
             for seed, path in zip(args.seeds, paths[label]):
                 command = (args.script, f"{flags} --seed {seed}", path)
@@ -79,6 +103,7 @@ def main():
     curves = {label: list(map(runs.curve, of_label)) for label, of_label in paths.items()}
     runs.draw_curves(args.figure, " ".join(f"{args.script}.py {args.flags}".split()), curves)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
+    print(f"\n{curve_table(paths)}\n\n{minutes(paths)} minutes of training a run")
 
 
 if __name__ == "__main__":

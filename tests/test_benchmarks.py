@@ -10,7 +10,7 @@ import pytest
 
 import countdown_rewards
 import nano_r1
-from benchmarks import checks, controls, learning, runs, speed, sweep, update
+from benchmarks import checks, controls, runs, speed, sweep, update
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -43,9 +43,11 @@ def test_intervals_are_student_s_and_pass_at_k_is_the_share_of_draws_with_a_corr
     assert runs.pass_at_k(5, 2, 3) == pytest.approx(0.9)  # 9 of the 10 draws of 3 among 5
 
 
-def test_a_learning_curve_has_its_subgroups_and_rows_of_a_sweep_are_compared(run, tmp_path):
-    out = run(learning.main, "--flags", TINY, "--seeds", 0, 1, "--out", tmp_path)
-    assert "| 3_numbers |" in out and (tmp_path / "curve.png").exists()
+def test_a_sweep_has_the_learning_curve_of_each_row_and_compares_the_rows(run, tmp_path):
+    words = ("--script", "nano_r1", "--flags", TINY, "--seeds", 0, 1, "--out", tmp_path)
+    out = run(sweep.main, *words, "--figure", tmp_path / "curves.png")
+    assert "\n| default | 0 | " in out and "\n| default | 1 | " in out
+    assert (tmp_path / "curves.png").exists()
     paths = sorted(path.parent for path in tmp_path.rglob("metrics.jsonl"))
     assert sweep.result_table({"default": paths, "other": paths}).endswith(
         "+0.000 [+0.000, +0.000] |"

@@ -92,7 +92,8 @@ def started(command, monkeypatch):
         found.clear()
         monkeypatch.setattr(runs, "train", lambda name, flags, path: found.append((name, flags)))
         monkeypatch.setattr(runs, "draw_curves", lambda *_: None)
-        monkeypatch.setattr(sweep, "result_table", lambda *_: "")
+        for name in ("result_table", "curve_table", "minutes"):
+            monkeypatch.setattr(sweep, name, lambda *_: "")
         monkeypatch.setattr(sys, "argv", command[1:])
         sweep.main()
     return [(name.removesuffix(".py"), flags) for name, flags in found if name != "-c"]
