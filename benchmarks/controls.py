@@ -30,41 +30,35 @@ import os
 import random
 import statistics
 import zlib
-from collections import Counter
+from types import SimpleNamespace
 
 import torch
 from transformers import LogitsProcessorList
 
 import countdown_rewards as countdown
+import evaluate
 import nano_r1
 from benchmarks import checks, runs
 
 # ---- Runs without the correctness reward. Each takes the place of a function of nano_r1.main.
 
 
-def random_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
-    """`nano_r1.rollout`, but the reward is 0 or 1 at random."""
-    episodes = rollout(sampler, problems, task, config, step)
-    rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
-    for e in episodes:
-        e.reward = e.reward._replace(total=float(rng.random() < 0.5))
-    return episodes
+def rewarded(total):
+    """`nano_r1.rollout`, or another one, but the reward of episode e is total(e, config, rng)."""
+
+    def with_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
+        episodes = rollout(sampler, problems, task, config, step)
+        rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
+        for e in episodes:
+            e.reward = e.reward._replace(total=total(e, config, rng))
+        return episodes
+
+    return with_reward
 
 
-def format_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
-    """`nano_r1.rollout`, but the reward is the format only."""
-    episodes = rollout(sampler, problems, task, config, step)
-    for e in episodes:
-        e.reward = e.reward._replace(total=e.reward.format)
-    return episodes
-
-
-def length_reward(sampler, problems, task, config, step):
-    """`nano_r1.rollout`, but the reward is the length in shares of the limit."""
-    episodes = nano_r1.rollout(sampler, problems, task, config, step)
-    for e in episodes:
-        e.reward = e.reward._replace(total=len(e.token_ids) / config.max_tokens)
-    return episodes
+random_reward = rewarded(lambda e, config, rng: float(rng.random() < 0.5))
+format_reward = rewarded(lambda e, config, rng: e.reward.format)
+length_reward = rewarded(lambda e, config, rng: len(e.token_ids) / config.max_tokens)
 
 
 def no_reward(rewards, config):
@@ -227,23 +221,22 @@ def best_threshold(config):
 
 def answers(config, problems, n):
     """How many of n completions of each problem are correct?"""
-    correct = [e.reward.answer for e in runs.sample(config, problems, n)]
-    return [sum(correct[start : start + n]) for start in range(0, len(correct), n)]
+    groups = runs.sample(config, problems, n)
+    return [sum(e.reward.answer for e in group) for group in groups]
+
+
+def value_of(text, problem, prompt):
+    """The exact value of a Countdown answer; None if it is no answer."""
+    answer, _ = countdown.read_answer(text, prompt)
+    return countdown.judge(answer, problem, False)[0]
 
 
 def voted(config, problems, n):
     """Is the most frequent value among n answers to each problem the target? Ties are shared."""
     n = n if config.temperature else 1  # greedy completions are equal
-    votes = [Counter() for _ in problems]
-    for i, e in enumerate(runs.sample(config, problems, n)):
-        answer, _ = countdown.read_answer(e.text, countdown.PROMPTS[config.prompt])
-        value, _, _ = countdown.judge(answer, e.problem, False)
-        votes[i // n].update([value] if value is not None else [])
-    correct = []
-    for problem, counted in zip(problems, votes):
-        winners = [value for value in counted if counted[value] == max(counted.values())]
-        correct.append((problem["target"] in winners) / max(1, len(winners)))
-    return correct
+    voters = SimpleNamespace(final_answer=value_of)
+    task = SimpleNamespace(module=voters, prompt=countdown.PROMPTS[config.prompt])
+    return [evaluate.majority(group, task) for group in runs.sample(config, problems, n)]
 
 
 def judged(folder, function, config, models, problems, more):
@@ -259,11 +252,6 @@ def judged(folder, function, config, models, problems, more):
         (kept,) = nano_r1.read(file)
         results.append(kept["result"])
     return results
-
-
-def mean_of_seeds(columns):
-    """The mean over the seeds for each problem."""
-    return [statistics.mean(of_problem) for of_problem in zip(*columns)]
 
 
 def control_table(correct):
@@ -325,7 +313,8 @@ def compare(flags, args):
         for temperature in temperatures:
             config.temperature = temperature
             columns = judged(folder, function, config, of_name, problems, more)
-            correct[name][temperature] = mean_of_seeds(columns)
+            # The mean over the seeds for each problem.
+            correct[name][temperature] = list(map(statistics.mean, zip(*columns)))
     print(f"\n{flags}, seeds {args.seeds}; commit {runs.commit()}; {len(problems)} problems")
     print(f"\n{control_table(correct)}\n")
     if config.task == "countdown":

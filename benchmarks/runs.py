@@ -120,16 +120,17 @@ def load(config):
 
 
 def sample(config, problems, n=1):
-    """n episodes of each problem by `config.model` at `config.temperature`, groups adjacent."""
+    """n episodes of each problem, a list, by `config.model` at `config.temperature`."""
     sampler, task = load(config)
-    episodes = []
+    groups = []
     size = max(1, ROWS // n)
     for start in range(0, len(problems), size):
         part = problems[start : start + size]
         label = f"benchmark, {start}"
         with nano_r1.threads_for(sampler.model):
-            episodes += nano_r1.sample_and_reward(sampler, part, task, config, label, n)
-    return episodes
+            episodes = nano_r1.sample_and_reward(sampler, part, task, config, label, n)
+        groups += [episodes[first : first + n] for first in range(0, len(episodes), n)]
+    return groups
 
 
 def generate(sampler, prompts, n, temperature, **options):
@@ -180,19 +181,11 @@ def difference(values, others):
     return mean_interval([a - b for a, b in zip(values, others, strict=True)])
 
 
-def pass_at_k(n, correct, k):
-    """The chance that k of n completions, of which some are correct, have a correct one.
-
-    Unbiased: Chen et al. 2021, arXiv:2107.03374, eq. 1.
-    """
-    return 1 - math.comb(n - correct, k) / math.comb(n, k)
-
-
-def spread(values, digits=3):
+def spread(values, digits=3, middle=statistics.mean):
     """`mean (smallest to largest)`."""
-    numbers = (statistics.mean(values), min(values), max(values))
-    mean, low, high = (f"{number:.{digits}f}" for number in numbers)
-    return mean if low == high else f"{mean} ({low} to {high})"
+    numbers = (middle(values), min(values), max(values))
+    center, low, high = (f"{number:,.{digits}f}" for number in numbers)
+    return center if low == high else f"{center} ({low} to {high})"
 
 
 def signed(mean, low, high):

@@ -21,6 +21,7 @@ import nano_r1
 import nano_sft
 import variants
 from benchmarks import controls, runs
+from evaluate import pass_at_k
 from report.labels import PALETTE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +46,7 @@ def tries(config):
     counts = controls.answers(config, task.load_problems("test")[:64], 64)
     found = {}
     for k in (1, 4, 16, 64):
-        found[f"pass@{k} of 64"] = statistics.mean(runs.pass_at_k(64, int(c), k) for c in counts)
+        found[f"pass@{k} of 64"] = statistics.mean(pass_at_k(64, int(c), k) for c in counts)
     return found
 
 
