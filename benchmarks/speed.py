@@ -2,11 +2,7 @@
 
     python -m benchmarks.speed trl                 # against TRL's GRPOTrainer
     python -m benchmarks.speed generate            # its sampling loop against transformers'
-    python -m benchmarks.speed busy                # alone, and beside a program on one core
     python -m benchmarks.speed checkout --there DIR          # git worktree add DIR COMMIT
-    python -m benchmarks.speed checkout --there DIR --busy   # both beside a program on one core
-    python -m benchmarks.speed checkout --there DIR \\
-        --flags_there="--no_report"                    # beb1656 and before
 
 A shared machine's speed drifts. So the two run in turn, A B and then B A, each round in a process
 of its own, and ratios are taken pair by pair. The first step of a round warms up and does not
@@ -15,7 +11,6 @@ default's objective, in float32. It samples with `generate`, as it does without 
 """
 
 import argparse
-import contextlib
 import functools
 import json
 import os
@@ -32,19 +27,6 @@ import torch
 import nano_r1
 from benchmarks import runs
 
-BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
-
-
-@contextlib.contextmanager
-def busy_program(wanted):
-    """Inside, another process keeps one core busy (or, if it is not wanted, none does)."""
-    process = subprocess.Popen([sys.executable, "-c", BUSY if wanted else ""])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
 
 def output(command, folder):
     """What a program prints; if it fails, its last words and the end."""
@@ -57,13 +39,13 @@ def output(command, folder):
 # ---- What is measured: functions of (args, round) -> [(seconds, tokens)], a pair for each step
 
 
-def checkout(args, round_, folder=runs.ROOT, flags=""):
+def checkout(args, round_, folder=runs.ROOT):
     """The steps of `python nano_r1.py` in a checkout."""
     name = f"speed-{time.time_ns()}"
     sizes = ("model", "prompts_per_step", "group_size", "max_tokens")
     words = [f"--{size} {getattr(args, size)}" for size in sizes]
     fixed = "--learning_rate 1e-12 --eval_every 0 --eval_problems 1 --record_tokens_every 0"
-    words += [fixed, f"--steps {args.steps + 1} --seed {round_} --name {name}", args.flags, flags]
+    words += [fixed, f"--steps {args.steps + 1} --seed {round_} --name {name}", args.flags]
     output([sys.executable, "nano_r1.py", *shlex.split(" ".join(words))], folder)
     rows = nano_r1.read(os.path.join(folder, "out", name, "metrics.jsonl"))[2:]
     shutil.rmtree(os.path.join(folder, "out", name))
@@ -76,12 +58,7 @@ def checkout(args, round_, folder=runs.ROOT, flags=""):
 
 
 def there(args, round_):
-    return checkout(args, round_, args.there, args.flags_there)
-
-
-def beside(args, round_):
-    with busy_program(True):
-        return checkout(args, round_)
+    return checkout(args, round_, args.there)
 
 
 def trl(args, round_):
@@ -129,8 +106,8 @@ def train_with_trl(args):
         temperature=config.temperature,
         num_generations=config.group_size,
         max_completion_length=config.max_tokens,
-        per_device_train_batch_size=args.trl_rows,
-        gradient_accumulation_steps=args.prompts_per_step * args.group_size // args.trl_rows,
+        per_device_train_batch_size=16,
+        gradient_accumulation_steps=args.prompts_per_step * args.group_size // 16,
         learning_rate=config.learning_rate,
         adam_beta2=0.95,
         max_grad_norm=config.max_grad_norm,
@@ -187,7 +164,6 @@ PAIRS = {  # the first one's time is divided by the second one's
         "generate": functools.partial(sampling, sample=by_generate),
         "nano_r1": functools.partial(sampling, sample=by_loop),
     },
-    "busy": {"beside a busy program": beside, "alone": checkout},
     "checkout": {"there": there, "here": checkout},
 }
 
@@ -203,16 +179,10 @@ def config_of(args):
     )
 
 
-def describe(values, digits):
-    """`median (smallest to largest)`."""
-    numbers = (statistics.median(values), min(values), max(values))
-    return "{} ({} to {})".format(*(f"{number:,.{digits}f}" for number in numbers))
-
-
 def comparison(steps):
     """The table. `steps`: {name: [(seconds, tokens)]}, in pairs."""
-    head = ["", "seconds per step", "tokens", "tokens per second"]
-    lines = [head]
+    lines = [["", "seconds per step", "tokens", "tokens per second"]]
+    median = functools.partial(runs.spread, middle=statistics.median)
     columns = {}
     for name, rows in steps.items():
         columns[name] = [
@@ -220,11 +190,11 @@ def comparison(steps):
             [tokens for _, tokens in rows],
             [tokens / seconds for seconds, tokens in rows],
         ]
-        digits = (2, 0, 0)
-        lines.append([name, *(describe(c, d) for c, d in zip(columns[name], digits))])
+        cells = [median(column, digits) for column, digits in zip(columns[name], (2, 0, 0))]
+        lines.append([name, *cells])
     ratios = []
     for theirs, ours in zip(*columns.values()):
-        ratios.append(describe([a / b for a, b in zip(theirs, ours)], 2))
+        ratios.append(median([a / b for a, b in zip(theirs, ours)], 2))
     lines.append(["ratio, pair by pair", *ratios])
     return runs.table(lines)
 
@@ -241,11 +211,8 @@ def main():
     add("--max_tokens", type=int, default=320)
     add("--rounds", type=int, default=2)
     add("--steps", type=int, default=3, help="of each round that count")
-    add("--busy", action="store_true", help="both beside a program that keeps one core busy")
     add("--flags", default="", help="more flags of nano_r1.py, here and there")
     add("--there", metavar="DIR", help="another checkout")
-    add("--flags_there", default="", help="more flags of nano_r1.py there")
-    add("--trl_rows", type=int, default=16, help="completions in TRL's forward pass")
     add("--child", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
@@ -254,8 +221,7 @@ def main():
     steps = {name: [] for name in pair}
     for round_ in range(args.rounds):
         for name in list(pair)[:: -1 if round_ % 2 else 1]:
-            with busy_program(args.busy):
-                found = pair[name](args, round_)
+            found = pair[name](args, round_)
             steps[name] += found
             print(f"round {round_}, {name}: {', '.join(f'{s:.2f}' for s, *_ in found)} s per step")
     sizes = f"{args.prompts_per_step} x {args.group_size} completions, {args.max_tokens} tokens"

@@ -36,11 +36,10 @@ def run(monkeypatch, capsys):
     return run
 
 
-def test_intervals_are_student_s_and_pass_at_k_is_the_share_of_draws_with_a_correct_one():
+def test_intervals_are_student_s():
     # The standard deviation of the three differences is 1; t is 4.303, and 4.303 / sqrt(3) = 2.484.
     found = runs.difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
     assert found == pytest.approx((2.0, 2.0 - 2.484, 2.0 + 2.484), abs=1e-3)
-    assert runs.pass_at_k(5, 2, 3) == pytest.approx(0.9)  # 9 of the 10 draws of 3 among 5
 
 
 def test_a_sweep_has_the_learning_curve_of_each_row_and_compares_the_rows(run, tmp_path):
@@ -103,10 +102,11 @@ def test_two_programs_are_timed_in_pairs(run, monkeypatch):
         "output",
         lambda command, _: nano_r1.main(runs.parse("nano_r1", shlex.join(command[2:]))),
     )
-    sizes = ("--prompts_per_step", 1, "--max_tokens", 8, "--rounds", 2, "--steps", 1)
-    for against in ("generate", "busy"):
-        assert "| ratio, pair by pair | " in run(speed.main, against, *sizes)
-    assert "[[" in run(speed.main, "trl", *sizes, "--trl_rows", 8, "--child", 0)
+    sizes = ("--prompts_per_step", 2, "--max_tokens", 8, "--rounds", 2, "--steps", 1)
+    for against in ("generate", "checkout"):
+        found = run(speed.main, against, *sizes, "--there", runs.ROOT)
+        assert "| ratio, pair by pair | " in found
+    assert "[[" in run(speed.main, "trl", *sizes, "--child", 0)
 
 
 def test_an_update_is_timed_without_a_model_of_the_hub(capsys):
