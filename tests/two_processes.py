@@ -17,11 +17,11 @@ CASES = {
 }
 
 
-def tiny_model(seed=0):
-    """13,000 random weights, the same at each call."""
+def tiny_model(seed=0, vocabulary=50):
+    """Random weights, the same at each call; 13,000 with this vocabulary."""
     torch.manual_seed(seed)
     config = Qwen2Config(
-        vocab_size=50,
+        vocab_size=vocabulary,
         hidden_size=16,
         intermediate_size=32,
         num_hidden_layers=2,
