@@ -11,7 +11,6 @@ The report reads only a run's directory, even while the run is training. The pag
 import base64
 import hashlib
 import html
-import importlib.util
 import os
 import re
 from pathlib import Path
@@ -31,16 +30,14 @@ STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
 
 def write(
     paths: tyro.conf.Positional[list[str]],
-    output: str = "",
     steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
 ):
-    """Write the report of one run, or of two side by side. Open it in a browser.
+    """Write the report of one run, or of two side by side, into the first one's directory.
 
-    The first run's directory also gets card.png, a picture to show to others.
+    Open it in a browser. The directory also gets card.png, a picture to show to others.
 
     Args:
         paths: The runs' directories, out/NAME.
-        output: The file to write [report.html in the first run's directory].
         steps: The steps whose completions are shown [all, or as many as fit].
 
     Returns:
@@ -51,15 +48,12 @@ def write(
     """
     text = page(paths, steps)
     name = "report.html" if len(paths) == 1 else f"report_beside_{Path(paths[1]).name}.html"
-    output = output or os.path.join(paths[0], name)
+    output = os.path.join(paths[0], name)
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
-    if importlib.util.find_spec("matplotlib"):
-        from report.card import draw_card
+    from report.card import draw_card  # slow to import
 
-        draw_card(Run(paths[0]), os.path.join(paths[0], "card.png"))
-    else:
-        print("To get card.png: pip install matplotlib")
+    draw_card(Run(paths[0]), os.path.join(paths[0], "card.png"))
     return output
 
 

@@ -1,7 +1,6 @@
 """The report: its recorder against a direct computation, and its page in a real browser."""
 
 import contextlib
-import json
 import os
 import re
 import subprocess
@@ -18,6 +17,7 @@ from transformers import AutoTokenizer
 from two_processes import tiny_model
 
 import nano_r1
+from countdown_rewards import Reward
 from report import labels, payload, record, viewer
 from report.run import Run
 
@@ -64,6 +64,10 @@ def record_step(path, step, size, rank=0, ranks=1):
     episodes = []
     for i, text in enumerate(TEXTS):
         e = nano_r1.Episode(
+            problem=PROBLEMS[i // 4],
+            text=text,
+            reward=Reward(REWARDS[i], 1.0, float(REWARDS[i] > 1), HOSTILE),
+            ended=True,
             prompt_ids=tokenizer.encode(f"Problem {i // 4}:"),
             token_ids=tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id],
             advantage=ADVANTAGES[i],
@@ -90,32 +94,13 @@ def record_step(path, step, size, rank=0, ranks=1):
     return episodes
 
 
-def write_rows(file, rows):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join([json.dumps(row) + "\n" for row in rows]))
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run of three steps; the tokens of 1 and 3 are recorded, and those of 1 moved more."""
     path = tmp_path_factory.mktemp("report") / "<i>a&b"
     for step, size in ((2, 0.03), (3, 0.003), (1, 0.03)):
         episodes = record_step(path, step, size)
-    rows = [
-        {
-            "problem": PROBLEMS[i // 4],
-            "completion": TEXTS[i],
-            "reward": REWARDS[i],
-            "format_reward": 1.0,
-            "answer_reward": float(REWARDS[i] > 1),
-            "why": HOSTILE,
-            "advantage": ADVANTAGES[i],
-            "length": len(e.token_ids),
-            "prompt_length": len(e.prompt_ids),
-            "cut_off": False,
-        }
-        for i, e in enumerate(episodes)
-    ]
+    rows = nano_r1.as_rows(episodes)
     metrics = [{"step": step, "reward": 0.875, "grad_norm": float("nan")} for step in range(4)]
     # The policy's terms cancel.
     k3 = [np.mean(np.expm1(e.wanted[2]) - e.wanted[2]) for e in episodes]
@@ -128,11 +113,11 @@ def run(tmp_path_factory):
             "eval/problems": 8,
         }
         solved = [{**row, "answer_reward": float(i < correct)} for i, row in enumerate(rows)]
-        write_rows(path / f"evaluations/step_{step:06d}.jsonl", solved)
+        nano_r1.write(path / f"evaluations/step_{step:06d}.jsonl", solved)
     for step in (1, 2, 3):
-        write_rows(path / f"episodes/step_{step:06d}.jsonl", rows)
-    write_rows(path / "metrics.jsonl", metrics)
-    write_rows(path / "config.json", [CONFIG])
+        nano_r1.write(path / f"episodes/step_{step:06d}.jsonl", rows)
+    nano_r1.write(path / "metrics.jsonl", metrics)
+    nano_r1.write(path / "config.json", [CONFIG])
     return SimpleNamespace(
         path=path, episodes=episodes, rows=rows, loss=metrics[1]["loss"], file=viewer.write([path])
     )
@@ -160,8 +145,8 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
     for rank in (0, 1):
         monkeypatch.setenv("RANK", str(rank))
         record_step(tmp_path, 1, 0.03, rank, 2)
-    write_rows(tmp_path / "episodes/step_000001.jsonl", run.rows)
-    write_rows(tmp_path / "config.json", [CONFIG])
+    nano_r1.write(tmp_path / "episodes/step_000001.jsonl", run.rows)
+    nano_r1.write(tmp_path / "config.json", [CONFIG])
     one, two = [Run(path).step(1)[1] for path in (run.path, tmp_path)]
     for name in one:
         np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-5, err_msg=name)
@@ -331,8 +316,8 @@ def test_the_card_has_a_filled_square_for_each_solved_problem(run):
 def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
     run, tmp_path, opened
 ):
-    write_rows(tmp_path / "episodes/step_000002.jsonl", run.rows[:4])
-    write_rows(tmp_path / "config.json", [{**CONFIG, "group_size": 2}])
+    nano_r1.write(tmp_path / "episodes/step_000002.jsonl", run.rows[:4])
+    nano_r1.write(tmp_path / "config.json", [{**CONFIG, "group_size": 2}])
     page = opened(viewer.write([run.path, tmp_path]))
     assert "group_size42" in texts(page, ".differs tr")
     redrawn(page, page.keyboard.press, "g")
