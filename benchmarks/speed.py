@@ -27,6 +27,9 @@ import torch
 import nano_r1
 from benchmarks import runs
 
+FLAGS = """--prompts_per_step 32 --max_tokens 320 --learning_rate 1e-12 --eval_every 0
+--eval_problems 1 --record_tokens_every 0"""
+
 
 def output(command, folder):
     """What a program prints; if it fails, its last words and the end."""
@@ -42,14 +45,11 @@ def output(command, folder):
 def checkout(args, round_, folder=runs.ROOT):
     """The steps of `python nano_r1.py` in a checkout."""
     name = f"speed-{time.time_ns()}"
-    sizes = ("model", "prompts_per_step", "group_size", "max_tokens")
-    words = [f"--{size} {getattr(args, size)}" for size in sizes]
-    fixed = "--learning_rate 1e-12 --eval_every 0 --eval_problems 1 --record_tokens_every 0"
-    words += [fixed, f"--steps {args.steps + 1} --seed {round_} --name {name}", args.flags]
-    output([sys.executable, "nano_r1.py", *shlex.split(" ".join(words))], folder)
+    flags = f"{args.flags} --steps {args.steps + 1} --seed {round_} --name {name}"
+    output([sys.executable, "nano_r1.py", *shlex.split(flags)], folder)
     rows = nano_r1.read(os.path.join(folder, "out", name, "metrics.jsonl"))[2:]
     shutil.rmtree(os.path.join(folder, "out", name))
-    count = args.prompts_per_step * args.group_size
+    count = args.config.prompts_per_step * args.config.group_size
     steps = []
     for row in rows:
         tokens = round(row["completions/mean_length"] * count)
@@ -73,7 +73,7 @@ def train_with_trl(args):
     from transformers import AutoModelForCausalLM, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    config = config_of(args)
+    config = args.config
     _, task = runs.load(config)
     ends = []
     sampled = []
@@ -93,7 +93,8 @@ def train_with_trl(args):
         return totals
 
     rows = []
-    for problem in task.load_problems("train", config)[: (args.steps + 1) * args.prompts_per_step]:
+    count = (args.steps + 1) * config.prompts_per_step
+    for problem in task.load_problems("train", config)[:count]:
         prompt = task.tokenizer.decode(task.prompt_ids(problem))
         rows.append({"prompt": prompt, "problem": json.dumps(problem)})
     settings = GRPOConfig(
@@ -107,7 +108,7 @@ def train_with_trl(args):
         num_generations=config.group_size,
         max_completion_length=config.max_tokens,
         per_device_train_batch_size=16,
-        gradient_accumulation_steps=args.prompts_per_step * args.group_size // 16,
+        gradient_accumulation_steps=config.prompts_per_step * config.group_size // 16,
         learning_rate=config.learning_rate,
         adam_beta2=0.95,
         max_grad_norm=config.max_grad_norm,
@@ -120,7 +121,7 @@ def train_with_trl(args):
         logging_strategy="no",
         disable_tqdm=True,
     )
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype="float32")
+    model = AutoModelForCausalLM.from_pretrained(config.model, dtype="float32")
     parts = {"processing_class": task.tokenizer, "callbacks": [Clock()]}
     GRPOTrainer(model, reward, settings, Dataset.from_list(rows), **parts).train()
     steps = []
@@ -131,16 +132,15 @@ def train_with_trl(args):
 
 def sampling(args, round_, sample):
     """Sampling alone, of the same prompts; `sample` returns lists of token ids."""
-    config = config_of(args)
-    sampler, task = runs.load(config)
-    problems = task.load_problems("test", config)[: args.prompts_per_step]
+    sampler, task = runs.load(args.config)
+    problems = task.load_problems("test", args.config)[: args.config.prompts_per_step]
     prompts = [task.prompt_ids(problem) for problem in problems]
     steps = []
     for step in range(args.steps + 1):
         seeds = [nano_r1.seed_of(round_, step, place) for place in range(len(prompts))]
         began = time.perf_counter()
         with nano_r1.threads_for(sampler.model):
-            completions = sample(sampler, prompts, args.group_size, seeds)
+            completions = sample(sampler, prompts, args.config.group_size, seeds)
         steps.append((time.perf_counter() - began, sum(map(len, completions))))
     return steps[1:]
 
@@ -166,17 +166,6 @@ PAIRS = {  # the first one's time is divided by the second one's
     },
     "checkout": {"there": there, "here": checkout},
 }
-
-
-def config_of(args):
-    return nano_r1.Config(
-        model=args.model,
-        prompts_per_step=args.prompts_per_step,
-        group_size=args.group_size,
-        max_tokens=args.max_tokens,
-        learning_rate=1e-12,
-        sampler="transformers",
-    )
 
 
 def comparison(steps):
@@ -205,16 +194,14 @@ def main():
     )
     add = parser.add_argument
     add("against", choices=PAIRS)
-    add("--model", default="models/nano-base")
-    add("--prompts_per_step", type=int, default=32)
-    add("--group_size", type=int, default=8)
-    add("--max_tokens", type=int, default=320)
     add("--rounds", type=int, default=2)
     add("--steps", type=int, default=3, help="of each round that count")
-    add("--flags", default="", help="more flags of nano_r1.py, here and there")
+    add("--flags", default="", help="flags of nano_r1.py, in one text")
     add("--there", metavar="DIR", help="another checkout")
     add("--child", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.flags = f"{FLAGS} {args.flags}"
+    args.config = runs.parse("nano_r1", args.flags)
     if args.child is not None:
         return train_with_trl(args)
     pair = PAIRS[args.against]
@@ -224,9 +211,8 @@ def main():
             found = pair[name](args, round_)
             steps[name] += found
             print(f"round {round_}, {name}: {', '.join(f'{s:.2f}' for s, *_ in found)} s per step")
-    sizes = f"{args.prompts_per_step} x {args.group_size} completions, {args.max_tokens} tokens"
-    facts = f"{args.model}, {os.cpu_count()} cores, commit {runs.commit()}"
-    print(f"\n{sizes} at most; {facts}\nmedian (smallest to largest)\n\n{comparison(steps)}")
+    print(f"\n{args.flags}; {os.cpu_count()} cores, commit {runs.commit()}")
+    print(f"median (smallest to largest)\n\n{comparison(steps)}")
 
 
 if __name__ == "__main__":

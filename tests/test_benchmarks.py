@@ -75,25 +75,26 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     assert checks.better_than_chance(found) == pytest.approx(3.5 / 4)
 
 
-def test_constrained_completions_have_the_tags_and_begin_with_subtractions():
+def under(rule, problems, threshold=None):
+    """A completion of each problem under a rule."""
     sampler, task = runs.load(runs.parse("nano_r1", f"{TINY} --max_tokens 96"))
-    prompts = [task.prompt_ids(problem) for problem in PROBLEMS]
-    rule = controls.Rule("begun", task.tokenizer, PROBLEMS, max(map(len, prompts)), 96)
+    prompts = [task.prompt_ids(problem) for problem in problems]
+    width = max(map(len, prompts))
+    rule = controls.Rule(rule, task.tokenizer, problems, width, 96, threshold)
     completions = runs.generate(sampler, prompts, 1, 1.0, logits_processor=[rule])
-    for problem, ids in zip(PROBLEMS, completions):
-        text = task.tokenizer.decode(ids, skip_special_tokens=True)
+    return [task.tokenizer.decode(ids, skip_special_tokens=True) for ids in completions]
+
+
+def test_constrained_completions_have_the_tags_and_begin_with_subtractions():
+    for problem, text in zip(PROBLEMS, under("begun", PROBLEMS)):
         assert countdown_rewards.reward(text, problem).format >= 0.5, text
         assert controls.subtracted(problem["nums"]) in text.splitlines()[1]
 
 
-def test_a_threshold_decides_between_yes_and_no():
-    sampler, task = runs.load(runs.parse("nano_r1", f"{TINY} --max_tokens 96"))
-    prompts = [task.prompt_ids(problem) for problem in PROBLEMS[:4]]
-    for threshold, word in ((0.0, " yes"), (1.0, " no")):
-        width = max(map(len, prompts))
-        rule = controls.Rule("threshold", task.tokenizer, PROBLEMS[:4], width, 96, threshold)
-        for ids in runs.generate(sampler, prompts, 1, 1.0, logits_processor=[rule]):
-            assert task.tokenizer.decode(ids).splitlines()[1].endswith(word)
+@pytest.mark.parametrize("threshold, word", [(0.0, " yes"), (1.0, " no")])
+def test_a_threshold_decides_between_yes_and_no(threshold, word):
+    for text in under("threshold", PROBLEMS[:4], threshold):
+        assert text.splitlines()[1].endswith(word)
 
 
 def test_two_programs_are_timed_in_pairs(run, monkeypatch):
@@ -102,7 +103,7 @@ def test_two_programs_are_timed_in_pairs(run, monkeypatch):
         "output",
         lambda command, _: nano_r1.main(runs.parse("nano_r1", shlex.join(command[2:]))),
     )
-    sizes = ("--prompts_per_step", 2, "--max_tokens", 8, "--rounds", 2, "--steps", 1)
+    sizes = ("--flags", "--prompts_per_step 2 --max_tokens 8", "--rounds", 2, "--steps", 1)
     for against in ("generate", "checkout"):
         found = run(speed.main, against, *sizes, "--there", runs.ROOT)
         assert "| ratio, pair by pair | " in found
