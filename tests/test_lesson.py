@@ -1,6 +1,5 @@
 """docs/make.sh, and the lesson it makes: in a browser the page asks before it shows."""
 
-import json
 import os
 import re
 import subprocess
@@ -34,16 +33,11 @@ def made(tmp_path_factory, chromium):
     return folder
 
 
-def test_the_picture_is_there_and_each_page_states_the_commit_that_made_it(made):
+def test_each_page_states_its_commit_and_its_picture_and_the_lesson_leads_to_files(made):
     assert len(list(made.glob("hero*.*"))) == 6
     for page in ("lesson.html", "report_default_run.html"):
-        assert re.search(r"docs/make.sh</code> at commit \w+", (made / page).read_text())
-
-
-def test_a_page_has_a_title_and_a_picture_for_links_and_the_lesson_leads_to_files(made):
-    for page in ("lesson.html", "report_default_run.html"):
         text = (made / page).read_text()
-        assert '<meta property="og:title"' in text
+        assert re.search(r"docs/make.sh</code> at commit \w+", text)
         assert (made / re.search('og:image" content="(.*?)"', text)[1]).exists()
     lesson = (made / "lesson.html").read_text()
     links = set(re.findall(r'href="([^"#]+)"', lesson))
@@ -82,31 +76,16 @@ def test_the_values_of_the_loss_are_those_of_the_completion(record):
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
-def test_values_that_say_little_are_left_out(record):
-    shown = json.dumps(record["values"], ensure_ascii=False)
-    assert not re.search(r'\d numbers"|tensor \(|e\+|"None"|, …"|"began"|"seed"|"label"', shown)
-
-
-def test_the_page_has_each_line_of_code_once(record):
+def test_the_page_has_each_line_of_code_once_and_functions_in_the_order_of_the_calls(record):
     numbers = re.findall(r'class="line" id="L(\d+)"', make.page(SOURCE, record))
+    numbers = list(map(int, numbers))
     lines = SOURCE.splitlines()
     code = {k for k, line in enumerate(lines, start=1) if line and not line.startswith("#")}
-    assert len(numbers) == len(set(numbers)) and code <= set(map(int, numbers))
-
-
-def test_in_a_browser_the_table_the_loop_and_the_functions_stand_in_the_order_of_the_calls(
-    made, opened
-):
-    page = opened(made / "lesson.html")
-    assert page.locator("h1").count() == 1 and page.locator("nav li").count() == 9
-    assert page.locator("#story tbody tr").count() == 8
+    assert len(numbers) == len(set(numbers)) and code <= set(numbers)
     nodes = source.functions_of(SOURCE)
-    names = "rollout sample_and_reward group_advantages update collate grpo_loss measure_step"
-    lines = [nodes[name].lineno for name in names.split()]
-    lines = [make.line_of(SOURCE, "main", "for step"), *lines]
-    tops = [page.locator(f"#L{line}").bounding_box()["y"] for line in lines]
-    assert page.locator("#story").bounding_box()["y"] < tops[0] and tops == sorted(tops)
-    assert not page.locator(f"#L{nodes['TransformersSampler.generate'].lineno}").is_visible()
+    names = "main rollout sample_and_reward group_advantages update collate grpo_loss measure_step"
+    places = [numbers.index(nodes[name].lineno) for name in names.split()]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("width", [1400, 390])
@@ -120,7 +99,6 @@ def test_in_a_browser_nine_links_stay_in_sight_and_reach_nine_places(width, made
         box = page.locator(place).bounding_box()
         assert page.locator(place).is_visible() and 0 < box["y"] < 900, place
         assert 0 <= links.nth(k).bounding_box()["y"] < 900
-    assert page.evaluate("[...document.querySelectorAll('.line > a')].every(a => a.tabIndex < 0)")
 
 
 def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made, opened):

@@ -6,8 +6,6 @@ highest reward.
 
 from types import SimpleNamespace
 
-import numpy as np
-
 from report.labels import CUTS
 from report.payload import choose_example as choose_group
 
@@ -21,9 +19,7 @@ def shade(change):
 def choose_example(run):
     """The step, group and completion of a report.run.Run."""
     step, group = choose_group(run)
-    rows, arrays = run.step(step)
+    rows, _ = run.step(step)
     own = range(run.group_size * (group - 1), run.group_size * group)
     place = min(own, key=lambda i: (-rows[i]["reward"], rows[i]["length"]))
-    change = np.split(arrays["change"], np.cumsum(arrays["lengths"]))[place]
-    up = SimpleNamespace(place=place, row=rows[place], change=change)
-    return SimpleNamespace(step=step, group=group, up=up)
+    return SimpleNamespace(step=step, group=group, place=place, text=rows[place]["completion"])

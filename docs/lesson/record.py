@@ -1,9 +1,9 @@
 """Records what the lines of nano_r1.py computed in one step: python -m docs.lesson.record out/NAME
 
-out/NAME is a run on one process of the CPU. example.py chooses one of its steps and two
-completions. The record follows the one that became more likely. The run is repeated up to that
-step, and the record is written to out/NAME/lesson.json. If a tensor has a row for each completion
-or group, only the row of the followed completion is kept.
+out/NAME is a run on one process of the CPU. example.py chooses one of its steps and a completion,
+which the record follows. The run is repeated up to that step, and the record is written to
+out/NAME/lesson.json. If a tensor has a row for each completion or group, only the row of the
+followed completion is kept.
 """
 
 import ast
@@ -221,7 +221,7 @@ def record_step(run):
     """Repeat a report.run.Run, trace the step of its example, and return the record."""
     record = {}
     example = choose_example(run)
-    place = example.up.place
+    place = example.place
     size = run.group_size
 
     def rollout(sampler, problems, task, config, step):
@@ -230,7 +230,7 @@ def record_step(run):
             raise Enough
         episodes = r1.rollout(sampler, problems, task, config, step)
         if step == example.step:
-            if episodes[place].text != example.up.row["completion"]:
+            if episodes[place].text != example.text:
                 sys.exit("Other code made the files of this run: make a new run.")
             followed = Followed(episodes, place, task.tokenizer, config)
             config.micro_batch_size = 1  # each completion in a forward pass of its own
