@@ -35,10 +35,8 @@ def checks(config, problems):
     return found
 
 
-def better_than_chance(found):
+def better_than_chance(hits, others):
     """AUC: the chance that P(yes) is larger after a target than after another result."""
-    hits = [p for p, hit in found if hit]
-    others = [p for p, hit in found if not hit]
     pairs = [(a > b) + 0.5 * (a == b) for a in hits for b in others]
     return statistics.mean(pairs)
 
@@ -60,7 +58,11 @@ def probability_table(paths):
             found = checks(nano_r1.Config(**vars(configs[0]) | {"model": model}), problems)
             hits = [p for p, hit in found if hit]
             others = [p for p, hit in found if not hit]
-            means = [statistics.mean(hits), statistics.mean(others), better_than_chance(found)]
+            means = [
+                statistics.mean(hits),
+                statistics.mean(others),
+                better_than_chance(hits, others),
+            ]
             columns.append(means)
         lines.append([name, *map(runs.spread, zip(*columns))])
     return runs.table(lines)

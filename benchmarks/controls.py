@@ -260,7 +260,7 @@ def control_table(correct):
     names = [f"T {temperature:g}" for temperature in correct["base"]]
     lines = [["pass@1", *names, "at its best", "the reward's best minus this"]]
     for name, of in correct.items():
-        cells = [f"{statistics.mean(of[t]):.3f}" if t in of else "" for t in correct["base"]]
+        cells = [f"{statistics.mean(shares):.3f}" for shares in of.values()]
         mean, low, high = runs.mean_interval(best[name])
         compared = runs.signed(*runs.difference(best["reward"], best[name]))
         lines.append([name, *cells, f"{mean:.3f} [{low:.3f}, {high:.3f}]", compared])
@@ -301,16 +301,15 @@ def compare(flags, args):
         models[name] = [f"{path}/model" for path in paths[name]]
     module = nano_r1.import_task(config.task)
     problems = module.load_problems("all" if args.data else "test", args.data, 0)[: args.problems]
-    asked = [(name, answers, of_name, 1, args.temperatures) for name, of_name in models.items()]
+    asked = [(name, answers, of_name, 1) for name, of_name in models.items()]
     if config.task == "countdown":
-        few = args.few_temperatures
-        asked += [("base, majority of 8", voted, models["base"], 8, few)]
-        asked += [(f"base, {rule}", constrained, models["base"], rule, few) for rule in RULES]
+        asked.append(("base, majority of 8", voted, models["base"], 8))
+        asked += [(f"base, {rule}", constrained, models["base"], rule) for rule in RULES]
     folder = f"{args.out}/results"
     correct = {}
-    for name, function, of_name, more, temperatures in asked:
+    for name, function, of_name, more in asked:
         correct[name] = {}
-        for temperature in temperatures:
+        for temperature in args.temperatures:
             config.temperature = temperature
             columns = judged(folder, function, config, of_name, problems, more)
             # The mean over the seeds for each problem.
@@ -332,9 +331,8 @@ def main():
     add("--only", nargs="*", choices=CONTROLS, default=list(CONTROLS), help="these controls")
     add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
     add("--problems", type=int, default=512, help="at most")
-    add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0], help="of models")
+    add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0])
     add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="flags of rft")
-    add("--few_temperatures", type=float, nargs="+", default=[0.0, 0.6, 1.0], help="of the rest")
     add("--out", default="out/controls", help="where runs and results are kept")
     args = parser.parse_args()
     for steps in args.steps:

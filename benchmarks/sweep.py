@@ -5,7 +5,7 @@
         --axis learning_rate=5e-5 learning_rate=1.5e-4 learning_rate=4.5e-4 \\
         --axis default kl_coef=0 group_size=4,prompts_per_step=32
     python -m benchmarks.sweep --script nano_sft --flags "--data ROWS.jsonl" \\
-        --axis examples=128 examples=512 --axis batch_size=16 batch_size=32 --jobs 2
+        --axis examples=128 examples=512 --axis batch_size=16 batch_size=32
 
 The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
 with commas between them and without dashes, or `default` for none. Each row of the table is
@@ -15,8 +15,6 @@ continues.
 
 import argparse
 import itertools
-import os
-from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks import runs
 
@@ -79,27 +77,16 @@ def main():
     add("--flags", default="", help="of every run, in one text")
     add("--script", default="variants", help="nano_r1, variants or nano_sft")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    add("--jobs", type=int, default=1, help="runs side by side, each with its share of the cores")
     add("--out", default="out/sweep", help="where the runs are kept")
     add("--figure", default="out/sweep/sweep.png")
     args = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // args.jobs)))
     paths = {}
-    with ThreadPoolExecutor(args.jobs) as pool:
-        training = []
-        for points in itertools.product(*args.axis):
-            flags = f"{args.flags} {flags_of(points)}"
-            label = ", ".join(points) or "default"
-            paths[label] = [runs.place(args.out, f"{args.script} {flags}", s) for s in args.seeds]
-            for seed, path in zip(args.seeds, paths[label]):
-                command = (args.script, f"{flags} --seed {seed}", path)
-                training.append(pool.submit(runs.train, *command))
-        try:
-            for run in training:
-                run.result()
-        except BaseException:  # one that failed, or Ctrl-C: start no other
-            pool.shutdown(cancel_futures=True)
-            raise
+    for points in itertools.product(*args.axis):
+        flags = f"{args.flags} {flags_of(points)}"
+        label = ", ".join(points) or "default"
+        paths[label] = [runs.place(args.out, f"{args.script} {flags}", s) for s in args.seeds]
+        for seed, path in zip(args.seeds, paths[label]):
+            runs.train(args.script, f"{flags} --seed {seed}", path)
     curves = {label: list(map(runs.curve, of_label)) for label, of_label in paths.items()}
     runs.draw_curves(args.figure, " ".join(f"{args.script}.py {args.flags}".split()), curves)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")

@@ -181,7 +181,6 @@ class Lab:
         folder = args.out if args.more else f"{ROOT}/labs/results"
         Path(folder, f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         rows = self.rows(result["differences"])
-        forest(f"{args.out}/{name}.png", f"{self.title}: {self.verdict(rows)}", rows)
         for label, measured in values.items():
             print(label, {measure: runs.spread(numbers) for measure, numbers in measured.items()})
         for text, interval, _, word in rows:

@@ -55,7 +55,7 @@ def test_a_sweep_has_the_learning_curve_of_each_row_and_compares_the_rows(run, t
 
 
 def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):
-    words = "--problems 4 --temperatures 1 --few_temperatures 1 --seeds 0 --steps 1".split()
+    words = "--problems 4 --temperatures 1 --seeds 0 --steps 1".split()
     words += ["--only", "random", "none", "rft"]
     words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]
     out = run(controls.main, *words, "--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4")
@@ -71,8 +71,7 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     nano_r1.write(f"{tmp_path}/episodes/step_000001.jsonl", rows)
     nano_r1.write(f"{tmp_path}/config.json", [{"steps": 1}])
     assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
-    found = [(0.9, True), (0.2, True), (0.2, False), (0.1, False)]
-    assert checks.better_than_chance(found) == pytest.approx(3.5 / 4)
+    assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
 
 
 def under(rule, problems, threshold=None):

@@ -103,21 +103,16 @@ def test_in_a_browser_nine_links_stay_in_sight_and_reach_nine_places(width, made
 
 def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made, opened):
     page = opened(made / "lesson.html")
-    boxes = [question.bounding_box() for question in page.locator(".question").all()]
     asked = page.evaluate("predictions")
     for number, one in enumerate(asked):
         value = page.locator(f"#L{one['line']} .value > :is(div, details)").first
         assert not value.is_visible()
         question = page.locator(f"#question-{number}")
-        chosen = question.get_by_role("button", name=one["choices"][one["answer"]], exact=True)
-        chosen.click()
+        question.get_by_role("button", name=one["choices"][one["answer"]], exact=True).click()
         assert value.is_visible() and "✓" in question.locator("[aria-live=polite]").inner_text()
-        pressed = question.locator("[aria-pressed=true]")
-        assert pressed.inner_text() == chosen.inner_text() and pressed.count() == 1
-        link = question.locator("a")  # to the next one, which stands further down
-        if number + 1 < len(boxes):
-            assert link.get_attribute("href") == f"#L{asked[number + 1]['line']}"
-            assert boxes[number]["y"] < boxes[number + 1]["y"]
+        if number + 1 < len(asked):
+            following = f"#L{asked[number + 1]['line']}"
+            assert question.locator("a").get_attribute("href") == following
 
 
 def test_in_a_browser_an_address_in_a_fold_opens_it(made, opened):
