@@ -89,14 +89,6 @@ def majority(group, task):
     return fmean(max(values) for values in rewards.values() if len(values) == most)
 
 
-def pass_at_k(n, correct, k):
-    """The chance that k of n completions, of which some are correct, have a correct one.
-
-    Unbiased: Chen et al. 2021, arXiv:2107.03374, eq. 1.
-    """
-    return 1 - math.comb(n - correct, k) / math.comb(n, k)
-
-
 def measure_group(group, task):
     """{metric: value} of the n completions of one problem."""
     n = len(group)
@@ -104,7 +96,8 @@ def measure_group(group, task):
     values = {}
     for k in (1, 2, 4, 8, 16, 32, 64):
         if k <= n:
-            values[f"pass@{k}"] = pass_at_k(n, correct, k)
+            # The unbiased estimate (arXiv:2107.03374, eq. 1): 1 - C(n - correct, k) / C(n, k)
+            values[f"pass@{k}"] = 1 - math.comb(n - correct, k) / math.comb(n, k)
     if n > 1 and hasattr(task.module, "final_answer"):
         values[f"maj@{n}"] = majority(group, task)
     for name in CATEGORIES:

@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from labs.lab import COINS, COINS_TASK, TUNING, Lab, Prediction, Run, controls, tries
+from benchmarks import controls
+from labs.lab import COINS, COINS_TASK, TUNING, Lab, Prediction, Run
 
 # The base samples as many tokens as a GRPO run; these are its correct, well-formed completions.
 SELECTED = partial(controls.right_samples, tokens=200_000)
@@ -30,7 +31,6 @@ LAB = Lab(
         Prediction(REWARD, "RFT once", above=0.2, measure="ben_has_more"),
         Prediction(REWARD, "GRPO's advantages", measure="ben_has_more", claim=False),
     ],
-    measures=(tries,),
     found="If Ben has more, the reward raises correct answers from 0% to 96% (99% with GRPO's "
     "advantages). The format reward reaches 2%, rejection sampling 27%. Questions with two "
     "comparisons are not learned (2%).",

@@ -9,7 +9,6 @@ six runs of a few minutes. docs/labs.md explains how to add a lab.
 import argparse
 import importlib
 import json
-import statistics
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +19,7 @@ from matplotlib.ticker import PercentFormatter
 import nano_r1
 import nano_sft
 import variants
-from benchmarks import controls, runs
-from evaluate import pass_at_k
+from benchmarks import runs
 from report.labels import PALETTE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,16 +36,6 @@ COINS = (
 )
 # Flags of nano_sft.py
 TUNING = "--task countdown --max_tokens 128 --steps 100 --eval_problems 256 --eval_every 50"
-
-
-def tries(config):
-    """A measure: pass@k from 64 tries at each of 64 held-out problems."""
-    task = nano_r1.import_task(config.task)
-    counts = controls.answers(config, task.load_problems("test")[:64], 64)
-    found = {}
-    for k in (1, 4, 16, 64):
-        found[f"pass@{k} of 64"] = statistics.mean(pass_at_k(64, int(c), k) for c in counts)
-    return found
 
 
 # ---- Declarations

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 
 import nano_r1
-from benchmarks import runs
+from benchmarks import controls, runs
 from labs import coins_rewards
-from labs.lab import COINS_TASK, SHORT, Lab, Prediction, Run, controls
+from labs.lab import COINS_TASK, SHORT, Lab, Prediction, Run
 
 ALL = coins_rewards.load_problems("train") + coins_rewards.load_problems("test")
 # This model cannot subtract larger numbers.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import countdown_rewards
-from benchmarks import runs
+from benchmarks import controls, runs
 from labs import coins_rewards, lab
 
 NAMES = sorted(
@@ -82,9 +82,9 @@ def test_a_run_begins_with_the_model_of_another_that_imitated_rows(
     tmp_path, monkeypatch, few_problems
 ):
     sizes = f"{TINY} --max_tokens 64 --prompts_per_step 8 --batch_size 1"
-    functions = {"rollout": lab.controls.random_reward}
+    functions = {"rollout": controls.random_reward}
     both = {
-        "tuned": lab.Run(sizes, rows=lambda config: lab.controls.right_samples(config, 1)),
+        "tuned": lab.Run(sizes, rows=lambda config: controls.right_samples(config, 1)),
         "started": lab.Run(f"{TINY} --steps 3", functions, start="tuned"),
     }
     monkeypatch.setattr(sys, "argv", ["x", "--seeds", "0", "--out", str(tmp_path), "--more= "])
