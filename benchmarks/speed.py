@@ -174,11 +174,8 @@ def comparison(steps):
     median = functools.partial(runs.spread, middle=statistics.median)
     columns = {}
     for name, rows in steps.items():
-        columns[name] = [
-            [seconds for seconds, _ in rows],
-            [tokens for _, tokens in rows],
-            [tokens / seconds for seconds, tokens in rows],
-        ]
+        speeds = [tokens / seconds for seconds, tokens in rows]
+        columns[name] = [*zip(*rows), speeds]
         cells = [median(column, digits) for column, digits in zip(columns[name], (2, 0, 0))]
         lines.append([name, *cells])
     ratios = []

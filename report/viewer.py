@@ -68,14 +68,14 @@ def write_at_end(path):
     print(f"    --model {path}/model")
 
 
-def show(paths, steps=(), height=760):
+def show(paths, steps=()):
     """Show the report of one or two run directories below a notebook's cell."""
-    return in_frame(page(paths, steps), "report of the run", height)
+    return in_frame(page(paths, steps), "report of the run", 760)
 
 
-def show_group(rows, height=640):
+def show_group(rows):
     """Show one group's rows of episodes/ as a table below a notebook's cell."""
-    return in_frame(table_page(group_table(rows)), "one group", height)
+    return in_frame(table_page(group_table(rows)), "one group", 640)
 
 
 def in_frame(text, title, height):
