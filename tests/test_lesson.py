@@ -115,11 +115,6 @@ def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made,
             assert question.locator("a").get_attribute("href") == following
 
 
-def test_in_a_browser_an_address_in_a_fold_opens_it(made, opened):
-    line = source.functions_of(SOURCE)["VLLMSampler.sleep"].lineno
-    assert opened(made / "lesson.html", f"#L{line}").locator(f"#L{line}").is_visible()
-
-
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(theme, width, made, opened):
