@@ -16,7 +16,6 @@ import sys
 import zlib
 from functools import partial
 
-import torch
 import tyro
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -136,23 +135,20 @@ def sample(config, problems, n=1):
 def generate(sampler, prompts, n, temperature, **options):
     """n completions of each prompt by transformers' `generate`, each up to its first end token."""
     ends = sampler.task.stop_ids
-    pad = sampler.task.tokenizer.eos_token_id
-    width = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts])
-    visible = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    pad = sampler.task.tokenizer.pad
+    batch = pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
     sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     rows = sampler.model.generate(
-        ids.to(sampler.model.device),
-        attention_mask=visible.to(sampler.model.device),
+        **batch.to(sampler.model.device),
         num_return_sequences=n,
         max_new_tokens=sampler.config.max_tokens,
         eos_token_id=sorted(ends),
-        pad_token_id=pad,
+        pad_token_id=sampler.task.tokenizer.pad_token_id,
         **(sampled if temperature else {"do_sample": False}),
         **options,
     )
     completions = []
-    for row in rows[:, width:].tolist():
+    for row in rows[:, batch["input_ids"].shape[1] :].tolist():
         length = next((place + 1 for place, token in enumerate(row) if token in ends), len(row))
         completions.append(row[:length])
     return completions

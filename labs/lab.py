@@ -187,10 +187,10 @@ class Lab:
             found.append((p.text(), interval, region, p.word(difference)))
         return sorted(found, key=lambda row: list(STYLE).index(row[-1]))
 
-    def verdict(self, rows):
+    def verdict(self, differences):
         """The word for the claim, from the predictions with which the claim stands or falls."""
-        claims = [p.text() for p in self.predictions if p.claim]
-        words = {word for text, *_, word in rows if text in claims}
+        pairs = zip(self.predictions, differences)
+        words = {p.word(difference) for p, difference in pairs if p.claim}
         if "failed" in words:
             return "not reproduced"
         return "reproduced" if words == {"held"} else "inconclusive"
@@ -249,7 +249,7 @@ def write_page(docs=f"{ROOT}/docs"):
         lab = importlib.import_module(f"labs.{file.stem}").LAB
         result = json.loads(file.read_text())
         rows = lab.rows(result["differences"])
-        verdict = lab.verdict(rows)
+        verdict = lab.verdict(result["differences"])
         forest(f"{docs}/labs/{file.stem}.png", f"{lab.title}: {verdict}", rows)
         text += lab.section(file.stem, result, verdict)
     page.write_text(text.rstrip() + "\n")
