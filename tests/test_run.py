@@ -142,6 +142,7 @@ def interrupt(directory, name, number, file):
     process = start(directory, f"{SMALL} --steps 6 --save_every 2 --name {name}")
     while not (directory / "out" / name / file).exists() and process.poll() is None:
         time.sleep(0.01)
+    assert process.poll() is None, process.communicate()[0]
     process.send_signal(number)
     return process.communicate()[0]
 
@@ -155,7 +156,7 @@ def assert_resumed_as_straight(directory, name):
 
 # In the first step; while the first, the second and the third checkpoint are saved (into a, b, a).
 @pytest.mark.parametrize(
-    "file", ["episodes", "checkpoint/a", "checkpoint/b", "episodes/step_000006.jsonl"]
+    "file", ["episodes", "checkpoint/a.pt", "checkpoint/b.pt", "episodes/step_000006.jsonl"]
 )
 def test_a_killed_run_resumes_bit_for_bit(file, straight):
     name = f"killed_{os.path.basename(file)}"

@@ -91,7 +91,7 @@ def test_a_stopped_run_continues_to_the_same_weights(tuned, tmp_path):
     shutil.rmtree(tmp_path / "again" / "model")
     saved = [{"tag": "b", "step": 1}, {"tag": "a", "step": 2}]
     nano_r1.write(f"{tmp_path}/again/checkpoint/latest.json", saved)
-    (tmp_path / "again/checkpoint/b/state.pt").write_bytes(b"killed while it was saved")
+    (tmp_path / "again/checkpoint/b.pt").write_bytes(b"killed while it was saved")
     nano_sft.main(replace(tuned, resume=str(tmp_path / "again")))
     assert metrics(tmp_path / "again", "loss") == metrics(tuned.name, "loss")
     files = [Path(path, "model", "model.safetensors") for path in (tuned.name, tmp_path / "again")]
