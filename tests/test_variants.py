@@ -193,7 +193,7 @@ def test_before_a_step_the_old_policy_is_the_policy_to_the_last_bit():
 
 
 def test_the_clip_ratio_is_the_share_of_tokens_whose_gradient_the_clip_has_set_to_0(monkeypatch):
-    ratios = torch.tensor([[1.3, 0.7, 1.1, 9.0], [1.3, 0.7, 0.9, 0.1]])
+    ratios = torch.tensor([[1.3, 0.7, 1.1, 9.0], [1.3, 0.7, 0.5, 0.1]])
     log_probs = ratios.log().requires_grad_()
     batch = {"old_log_probs": torch.zeros(2, 4), "advantages": torch.tensor([[2.0], [-2.0]])}
     batch |= {"response_mask": torch.tensor([[True] * 3 + [False]] * 2), "completions": 2}
@@ -202,7 +202,7 @@ def test_the_clip_ratio_is_the_share_of_tokens_whose_gradient_the_clip_has_set_t
     monkeypatch.setattr(nano_r1, "measure_step", lambda *args: {})
     found = variants.measure([{"written": 3}] * 2, [batch], None, 1, config)
     still = (log_probs.grad == 0) & batch["response_mask"]
-    assert found == {"clip_ratio/region_mean": 2 / 6} and still.sum() == 2
+    assert found == {"clip_ratio/region_mean": 3 / 6} and still.sum() == 3
     assert variants.measure([{"written": 3}] * 2, [batch], None, 1, variants.Config()) == {}
 
 
