@@ -7,8 +7,8 @@ from functools import partial
 import countdown_rewards
 import nano_r1
 import tools
-from benchmarks import runs
-from labs.lab import COUNTDOWN, Lab, Prediction, Run, controls
+from benchmarks import controls, runs
+from labs.lab import COUNTDOWN, Lab, Prediction, Run
 
 WITH_TOOL = {"rollout": tools.rollout, "measure": tools.measure, "evaluate": tools.evaluate}
 NO_TOOL = COUNTDOWN.replace("--steps 20", "--steps 12") + " --binary_reward"
