@@ -154,7 +154,7 @@ def assert_resumed_as_straight(directory, name):
     assert weights(directory, name) == weights(directory, "straight")
 
 
-# In the first step; while the first, the second and the third checkpoint are saved (into a, b, a).
+# In the first step; while the second and the third checkpoint are saved (into b and a).
 @pytest.mark.parametrize("file", ["episodes", "checkpoint/b.pt", "episodes/step_000006.jsonl"])
 def test_a_killed_run_resumes_bit_for_bit(file, straight):
     name = f"killed_{os.path.basename(file)}"
