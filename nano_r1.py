@@ -88,6 +88,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Literal
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -600,6 +601,7 @@ def main(config, **own):
     parts = Parts(**own)
     # However the run ends, `at_end` closes the sampler and gives back threads and Ctrl-C.
     with ExitStack() as at_end:
+        at_end.enter_context(patch.dict(os.environ))  # at the end it is as before
         device = find_device(config)
         policy, tokenizer = parts.load_model(config)
         task = Task(tokenizer, policy, config)

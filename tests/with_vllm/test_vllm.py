@@ -117,6 +117,18 @@ def test_a_stop_text_ends_a_completion_and_stays(sampler, policy, prompts, monke
     assert not any("</think>" in text[:-8] for text in texts)
 
 
+def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
+    settings = config(task=MODEL.replace("models/nano-base", "labs/checker_rewards.py"))
+    task = r1.Task(sampler.task.tokenizer, policy, settings)
+    monkeypatch.setattr(sampler, "task", task)
+    problems = countdown_rewards.load_problems("test")[:8]
+    episodes = tools.sample_and_reward(sampler, problems, task, settings, "test", 4)
+    assert max(e.calls for e in episodes) > 1
+    batch = r1.collate(episodes, torch.device("cpu"))
+    log_probs = r1.Scorer(policy, settings)(batch)  # 0 outside of the mask, as the sampler's
+    torch.testing.assert_close(log_probs, batch["sampler_log_probs"], atol=1e-4, rtol=0)
+
+
 def test_a_stop_text_can_be_a_special_token(loaded, prompts, tmp_path):
     policy, tokenizer = copy.deepcopy(loaded)
     tokenizer.add_special_tokens({"additional_special_tokens": ["="]})
@@ -160,15 +172,3 @@ def test_a_run_with_vllm_trains_in_step_with_its_sampler_and_so_does_a_second_on
         runs.append([row["reward"] for row in rows[1:]])
         assert dict(os.environ) == before and not torch.distributed.is_initialized()
     assert runs[0] == runs[1]
-
-
-def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
-    settings = config(task=MODEL.replace("models/nano-base", "labs/checker_rewards.py"))
-    task = r1.Task(sampler.task.tokenizer, policy, settings)
-    monkeypatch.setattr(sampler, "task", task)
-    problems = countdown_rewards.load_problems("test")[:8]
-    episodes = tools.sample_and_reward(sampler, problems, task, settings, "test", 4)
-    assert max(e.calls for e in episodes) > 1
-    batch = r1.collate(episodes, torch.device("cpu"))
-    log_probs = r1.Scorer(policy, settings)(batch)  # 0 outside of the mask, as the sampler's
-    torch.testing.assert_close(log_probs, batch["sampler_log_probs"], atol=1e-4, rtol=0)
