@@ -4,7 +4,6 @@ import random
 import re
 import time
 from fractions import Fraction
-from unittest import mock
 
 import pytest
 from labelled import DATA, needs_data, real
@@ -13,7 +12,6 @@ from work import light
 
 import countdown_rewards
 from countdown_rewards import (
-    HUB_DATASET,
     PROMPTS,
     Prompt,
     generate_problems,
@@ -21,7 +19,6 @@ from countdown_rewards import (
     load_problems,
     problem_key,
     reachable,
-    read_answer,
     reward,
     subgroups,
     to_problem,
@@ -212,7 +209,7 @@ so⏎<answer>3-2*1 | 1 2 3 = 1 steps | 0 0 0 | no answer block, for the completi
 
 
 @pytest.mark.parametrize("line", lines(ROWS))
-def test_the_reward_of_a_completion_its_reason_and_its_vote(line):
+def test_the_reward_of_a_completion_and_its_reason(line):
     text, numbers, parts, *why = columns(line, WORDS)
     nums, target = numbers.split("=")
     target, style = f"{target} short".split()[:2]
@@ -222,9 +219,6 @@ def test_the_reward_of_a_completion_its_reason_and_its_vote(line):
     result = reward(text, problem, prompt)
     assert result[:3] == tuple(map(float, parts.split())) and "".join(why) in result.why
     assert (result.why == "correct") == (result.format == result.answer == 1.0)
-    value = judge(read_answer(text, prompt)[0], problem, prompt.steps)[0]
-    right = value == target
-    assert right == result.answer and (right or value is None or f"equals {value}," in result.why)
 
 
 # Against Python's own arithmetic, and a second grammar
@@ -306,10 +300,6 @@ def test_generated_problems_are_as_documented():
     for problem in TRAIN + TEST:
         assert all(type(number) is int and 1 <= number <= 99 for number in problem["nums"])
         assert problem["target"] in reachable(tuple(problem["nums"])) & set(range(10, 101))
-    for count, share_of_all, share_easy in [(3, 0.52, 0.63), (4, 0.48, 0.39)]:
-        kinds = [subgroups(problem)[1] for problem in TRAIN if len(problem["nums"]) == count]
-        assert len(kinds) / len(TRAIN) == pytest.approx(share_of_all, abs=0.04)
-        assert kinds.count("plus_minus") / len(kinds) == pytest.approx(share_easy, abs=0.045)
 
 
 def test_no_training_problem_is_a_test_problem_and_the_seed_decides_only_training():
@@ -389,12 +379,3 @@ def test_numbers_that_are_not_clear_are_refused_with_what_is_needed_and_found(mi
     nums, target = mistake.split("|")
     with pytest.raises(ValueError, match="needs nums, such as .* got {'nums': "):
         to_problem({"nums": nums, "target": target})
-
-
-@pytest.mark.parametrize("split, count", [("train", 36), ("test", 4), ("all", 40)])
-def test_the_hub_has_one_split_of_which_a_tenth_is_held_out(monkeypatch, split, count):
-    rows = [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in range(1, 41)]
-    load_dataset = mock.Mock(return_value=rows)
-    monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    assert len(load_problems(split, "hub")) == count
-    load_dataset.assert_called_once_with(HUB_DATASET, None, split="train")

@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import sys
+from unittest import mock
 
 import datasets
 import pytest
@@ -146,6 +147,19 @@ def test_neither_the_seed_nor_the_order_of_the_rows_moves_a_problem_to_the_other
     assert sorted(map(str, test + train)) == sorted(map(str, rows))
     path.write_text(jsonl(test + train[:8]), encoding="utf-8")  # a part of the file
     assert task.load_problems("test", str(path)) == test[:1]
+
+
+@each_task
+def test_the_hub_s_own_splits_are_used_whole_or_a_tenth_of_its_only_one_is_held_out(
+    task, rows, monkeypatch
+):
+    load_dataset = mock.Mock(return_value=rows)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    found = [len(task.load_problems(split, "hub")) for split in ("train", "test", "all")]
+    asked = [call.kwargs["split"] for call in load_dataset.call_args_list]
+    only_one = task is countdown_rewards
+    assert found == ([36, 4, 40] if only_one else [40] * 3)
+    assert asked == (["train"] * 3 if only_one else ["train", "test", "test"])
 
 
 def test_a_missing_package_or_network_is_a_sentence(monkeypatch):

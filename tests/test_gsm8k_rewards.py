@@ -3,7 +3,6 @@
 import random
 import re
 from fractions import Fraction
-from unittest import mock
 
 import pytest
 from labelled import DATA, needs_data, real
@@ -13,7 +12,6 @@ from test_countdown_rewards import rewards_of_hostile_texts
 import gsm8k_rewards
 import math_rewards
 from gsm8k_rewards import (
-    HUB_DATASET,
     NEW_STORIES,
     PROMPTS,
     STORIES,
@@ -24,7 +22,6 @@ from gsm8k_rewards import (
     parse_number,
     problem_key,
     reward,
-    solve,
     subgroups,
     to_problem,
 )
@@ -124,6 +121,10 @@ None | \text{5}600  \(5\)000  `1`,080  5 hundredths  7...
 1080 | 1,080  1 080  1\u00a0080  1\u2009080  1\u202f080  1{,}080  1\,080
 2900001/2 | 1,450,000.50  $1,450,000.5
 ⟨30×9⟩ | ⟨30×9⟩
+1000000000000 | 1,000,000,000,000  $1 000 000 000 000  1\u202f000\u202f000\u202f000\u202f000 eggs
+-1000000 | -1,000,000  −1\u00a0000\u00a0000  –1,000,000.00 eggs  −\frac{1000000}{1}
+-7/123456 | -7/123456  −7/123456
+12.0345 | 12.0345  012.0345
 # Not clearly one number
 None | EMPTY  .  -  $  %  eggs  -eggs  NaN  inf  **  \boxed{}  $$
 None | 3 or 4  3, 4  3 4  5 apples and 3 pears  3-4  9*8=72  72 cm^2
@@ -167,17 +168,6 @@ def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(li
 
 def test_the_words_that_change_a_number_are_those_of_math():
     assert gsm8k_rewards.CHANGES_THE_NUMBER < math_rewards.CHANGES_THE_NUMBER
-
-
-def test_every_number_is_read_back_in_every_form():
-    rng = random.Random(0)
-    forms = ["{:d}", "{:,d}", "${:d}", "{:,d} eggs", "{:d}.00", r"\frac{{{:d}}}{{1}}"]
-    for number in [0, 10**12, *(rng.randrange(10 ** rng.randint(1, 12)) for _ in range(300))]:
-        for form in forms:
-            text = form.format(number).replace(",", rng.choice(", \u00a0\u2009\u202f"))
-            assert (parse_number(text), parse_number("−" + text)) == ((number, ""), (-number, ""))
-        assert parse_number(f"-7/{number + 1}") == (Fraction(-7, number + 1), "")
-        assert parse_number(f"{number}.{number:04}") == (Fraction(f"{number}.{number:04}"), "")
 
 
 def test_separators_are_accepted_only_between_groups_of_three_and_two_numbers_are_never_one():
@@ -244,20 +234,6 @@ def test_every_story_is_told_and_ten_only_in_the_test_split():
     assert 120 < [subgroups(row) for row in TEST].count(["new_story"]) < 220
 
 
-@pytest.mark.parametrize(
-    "steps, solution",
-    [
-        ("a+b r1-c", [(64, "+", 33, 97), (97, "-", 40, 57)]),
-        ("a/b", None),
-        ("b-a", None),
-        ("a-a", None),
-        ("a*a", None),
-    ],
-)
-def test_solve_gives_the_steps_of_a_story_with_results_from_1_to_999(steps, solution):
-    assert solve(steps, {"a": 64, "b": 33, "c": 40}) == solution
-
-
 def test_no_question_occurs_twice_nor_in_both_splits_and_the_seed_decides_only_training():
     keys = set(map(problem_key, TRAIN + generate_problems("train", 1000, seed=1)))
     assert len(keys) > 2900 and len(TEST) == 512 and keys.isdisjoint(map(problem_key, TEST))
@@ -291,7 +267,7 @@ def test_every_rewarded_public_completion_has_the_label_correct():
     assert len(correct) >= 50 and all(row["label_correct"] for row in correct)
 
 
-# Problems from files and from the hub
+# Problems from rows
 
 ROW = {"question": "1+1?", "answer": "1+1=<<1+1=2>>2\n#### 2"}
 
@@ -302,14 +278,6 @@ def test_the_answer_of_a_row_is_a_number_or_ends_in_one(answer):
         "question": "A?",
         "answer": str(answer),
     }
-
-
-@pytest.mark.parametrize("split, asked", [("train", "train"), ("test", "test"), ("all", "test")])
-def test_the_hubs_own_splits_are_used_whole_and_in_order(monkeypatch, split, asked):
-    load_dataset = mock.Mock(return_value=[ROW] * 3)
-    monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    assert load_problems(split, "hub") == [ROW] * 3
-    load_dataset.assert_called_once_with(HUB_DATASET, "main", split=asked)
 
 
 @pytest.mark.parametrize("question", ["", " \n", None, 7, "so\fon", "2\times 3", "1\r2"])

@@ -4,7 +4,6 @@ import json
 import random
 import re
 import tracemalloc
-from unittest import mock
 
 import pytest
 from labelled import needs_data, real
@@ -20,7 +19,6 @@ from math_rewards import (
     reward,
     same_answer,
     subgroups,
-    title,
     to_problem,
 )
 
@@ -91,12 +89,6 @@ BOXES = r"""
 def test_the_last_box_ends_at_its_own_brace(line):
     text, content = columns(line)
     assert last_boxed(text) == (None if content == "None" else content)
-
-
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
-def test_a_prompt_has_one_column_the_question_and_the_box_as_it_is(prompt):
-    braces = {*re.findall(r"\S*\{\w*\}", prompt.text)} - {"{problem}"}
-    assert braces in ({"\\boxed{}"}, {"$\\boxed{answer}"}) and "{problem}" in prompt.text
 
 
 # Which answers are equivalent
@@ -463,9 +455,9 @@ def test_every_reference_solution_earns_two_and_every_gold_answer_is_read():
 
 def test_equivalent_answers_vote_together_and_what_is_not_read_equals_itself():
     votes = [final_answer(box(text), PROBLEM) for text in ("1/2", " 0.5 ", "3", "9^{9^{9^9}}", "")]
-    same = [(a, b) for a in votes[:4] for b in votes[:4] if same_answer(a, b, PROBLEM)]
-    assert votes == ["1/2", "0.5", "3", "9^{9^{9^9}}", None] and len(same) == 6
-    assert {("1/2", "0.5"), ("0.5", "1/2")} < set(same) and final_answer("5", PROBLEM) is None
+    assert votes == ["1/2", "0.5", "3", "9^{9^{9^9}}", None]
+    assert [same_answer(vote, "0.5", PROBLEM) for vote in votes[:4]] == [True, True, False, False]
+    assert same_answer(votes[3], votes[3], PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -478,7 +470,7 @@ def test_equivalent_answers_vote_together_and_what_is_not_read_equals_itself():
     ],
 )
 def test_subgroups_name_level_and_subject_where_they_are_known(columns, names):
-    assert subgroups({**PROBLEM, **columns}) == names and title(PROBLEM) == PROBLEM["problem"]
+    assert subgroups({**PROBLEM, **columns}) == names
 
 
 # Hostile texts
@@ -592,11 +584,3 @@ def test_a_matrix_in_several_lines_and_a_table_with_tabs_are_clear():
 def test_without_a_source_a_sentence_says_what_to_type():
     with pytest.raises(ValueError, match="MATH has no built-in problems: use `--data hub`"):
         load_problems("train", None)
-
-
-def test_the_hub_s_own_splits_are_used():
-    rows = [{"problem": f"What is {n}?", "answer": str(n)} for n in range(40)]
-    with mock.patch("datasets.load_dataset", return_value=rows) as load:
-        assert [load_problems(split, "hub") for split in ("train", "test", "all")] == [rows] * 3
-    calls = [(call.args[0], call.kwargs["split"]) for call in load.call_args_list]
-    assert calls == [("hiyouga/math12k", split) for split in ("train", "test", "test")]
