@@ -11,8 +11,9 @@
 # `</think>` before its answer. Before training, its yes is almost random: it follows 27% of the
 # correct results and 24% of the wrong ones. The model stops at its first yes, and so its answer is
 # mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the wrong ones.
-# So the model continues until it has found a solution. In this task's texts, only the reward tells
-# it what yes means. (docs/results.md, "The base": what it has read before.)
+# So the model continues until it has found a solution. The base had read true checks; its last
+# stage made them random in this task's texts, and the reward brings the meaning back. (What it has
+# read: docs/results.md, "The base".)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 6% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
