@@ -31,8 +31,6 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-import tyro
-
 import nano_r1
 from nano_r1 import RANK, WORLD, Episode, gather, mean, seed_of
 
@@ -109,7 +107,7 @@ class ToolSampler:
 
     def observe(self, e):
         """Observation: the tool's tokens follow the model's own ids, which stay as they are."""
-        text = self.task.tokenizer.decode(e.token_ids, skip_special_tokens=True)
+        text = self.task.text_of(e.token_ids)
         observation = self.task.module.tool(text, e.problem)
         if observation is not None:
             token_ids = self.task.tokenizer.encode(observation, add_special_tokens=False)
@@ -187,16 +185,15 @@ def counts(episodes, kind=""):
 
 
 # %%
+FUNCTIONS = {"rollout": rollout, "measure": measure, "evaluate": evaluate}
+
+
 def main(config, **own):
     """Call `nano_r1.main` with this file's functions; `own` replaces some."""
     if not hasattr(nano_r1.import_task(config.task), "tool"):
         raise SystemExit(f"--task {config.task} has no tool; try labs/checker_rewards.py")
-    functions = {"rollout": rollout, "measure": measure, "evaluate": evaluate}
-    return nano_r1.main(config, **(functions | own))
+    return nano_r1.main(config, **(FUNCTIONS | own))
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
-    try:
-        main(tyro.cli(Config, use_underscores=True))
-    except KeyboardInterrupt:  # the run is saved
-        raise SystemExit(130) from None
+    nano_r1.run_command(main, Config)

@@ -10,7 +10,6 @@ import tools
 from benchmarks import controls, runs
 from labs.lab import COUNTDOWN, Lab, Prediction, Run
 
-WITH_TOOL = {"rollout": tools.rollout, "measure": tools.measure, "evaluate": tools.evaluate}
 NO_TOOL = COUNTDOWN.replace("--steps 20", "--steps 12") + " --binary_reward"
 CHECKER = NO_TOOL.replace("--task countdown", "--task labs/checker_rewards.py")
 
@@ -67,7 +66,7 @@ def call_every_line(sampler, problems, task, config, path, step):
 
 def rewarded(function):
     """The tool's rollout with another reward."""
-    return WITH_TOOL | {"rollout": partial(function, rollout=tools.rollout)}
+    return tools.FUNCTIONS | {"rollout": partial(function, rollout=tools.rollout)}
 
 
 LAB = Lab(
@@ -77,14 +76,15 @@ LAB = Lab(
     "improbable. Without the tool, the model then corrects its own yes. The length changes "
     "nothing.",
     runs={
-        "mask": Run(CHECKER, WITH_TOOL),
-        "no mask": Run(CHECKER, WITH_TOOL | {"rollout": unmasked}),
-        "mask, all in the length": Run(CHECKER, WITH_TOOL | {"loss": divided_by_all_tokens}),
+        "mask": Run(CHECKER, tools.FUNCTIONS),
+        "no mask": Run(CHECKER, tools.FUNCTIONS | {"rollout": unmasked}),
+        "mask, all in the length": Run(CHECKER, tools.FUNCTIONS | {"loss": divided_by_all_tokens}),
         "no tool": Run(NO_TOOL),
         "format reward": Run(CHECKER, rewarded(controls.format_reward)),
         "random reward": Run(CHECKER, rewarded(controls.random_reward)),
         "base, every line called": Run(
-            f"{CHECKER} --steps 1 --learning_rate 0", WITH_TOOL | {"evaluate": call_every_line}
+            f"{CHECKER} --steps 1 --learning_rate 0",
+            tools.FUNCTIONS | {"evaluate": call_every_line},
         ),
     },
     predictions=[
