@@ -105,13 +105,19 @@ def pack_step(run, step):
         "step": step,
         "problems": [title(row["problem"]) for row in rows[::n]],
         "rows": [{**row, "problem": None} for row in rows],
-        "best": ((), step, 1),  # rank, step and group
+        "best": best_group(run, step, rows, arrays),
     }
     if arrays:
         values |= pack_tokens(run, values["rows"], arrays)
-        ranks = rank_groups(rows, arrays, n)
-        values["best"] = max([(rank, step, group) for group, rank in enumerate(ranks, start=1)])
     return values
+
+
+def best_group(run, step, rows, arrays):
+    """(rank, step, group) of the group that shows best what an update does; they compare so."""
+    if not arrays:
+        return (), step, 1
+    ranks = rank_groups(rows, arrays, run.group_size)
+    return max([(rank, step, group) for group, rank in enumerate(ranks, start=1)])
 
 
 def group_table(rows):
@@ -173,7 +179,7 @@ def rank_groups(rows, arrays, n):
 
 def choose_example(run):
     """(step, group) of the recorded group that shows best what an update does."""
-    return max([pack_step(run, step)["best"] for step in run.tokens])[1:]
+    return max([best_group(run, step, *run.step(step)) for step in run.tokens])[1:]
 
 
 def gains(arrays):

@@ -19,7 +19,7 @@ from typing import Annotated
 import tyro
 
 from report.payload import as_json, group_table, pack
-from report.run import Run
+from report.run import Run, read_rows
 
 HERE = Path(__file__).parent
 SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/tokens.js page/table.js page/data.js
@@ -46,21 +46,22 @@ def write(
     Raises:
         ValueError: if there is no such run, or none of these steps.
     """
-    text = page(paths, steps)
+    runs = load(paths)
+    text = page(runs, steps)
     name = "report.html" if len(paths) == 1 else f"report_beside_{Path(paths[1]).name}.html"
     output = os.path.join(paths[0], name)
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
     from report.card import draw_card  # slow to import
 
-    draw_card(Run(paths[0]), os.path.join(paths[0], "card.png"))
+    draw_card(runs[0], os.path.join(paths[0], "card.png"))
     return output
 
 
 def write_at_end(path):
     """Write the report of a run that has ended. Print where it is, and how to ask the model."""
     report = write([path])
-    config = Run(path).config
+    config = read_rows(f"{path}/config.json")[0]
     print(f"Report, for a browser: {report}")
     if os.path.exists(f"{path}/card.png"):
         print(f"Picture: {path}/card.png")
@@ -70,7 +71,7 @@ def write_at_end(path):
 
 def show(paths, steps=()):
     """Show the report of one or two run directories below a notebook's cell."""
-    return in_frame(page(paths, steps), "report of the run", 760)
+    return in_frame(page(load(paths), steps), "report of the run", 760)
 
 
 def show_group(rows):
@@ -92,11 +93,15 @@ def table_page(table, scripts=TABLE, styles="page/base.css"):
     return fill("page/table.html", scripts, styles, {"title": "one group", "group": data})
 
 
-def page(paths, steps=()):
-    """The report as the text of an HTML page."""
+def load(paths):
+    """The runs of one or two directories."""
     if not 1 <= len(paths) <= 2:
         raise ValueError(f"A report shows one run, or two side by side; these are {len(paths)}.")
-    runs = [Run(path) for path in paths]
+    return [Run(path) for path in paths]
+
+
+def page(runs, steps=()):
+    """The report as the text of an HTML page."""
     # Base64 has no `<`, so no data can end its element.
     element = '<script type="application/octet-stream" id="{}">{}</script>'
     data = [element.format(*item) for item in pack(runs, steps).items()]
