@@ -185,6 +185,7 @@ SEEN = {
     "KL of prompt and padding": "allenai/open-instruct PR #535",
 }
 RENORMALIZED = "advantages normalized again over the micro-batch"
+INDEPENDENT = "does not depend on the advantages"
 # {baseline: {scale: name}} of advantages, and {ratio: {mean: name}} of losses
 ALGORITHMS = {
     "group mean": {
@@ -928,11 +929,11 @@ def properties(advantages):
     }
 
 
-def renormalizes(loss, found, options):
-    """Whether advantages of 2 A + 3 give the same loss and gradient."""
+def unchanged(loss, found, options, change):
+    """Whether changed advantages give the same loss and gradient."""
 
     def of_others(log_probs, old, ref, advantages, *others):
-        return loss(log_probs, old, ref, 2 * advantages + 3, *others)
+        return loss(log_probs, old, ref, change(advantages), *others)
 
     return all(gap < 1e-4 for gap in gaps(of_others, found, options))
 
@@ -970,7 +971,10 @@ def judge_loss(loss, new=False):
     def make(*shape):
         return with_numbers(subject, clip, moved, weight, digits, *shape)
 
-    if renormalizes(subject, found, options):
+    if unchanged(subject, found, options, torch.neg):
+        text = f"✗ loss: {INDEPENDENT}\nLook at the mask, and at what is passed on."
+        return False, [INDEPENDENT], text
+    if unchanged(subject, found, options, lambda advantages: 2 * advantages + 3):
         consequence = "The second normalization undoes the comparison within the group."
         text = f"✗ loss: {RENORMALIZED}\n{consequence} Seen: axon-rl/gem PR #113."
         return False, [RENORMALIZED], text

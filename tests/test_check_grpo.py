@@ -304,6 +304,16 @@ def test_advantages_normalized_again_have_a_name():
     assert check_grpo.judge_loss(loss)[1] == [check_grpo.RENORMALIZED]
 
 
+@pytest.mark.parametrize("mask", [0.0, 1.0])
+def test_a_loss_without_the_advantages_is_not_called_normalized_again(mask):
+    def loss(log_probs, old, ref, advantages, own):
+        own = own * mask  # no token counts, or only the KL does
+        zeros = torch.zeros_like(advantages)
+        return LOSSES["GRPO"](log_probs, old, ref, zeros, own + 1e-30)
+
+    assert check_grpo.judge_loss(loss)[1] == [check_grpo.INDEPENDENT]
+
+
 def test_blind_spots_are_said():
     assert "Not looked at: micro-batches" in said(with_grpo(lambda f, *x: f(*x)))
     assert "Not looked at: a KL without gradient" in said(LOSSES["DAPO"])
