@@ -44,11 +44,7 @@ def better_than_chance(hits, others):
 def probability_table(paths):
     """P(yes) before and after training."""
     lines = [["model", "P(yes), target", "P(yes), another result", "AUC"]]
-    configs = []
-    for path in paths:
-        saved = nano_r1.read(f"{path}/config.json")[0]  # the file also has the run's functions
-        settings = {name: saved[name] for name in vars(nano_r1.Config())}
-        configs.append(nano_r1.Config(**settings))
+    configs = [runs.config_of(nano_r1.read(f"{path}/config.json")[0]) for path in paths]
     problems = runs.load(configs[0])[1].load_problems("test", configs[0])
     models = {"base": {config.model for config in configs}}
     models["trained"] = [f"{path}/model" for path in paths]

@@ -86,6 +86,11 @@ def curve(path):
     return [(row["step"], row["eval/pass@1"]) for row in evaluations(path)]
 
 
+def config_of(saved):
+    """The settings in a run's config.json, which also has its functions and processes."""
+    return nano_r1.Config(**{name: saved[name] for name in vars(nano_r1.Config())})
+
+
 def by_subgroup(path):
     """{subgroup: share of correct completions} of a run's last evaluation."""
     (config,) = nano_r1.read(f"{path}/config.json")

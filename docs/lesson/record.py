@@ -8,6 +8,7 @@ followed completion is kept.
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import re
 import sys
@@ -16,6 +17,7 @@ import tempfile
 import torch
 
 import nano_r1 as r1
+from benchmarks import runs
 from docs.lesson.example import choose_example
 from docs.lesson.source import FILE, functions_of, statements_of
 from report.payload import recorded_table
@@ -250,10 +252,9 @@ def record_step(run):
             episodes = r1.rollout(sampler, problems, task, config, step)
         return episodes
 
-    settings = {name: run.config[name] for name in vars(r1.Config())}
-    settings |= {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
+    again = {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
     with contextlib.suppress(Enough):
-        r1.main(r1.Config(**settings), rollout=rollout)
+        r1.main(dataclasses.replace(runs.config_of(run.config), **again), rollout=rollout)
     sys.settrace(None)
     return record
 
