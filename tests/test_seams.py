@@ -117,13 +117,10 @@ def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypa
 
     def follow(**settings):
         one = init(**settings)
-        started.append((settings["name"], one.id))
+        started.append(one.id)
         return one
 
     monkeypatch.setattr(wandb, "init", follow)
-    settings = replace(SMALL, wandb="offline")
-    path, rows = run(tmp_path, settings=settings)
-    run(tmp_path, "other", settings=settings)
-    nano_r1.main(replace(settings, steps=3, resume=path))
-    assert [name for name, _ in started] == ["run", "other", "run"]
+    for changes in {"name": "run"}, {"name": "other"}, {"resume": "out/run", "steps": 3}:
+        nano_r1.main(replace(SMALL, wandb="offline", **changes))
     assert started[0] == started[2] != started[1] and wandb.run is None

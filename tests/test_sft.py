@@ -63,17 +63,15 @@ def test_the_loss_is_the_mean_over_all_completion_tokens_of_the_step(size):
     config = nano_sft.Config(data="", micro_batch_size=size)
     policy, tokenizer = nano_r1.load_model(config)
     rows = [nano_sft.make_example("1+2=", "3 " * n, tokenizer) for n in (1, 3, 9, 14, 2)]
-    scores = []
-    for e in rows:
-        scores.append(plain_log_probs(policy, e.prompt_ids, e.token_ids))
+    scores = [plain_log_probs(policy, e.prompt_ids, e.token_ids) for e in rows]
     loss = -torch.cat(scores).mean()
-    gradient = torch.autograd.grad(loss, [*policy.parameters()])
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), math.inf).item()
+    policy.zero_grad()
     engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
     measured = nano_sft.train_step(engine, rows, config)
     assert measured["loss"] == pytest.approx(loss.item(), rel=1e-5)
-    assert measured["grad_norm"] == pytest.approx(
-        math.hypot(*(part.norm().item() for part in gradient)), rel=1e-4
-    )
+    assert measured["grad_norm"] == pytest.approx(norm, rel=1e-4)
 
 
 def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tuned):
@@ -126,16 +124,16 @@ def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left
 
 
 @pytest.mark.parametrize(
-    "name, rows, fault",
+    "rows, fault",
     [
-        ("r.jsonl", [row("a", "b", "answer")], "after 0 .*response"),
-        ("r.jsonl", [row("a", "b"), row("a", "")], "after 1 .*empty"),
-        ("r.jsonl", [row(None, "b")], "after 0 "),
-        ("r.jsonl", [], "after 0 "),
+        ([row("a", "b", "answer")], "after 0 .*response"),
+        ([row("a", "b"), row("a", "")], "after 1 .*empty"),
+        ([row(None, "b")], "after 0 "),
+        ([], "after 0 "),
     ],
 )
-def test_bad_rows_are_one_sentence(name, rows, fault, tmp_path, task):
-    path = write_rows(tmp_path / name, rows)
+def test_bad_rows_are_one_sentence(rows, fault, tmp_path, task):
+    path = write_rows(tmp_path / "r.jsonl", rows)
     with pytest.raises(SystemExit, match=f"--data {path}, {fault}"):
         nano_sft.load_examples(nano_sft.Config(data=path), task)
 
