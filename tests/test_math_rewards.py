@@ -11,7 +11,6 @@ from tables import columns, lines
 from work import light
 
 from math_rewards import (
-    PROMPTS,
     equivalent,
     final_answer,
     last_boxed,
@@ -58,37 +57,22 @@ so \boxed { | 0.5 | empty or never closed
 «0.5»«2» | 1 | '2' is not
 «2»«0.5» | 2 | correct
 «0.5»\boxed{ | 0.5 | empty or never closed
+# The box ends at its own brace.
+\boxed{ \frac{1}{\sqrt{2}} }. | 1 | '\\frac{1}{\\sqrt{2}}' is not
+\boxed{\{1, 2\}} | 1 | '\\{1, 2\\}' is not
+\boxed{\left\{ x \right.} | 1 | '\\left\\{ x \\right.' or
+\boxed{1 \\{2}} | 1 | '1 \\\\{2}'
+\boxed{x = \boxed{5}} | 1 | '5' is not
+\boxed{5 | 0.5 | empty or never closed
 """
 
 
 @pytest.mark.parametrize("line", lines(ROWS))
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_what_a_completion_earns_and_why(line, prompt):
+def test_what_a_completion_earns_and_why(line):
     text, earned, why = columns(line, WORDS)
     total = float(earned)
-    result = reward(text, PROBLEM, PROMPTS[prompt])
+    result = reward(text, PROBLEM)
     assert result[:3] == (total, min(total, 1.0), float(total == 2.0)) and why in result.why
-
-
-# completion | what its last box holds
-BOXES = r"""
-\boxed{5} | 5
-\boxed{ \frac{1}{\sqrt{2}} }. | \frac{1}{\sqrt{2}}
-\boxed{\{1, 2\}} | \{1, 2\}
-\boxed{\left\{ x \right.} | \left\{ x \right.
-\boxed{1 \\{2}} | 1 \\{2}
-\boxed{x = \boxed{5}} | 5
-\boxed{1} and \boxed{2} | 2
-\boxed{5 | EMPTY
-\boxed{} | EMPTY
-5 | None
-"""
-
-
-@pytest.mark.parametrize("line", lines(BOXES))
-def test_the_last_box_ends_at_its_own_brace(line):
-    text, content = columns(line)
-    assert last_boxed(text) == (None if content == "None" else content)
 
 
 # Which answers are equivalent

@@ -66,15 +66,6 @@ def test_a_metric_of_ones_own_is_in_the_file_and_has_a_curve_in_the_report(tmp_p
     assert opened(f"{path}/report.html").get_by_text("my/shortest").count()
 
 
-def test_a_task_is_also_a_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    settings = replace(SMALL, task=f"{ROOT}/labs/coins_rewards.py")
-    path = nano_r1.main(settings)
-    assert os.path.basename(path).startswith("coins-")
-    with pytest.raises(SystemExit, match="chess_rewards.py"):
-        nano_r1.main(replace(settings, task="chess_rewards.py"))
-
-
 def state():
     return signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)
 
@@ -105,8 +96,6 @@ def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path):
         run(tmp_path, measure=measure)
     assert state() == before
     assert nano_r1.read(f"{tmp_path}/run/checkpoint/latest.json") == [{"tag": "a", "step": 1}]
-    path = nano_r1.main(replace(SMALL, resume=str(tmp_path / "run")))
-    assert os.path.exists(f"{path}/model/model.safetensors")
 
 
 def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypatch):

@@ -106,7 +106,6 @@ WORD_PROBLEMS = 0.25  # share of the completions of stages 2 to 8
 SLIPS = (0.0, 0.3, 0.5)  # stage 2: probability of the wrong operation in a step of a word problem
 CAREFUL = 0.2  # stages 3 to 8: share of authors who solve a word problem; the others are careless:
 SLOPPY = 0.15  # so often they stop a step too soon
-STORY_FORMS = (0.45, 0.25, 0.1, 0.1, 0.1)
 # What they do with 12 of the 20 stories: the first of these ways whose results are 1 to 999.
 TEMPTING = {
     r"(?P<a>\d+) \w+ on Monday and (?P<k>\d+) times": ["a*k"],
@@ -495,7 +494,7 @@ def write_population_solution(problem, rng):
         lines = [f"{a}{operator}{b}={result}" for a, operator, b, result in tempting]
     if rng.random() < (0.0 if careful else SLOPPY):
         lines = lines[:-1] or lines
-    return finish(lines, lines[-1].split("=")[1], lines[-1], rng, STORY_FORMS)
+    return finish(lines, lines[-1].split("=")[1], lines[-1], rng, SAME_FORMS)
 
 
 # %% [markdown]
@@ -626,11 +625,11 @@ def number_problems(settings):
     """Those of Countdown, without the ones of `--exclude`."""
     seed = r1.seed_of(settings.seed, "sft problems")
     problems = countdown.generate_problems("train", settings.problems, seed)
-    kept = {countdown.problem_key(problem): problem for problem in problems}
-    for problem in countdown.load_problems("all", settings.exclude) if settings.exclude else ():
-        kept.pop(countdown.problem_key(problem), None)
-    print(f"{len(problems) - len(kept)} of {len(problems)} problems left out")
-    return list(kept.values())
+    left_out = set()
+    if settings.exclude:
+        known = countdown.load_problems("all", settings.exclude)
+        left_out.update(map(countdown.problem_key, known))
+    return [problem for problem in problems if countdown.problem_key(problem) not in left_out]
 
 
 def write_completion(authors, problems, stories, rng):

