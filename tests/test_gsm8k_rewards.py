@@ -9,6 +9,7 @@ from labelled import DATA, needs_data, real
 from tables import columns, lines
 from test_countdown_rewards import rewards_of_hostile_texts
 
+import countdown_rewards
 import gsm8k_rewards
 import math_rewards
 from gsm8k_rewards import (
@@ -18,7 +19,6 @@ from gsm8k_rewards import (
     gold,
     load_problems,
     parse_number,
-    problem_key,
     reward,
     subgroups,
     to_problem,
@@ -208,6 +208,7 @@ def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result():
         for step, result, again in re.findall(r"<<(.*)=(\d+)>>(\d+)\n", problem["answer"]):
             assert eval(step) == int(result) == int(again) and 1 <= int(result) <= 999
         assert gold(problem) == int(result)
+    assert PROBLEM in TRAIN[:6]  # the module's worked example
 
 
 def test_ten_stories_are_only_in_the_test_split():
@@ -215,12 +216,14 @@ def test_ten_stories_are_only_in_the_test_split():
     assert 120 < [subgroups(row) for row in TEST].count(["new_story"]) < 220
 
 
-def test_no_question_occurs_twice_nor_in_both_splits_and_the_seed_decides_only_training():
-    keys = set(map(problem_key, TRAIN + generate_problems("train", 1000, seed=1)))
-    assert len(keys) > 2900 and len(TEST) == 512 and keys.isdisjoint(map(problem_key, TEST))
-    assert generate_problems("train", 50, seed=0) == TRAIN[:50] != generate_problems("train", 50, 1)
-    assert load_problems("test", seed=123) == TEST
-    assert PROBLEM in TRAIN[:6]  # the module's worked example
+@pytest.mark.parametrize("task", [countdown_rewards, gsm8k_rewards])
+def test_no_problem_occurs_twice_nor_in_both_splits_and_the_seed_decides_only_training(task):
+    train = task.generate_problems("train", 2000, 0) + task.generate_problems("train", 1000, 1)
+    test = task.load_problems("test")
+    keys = set(map(task.problem_key, train))
+    assert len(keys) > 2900 and len(test) == 512 and keys.isdisjoint(map(task.problem_key, test))
+    assert task.generate_problems("train", 50, 0) == train[:50] != train[2000:2050]
+    assert task.load_problems("test", seed=123) == test
 
 
 @pytest.mark.parametrize(

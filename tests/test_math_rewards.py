@@ -149,6 +149,7 @@ x=5,x=6 | 6,5  x=6 \text{ or } x=5
 A | EMPTY | A^T  A'  a
 1e-5 | EMPTY | e-5  1e-6
 2516_8 | EMPTY | 2516_9  2517_8
+2519 | EMPTY | 2519_8
 # Numbers are compared exactly, or relative to their size.
 \frac{1}{2004!} | EMPTY | \frac{1}{3004!}  0
 2^{-99} | EMPTY | 2^{-98}  0
@@ -168,7 +169,9 @@ A | EMPTY | A^T  A'  a
 3 | EMPTY | 3 or 4  3,4  1+\sqrt 2,\ 1-\sqrt 2  \{3,3\}
 1,2,3 | EMPTY | 1,2  1,2,2
 (2,1) | EMPTY | (1,2)  [2,1]  \{2,1\}  (2,1
-[0,1] | EMPTY | [0,1)  (0,1]  0,1  \{0,1\}
+[0,1] | 0\le x\le 1 | [0,1)  (0,1]  0,1  \{0,1\}  0\le x<1
+(-\infty,2] | x\le 2 | x<2  x\ge 2
+1,2 | EMPTY | 1,,2  1,2,  ,1,2
 x < 1 | EMPTY | x > 1  x \le 1  -x<-1  x<2
 y = 3 | EMPTY | x = 3  y=4  y=3, x=3
 y^2 | EMPTY | x^2  Y^2  y^3
@@ -367,6 +370,7 @@ x \ne 1, 2 | x \ne 1 \text{ and } x\ne 2  ℝ∖{1,2} | y \ne 1, 2
 x\ne -2, 0, \frac12 | \mathbb{R}\setminus\{\frac12,-2,0\} | \mathbb{R}\setminus\{-2,0\}
 x\ne -2, 0, \frac12 | x\ne 0, x\ne -2, x\ne .5 | \mathbb{Z}\setminus\{-2,0,\frac12\}
 x \ne \pm 1 | \mathbb{R}\setminus\{-1, 1\}  x\ne 1,-1 | \mathbb{R}\setminus\{1\}
+x \ne a, 1 | EMPTY | \mathbb R\setminus\{1,a\}
 x \ne a | \mathbb R\setminus\{a\} | \mathbb R\setminus\{b\}  \mathbb R\setminus\{a,b\}
 # The base.
 10001_2 | 10001_{(2)}  10001_{2}  10001_(2) | 10001_{(3)}  10001_{(2}

@@ -143,9 +143,9 @@ def legal_steps(value, n):
     steps = [
         ("+", f"+{n}=", value + n, f"{{}}+{n}"),
         ("-", f"-{n}=", value - n, f"{{}}-{n}"),
+        ("-", f",{n}-{value}=", n - value, f"{n}-{{}}"),
         ("*", f"*{n}=", value * n, f"{{}}*{n}"),
         ("/", f"/{n}=", exact_quotient(value, n), f"{{}}/{n}"),
-        ("-", f",{n}-{value}=", n - value, f"{n}-{{}}"),
         ("/", f",{n}/{value}=", exact_quotient(n, value), f"{n}/{{}}"),
     ]
     return [(o, f"{text}{x}", x, form) for o, text, x, form in steps if 0 < x <= MAX_VALUE]
@@ -156,7 +156,7 @@ def operations(value, n):
     found = {}
     for operator, *step in legal_steps(value, n):
         found.setdefault(operator, step)
-    return {operator: found[operator] for operator in "+-*/" if operator in found}
+    return found
 
 
 def extend(attempt, step):
