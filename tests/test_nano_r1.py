@@ -46,9 +46,8 @@ def make_episodes(policy, tokenizer, n=4, **changes):
     sampler = r1.TransformersSampler(policy, the_task, settings)
     problems = countdown_rewards.load_problems("test")[:6]
     episodes = r1.sample_and_reward(sampler, problems, the_task, settings, "test", n)
-    generator = torch.Generator().manual_seed(0)
-    for e, advantage in zip(episodes, torch.randn(len(episodes), generator=generator).tolist()):
-        e.advantage = advantage
+    for place, e in enumerate(episodes):
+        e.advantage = place % 4 - 1.2
     return episodes
 
 
