@@ -34,8 +34,8 @@ def task(policy, tokenizer, **changes):
     return r1.Task(tokenizer, policy, config(**changes))
 
 
-def prompts_of(the_task, count=6):
-    problems = countdown_rewards.load_problems("test")[:count]
+def prompts_of(the_task):
+    problems = countdown_rewards.load_problems("test")[:6]
     return [the_task.prompt_ids(problem) for problem in problems]
 
 

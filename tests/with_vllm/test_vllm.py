@@ -55,30 +55,27 @@ def prompts(sampler):
 
 
 @torch.no_grad()
-def difference(policy, sampler, prompts, temperature=1.0):
+def difference(policy, sampler, prompts):
     """The largest one, in nats, between vLLM's log-probs and a plain forward pass."""
     largest = 0.0
-    found = sampler.generate(prompts, 4, temperature, range(len(prompts)))
+    found = sampler.generate(prompts, 4, 0.7, range(8))
     for place, (token_ids, log_probs) in enumerate(found):
-        expected = plain_log_probs(policy, prompts[place // 4], token_ids, temperature)
+        expected = plain_log_probs(policy, prompts[place // 4], token_ids, 0.7)
         largest = max(largest, (expected - torch.tensor(log_probs)).abs().max().item())
     return largest
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_after_a_sync_vllm_is_the_trainer_and_without_it_another(
-    temperature, sampler, policy, prompts
-):
+def test_after_a_sync_vllm_is_the_trainer_and_without_it_another(sampler, policy, prompts):
     """Also where its prefix cache holds keys and values of the old weights."""
-    assert difference(policy, sampler, prompts, temperature) < 1e-4
+    assert difference(policy, sampler, prompts) < 1e-4
     torch.manual_seed(0)
     with torch.no_grad():
         for p in policy.parameters():
             p.add_(0.05 * torch.randn_like(p))
-    assert difference(policy, sampler, prompts, temperature) > 1
+    assert difference(policy, sampler, prompts) > 1
     sampler.sleep()
     sampler.sync(policy)
-    assert difference(policy, sampler, prompts, temperature) < 1e-4
+    assert difference(policy, sampler, prompts) < 1e-4
 
 
 def test_a_prefix_cache_that_stays_is_an_error(sampler, policy, monkeypatch):
