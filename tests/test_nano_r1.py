@@ -30,8 +30,8 @@ def policy(loaded):
     return copy.deepcopy(loaded[0])
 
 
-def task(policy, tokenizer, **changes):
-    return r1.Task(tokenizer, policy, config(**changes))
+def task(policy, tokenizer):
+    return r1.Task(tokenizer, policy, config())
 
 
 def prompts_of(the_task):
