@@ -5,10 +5,11 @@
 # check, sample several completions, and make those that did better than the others more likely.
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
-# The small model in models/nano-base searches for an equation, line after line, and ends each line
-# with "yes" or "no". A line is a chain: `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90
-# is 138. The prompt ends with `<think>`, so the model begins with its search. It must write
-# `</think>` before its answer. Before training, its yes is almost random: it follows 27% of the
+# The small model in models/nano-base is the base: the model before this training. It searches for
+# an equation, line after line, and ends each line with "yes" or "no". `38*6=228-90=138 no` says
+# that 38*6 is 228, and that 228-90 is 138. After a comma, a new number comes first:
+# `59-57=2,86/2=43`. The prompt ends with `<think>`, so the model begins with its search. It must
+# write `</think>` before its answer. At first its yes is almost random: it follows 27% of the
 # correct results and 24% of the wrong ones. The model stops at its first yes, and so its answer is
 # mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the wrong ones.
 # So the model continues until it has found a solution. The base had read true checks; its last
@@ -26,7 +27,8 @@
 #
 #  1. Draw m problems.
 #  2. Sample a group of n completions o_1 .. o_n of each from the policy, the model in training.
-#  3. Reward each completion with a small program, the verifier: r_i.
+#  3. Reward each completion with a small program, the verifier: r_i is 1 for the format, and 1 more
+#     for a correct answer.
 #  4. Compare it with its group: the advantage. (PPO, the older method, compares it with the
 #     prediction of a second trained model, the critic.)
 #
@@ -42,27 +44,28 @@
 #
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
-#     and positive elsewhere. Its mean over tokens drawn from pi estimates the KL divergence.
-#     As a loss it has the gradient of KL(pi_ref, pi), not of KL(pi, pi_ref): docs/algorithms.md.
+#     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (As a
+#     loss, it has the gradient of another divergence, KL(pi_ref, pi): docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
 #
-# There is one optimizer step for each batch of completions. So pi_old equals pi in value: rho is 1,
-# and the clip does nothing. For the gradient, pi_old is a constant: grad rho = grad pi / pi_old =
-# grad log pi. So the gradient of the loss, without the KL penalty, is -A grad log pi. The ratio
-# stands in the loss although it is always 1, because a batch may serve several optimizer steps
-# (`variants.py --minibatches 4`). Then pi leaves pi_old, the ratio moves, and the clip acts.
+# Why is there a ratio? Here each batch of completions serves one optimizer step, so pi_old is pi,
+# rho is 1, and the clip does nothing. But the gradient of rho is not 0, because pi_old is a
+# constant: grad rho = grad pi / pi_old = grad pi / pi = grad log pi. So the gradient of the loss,
+# without the KL penalty, is -A grad log pi: it makes the tokens of completions with A > 0 more
+# likely. If a batch serves several optimizer steps (`variants.py --minibatches 4`), pi leaves
+# pi_old after the first, the ratio moves, and the clip acts.
 #
-# How to read this file: sections 1 to 7 are the algorithm, from the settings to `main`. They take
-# half an hour. Begin with the loop in `main` (section 7), then read each function that it calls:
-# `rollout`, `group_advantages`, `update` and, called by `update`, `grpo_loss`. A first reading can
-# skip `Scorer` (it computes log-probs with little memory), `measure_step` and `evaluate`. After
-# `main` comes the machinery: samplers, engines, loading, saving. A first reading can stop there.
-# The steps use four things of it: `sampler.generate` writes completions, `sampler.sync` takes the
-# new weights, `engine` is the policy with its optimizer, and `gather` joins the lists of several
-# processes.
+# How to read this file: begin in the middle, at the loop `for step in range(...)` in `main`
+# (section 7). Then read each function that it calls: `rollout`, `group_advantages`, `update` and,
+# called by `update`, `grpo_loss`. Sections 1 to 7 are the algorithm; they take half an hour. A
+# first reading can skip `Scorer` (it computes log-probs with little memory), `measure_step` and
+# `evaluate`. It can stop after `main`, where the machinery begins: samplers, engines, loading,
+# saving. The steps use four things of it: `sampler.generate` writes completions, `sampler.sync`
+# takes the new weights, `engine` is the policy with its optimizer, and `gather` joins the lists of
+# several processes.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
@@ -319,11 +322,12 @@ class Scorer(torch.nn.Module):
             hidden = decoder(batch["input_ids"], use_cache=False).last_hidden_state  # (B, T, H)
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
         # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
-        # them again in the backward pass instead of storing them. Every process has as many chunks:
-        # with ZeRO 3, each chunk gathers the output layer from all processes.
+        # them again in the backward pass instead of storing them (`checkpoint` does that; it keeps
+        # no random state, because `score` draws no random numbers). The number of chunks is that of
+        # a full micro-batch, the same in every process, because with ZeRO 3 each chunk waits for
+        # all processes.
         most = self.config.micro_batch_size * self.config.max_tokens  # tokens
         count = 1 + most * self.model.config.get_text_config().vocab_size // CHUNK
-        # (`checkpoint` does that. `score` draws no random numbers, so it keeps no random state.)
         score = partial(checkpoint, self.score, use_reentrant=False, preserve_rng_state=False)
         chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
         scores = [score(*chunk) for chunk in chunks]
