@@ -38,7 +38,7 @@ const charts = [
 ];
 
 const count = group.attempts.length, shown = Number(location.hash.slice(1)) || count, words = { 4: "Four", 8: "Eight" };
-$("view").append(h("h1", {}, `${words[count] ?? count} attempts at one problem, one step of GRPO`),
+$("view").append(h("h1", {}, `${words[count] ?? count} attempts at one problem, step ${mark} of GRPO`),
   groupFigure(shown < count ? { ...some(group, shown), title: `${group.title} (${shown} of ${count} attempts)` } : group),
   h("p", { class: "sentence" }, sentence), h("div", { class: "charts" }, charts));
 document.querySelector(".play").remove();

@@ -13,8 +13,19 @@ function groupFigure(group, { after = null, ...options } = {}) {
   const play = h("button", { type: "button", class: "play", onclick: () => tell(storyOf(table), after) }, "▶ play");
   return h("figure", { class: "group" },
     h("figcaption", {}, h("p", { class: "problem" }, group.title),
-      h("p", { class: "note" }, "All attempts at one problem are a group. A program rewards each attempt. The advantage measures how far the reward lies above or below the group’s mean. ", recorded ? ["The update made ", mark("up-2", "blue tokens"), " more likely and ", mark("down-2", "orange ones"), " less."] : null)),
+      h("p", { class: "note" }, explained(group), recorded ? ["The update made ", mark("up-2", "blue tokens"), " more likely and ", mark("down-2", "orange ones"), " less. Not all tokens of a row follow its advantage, because attempts share tokens."] : null)),
     play, table, exceptionOf(group));
+}
+
+/** What group, reward and advantage are, with the numbers of the best attempt if they are the usual ones. */
+function explained(group) {
+  const { mean, attempts } = group, [{ reward, advantage }] = byReward(group);
+  const std = Math.sqrt(attempts.reduce((sum, attempt) => sum + (attempt.reward - mean) ** 2, 0) / (attempts.length - 1));
+  const parts = attempts.every((attempt) => attempt.reward === attempt.format_reward + attempt.answer_reward);
+  const usual = advantage !== 0 && Math.abs((reward - mean) / std - advantage) < 0.005;
+  return `All attempts at one problem are a group. A program rewards each attempt${parts ? ": 1 for its format, and 1 more for a correct answer" : ""}. The advantage ${usual
+    ? `is the reward minus the group’s mean, divided by the standard deviation: (${+reward.toFixed(2)} − ${show(mean, 2)}) / ${show(std, 2)} = ${signed(advantage, 2)}. `
+    : "measures how far the reward lies above or below the group’s mean. "}`;
 }
 
 let telling = 0; // number of the newest story; an older one stops
