@@ -18,7 +18,7 @@ function groupOf(step, group) {
   return [
     groupFigure(step.table(group), { current: state.completion, link: (completion) => hashOf({ completion }), after: () => moveStep(1)?.then(() => document.querySelector(".play").click()) }),
     prompt ? null : tokensNote(step.run),
-    h("p", { class: "note" }, `Rewards of the group: mean ${show(group.mean)}, standard deviation ${show(group.spread)}. The reward is format plus answer. A wavy line marks wrong arithmetic.`),
+    h("p", { class: "note" }, "A wavy line marks wrong arithmetic."),
     prompt ? h("details", {}, h("summary", {}, "The prompt, as the model sees it"), h("pre", {}, prompt)) : null,
   ];
 }
