@@ -617,7 +617,7 @@ def main(config, **own):
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(threads_for(policy))
-        print(f"{policy.num_parameters():,} weights on {device}; {path}")
+        print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
         reference = None
         if config.kl_coef:
             reference = Scorer(copy.deepcopy(policy), config)
