@@ -318,7 +318,7 @@ def page(source, record):
     """The page as text. The same file and record give the same page."""
     asked = predictions_of(source, record, values_by_line(source, record))
     loop = line_of(source, "main", "for step")
-    about = f"Step {record['step']} of {record['steps']}, group {record['group']}."
+    about = f"Eight attempts at one problem, in step {record['step']} of {record['steps']}."
     follows = f"This page follows attempt {record['place']}, in the frame."
     parts = {
         "title": "nano_r1, with the values of one step",

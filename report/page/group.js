@@ -15,10 +15,11 @@ function groupView(steps) {
 
 function groupOf(step, group) {
   const prompt = step.prompt_ids && step.pieces(step.prompt_ids[group.number - 1]).map((piece) => piece.text || piece.special).join("");
+  const figure = groupFigure(step.table(group), { current: state.completion, link: (completion) => hashOf({ completion }), after: () => moveStep(1)?.then(() => document.querySelector(".play").click()) });
   return [
-    groupFigure(step.table(group), { current: state.completion, link: (completion) => hashOf({ completion }), after: () => moveStep(1)?.then(() => document.querySelector(".play").click()) }),
+    figure,
     prompt ? null : tokensNote(step.run),
-    h("p", { class: "note" }, "A wavy line marks wrong arithmetic."),
+    figure.querySelector("[data-wrong]") ? h("p", { class: "note" }, "A wavy line marks wrong arithmetic.") : null,
     prompt ? h("details", {}, h("summary", {}, "The prompt, as the model sees it"), h("pre", {}, prompt)) : null,
   ];
 }

@@ -13,7 +13,7 @@ function groupFigure(group, { after = null, ...options } = {}) {
   const play = h("button", { type: "button", class: "play", onclick: () => tell(storyOf(table), after) }, "▶ play");
   return h("figure", { class: "group" },
     h("figcaption", {}, h("p", { class: "problem" }, group.title),
-      h("p", { class: "note" }, explained(group), recorded ? ["The update made ", mark("up-2", "blue tokens"), " more likely and ", mark("down-2", "orange ones"), " less. Not all tokens of a row follow its advantage, because attempts share tokens."] : null)),
+      h("p", { class: "note" }, explained(group), recorded ? ["The update made ", mark("up-2", "blue tokens"), " more likely and ", mark("down-2", "orange ones"), " less. Attempts share tokens, so a row also has tokens of the other color."] : null)),
     play, table, exceptionOf(group));
 }
 
@@ -23,8 +23,8 @@ function explained(group) {
   const std = Math.sqrt(attempts.reduce((sum, attempt) => sum + (attempt.reward - mean) ** 2, 0) / (attempts.length - 1));
   const parts = attempts.every((attempt) => attempt.reward === attempt.format_reward + attempt.answer_reward);
   const usual = advantage !== 0 && Math.abs((reward - mean) / std - advantage) < 0.005;
-  return `All attempts at one problem are a group. A program rewards each attempt${parts ? ": 1 for its format, and 1 more for a correct answer" : ""}. The advantage ${usual
-    ? `is the reward minus the group’s mean, divided by the standard deviation: (${+reward.toFixed(2)} − ${show(mean, 2)}) / ${show(std, 2)} = ${signed(advantage, 2)}. `
+  return `All attempts (completions) at one problem are a group. A program rewards each attempt${parts ? ": 1 for its format, and 1 more for a correct answer" : ""}. The advantage ${usual
+    ? `is the reward minus the group’s mean, divided by the rewards’ standard deviation: (${+reward.toFixed(2)} − ${show(mean, 2)}) / ${show(std, 2)} = ${signed(advantage, 2)}. `
     : "measures how far the reward lies above or below the group’s mean. "}`;
 }
 
@@ -64,7 +64,7 @@ function groupTable(group, { current = null, link = null } = {}) {
   const scale = { full, reach: Math.max(1, ...attempts.map(({ advantage }) => Math.abs(advantage))) };
   return h("table", { class: "attempts", role: "table" },
     h("thead", {}, h("tr", { role: "row" }, head("which", h("span", { "aria-label": "number" }, "#")), head("text", "what the model wrote"), head("reward", "reward"),
-      head("push", "advantage ", h("small", {}, `mean ${show(mean, 2)}`)), recorded ? head("moved", "probability") : null)),
+      head("push", "advantage ", h("small", {}, `mean ${show(mean, 2)}`)), recorded ? head("moved", "probability ", h("small", {}, "of the text")) : null)),
     h("tbody", {}, byReward(group).map((attempt) => attemptRow(attempt, scale, recorded, attempt.number === current, link))));
 }
 
@@ -102,7 +102,7 @@ function exceptionOf(group) {
 function mostMoved({ pieces, log_probs, change, advantage }) {
   const gains = (change || []).map((c, k) => (isNumber(c) && pieces[k].text.trim() ? Math.exp(log_probs[k]) * Math.expm1(c) * Math.sign(advantage) : 0));
   const k = gains.indexOf(Math.max(...gains));
-  return gains[k] >= 0.005 ? h("span", { class: "note" }, h("bdi", { class: `token ${shade(change[k])}` }, h("code", {}, pieces[k].text.trim())), ` ${chances(log_probs[k], change[k], 0)}`) : null;
+  return gains[k] >= 0.005 ? h("span", { class: "note" }, "token ", h("bdi", { class: `token ${shade(change[k])}` }, h("code", {}, pieces[k].text.trim())), ` ${chances(log_probs[k], change[k], 0)}`) : null;
 }
 
 /** Folds the middle of a long attempt, at the ends of lines if there are any. */
