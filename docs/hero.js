@@ -34,7 +34,7 @@ const charts = [
     { label: `${percent(heldOut[0][1], 1)} → ${percent(heldOut.at(-1)[1], 1)} of held-out problems`, points: heldOut, tone: "good", dots: true, at: [end, 0.28] }]),
   chart("How often the model writes “yes”", [
     { label: "after a right result", points: truth[0], tone: "good", at: [end, 0.88] },
-    { label: "after another result", points: truth[1], tone: "bad", at: [end, 0.08] }]),
+    { label: "after a wrong result", points: truth[1], tone: "bad", at: [end, 0.08] }]),
 ];
 
 const count = group.attempts.length, shown = Number(location.hash.slice(1)) || count, words = { 4: "Four", 8: "Eight" };

@@ -67,7 +67,7 @@ def save_gif(page, file):
         seconds = page.evaluate("n => { story[n][0](); return story[n][1]; }", number)
         frames.append(picture_of(page))
         durations.append(1000 * seconds)
-    palette = frames[-1].quantize(48, **COLOURS)
+    palette = frames[-1].quantize(40, **COLOURS)
     first, *more = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     first.save(file, save_all=True, append_images=more, duration=durations, optimize=True)
 
@@ -88,7 +88,7 @@ def draw(path, folder):
                 if name == "story":
                     save_gif(page, f"{folder}/hero{ending}.gif")
                 else:
-                    still = picture_of(page).quantize(96, **COLOURS)
+                    still = picture_of(page).quantize(88, **COLOURS)
                     still.save(f"{folder}/{name}{ending}.png", optimize=True)
         chromium.close()
 

@@ -283,7 +283,7 @@ def test_a_group_says_which_attempts_moved_against_their_advantage(run, opened):
     moves = [np.nansum(run.episodes[i].wanted[1]) * ADVANTAGES[i] for i in BY_REWARD]
     against = [str(i + 1) for i, move in zip(BY_REWARD, moves) if move < 0]
     assert f" {', '.join(against)} moved against" in page.inner_text(".attempts ~ .note")
-    assert page.locator(".moved small").count() == len(against) > 0
+    assert page.locator("td.moved small").count() == len(against) > 0
 
 
 def test_the_story_of_a_group_hides_its_attempts_and_ends_at_the_next_recorded_step(run, opened):

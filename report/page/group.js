@@ -19,7 +19,7 @@ function groupOf(step, group) {
   return [
     figure,
     prompt ? null : tokensNote(step.run),
-    figure.querySelector("[data-wrong]") ? h("p", { class: "note" }, "A wavy line marks wrong arithmetic.") : null,
+    figure.querySelector("[data-wrong]:not(.folded)") ? h("p", { class: "note" }, "A wavy line marks wrong arithmetic.") : null,
     prompt ? h("details", {}, h("summary", {}, "The prompt, as the model sees it"), h("pre", {}, prompt)) : null,
   ];
 }

@@ -19,8 +19,7 @@ function groupFigure(group, { after = null, ...options } = {}) {
 
 /** What group, reward and advantage are, with the numbers of the best attempt if they are the usual ones. */
 function explained(group) {
-  const { mean, attempts } = group, [{ reward, advantage }] = byReward(group);
-  const std = Math.sqrt(attempts.reduce((sum, attempt) => sum + (attempt.reward - mean) ** 2, 0) / (attempts.length - 1));
+  const { mean, std, attempts } = group, [{ reward, advantage }] = byReward(group);
   const parts = attempts.every((attempt) => attempt.reward === attempt.format_reward + attempt.answer_reward);
   const usual = advantage !== 0 && Math.abs((reward - mean) / std - advantage) < 0.005;
   return `All attempts (completions) at one problem are a group. A program rewards each attempt${parts ? ": 1 for its format, and 1 more for a correct answer" : ""}. The advantage ${usual
@@ -44,10 +43,11 @@ async function tell(frames, after = null) {
 
 const byReward = ({ attempts }) => attempts.toSorted((a, b) => b.reward - a.reward || b.advantage - a.advantage);
 
-/** Adds what is computed: the group's mean, and of each attempt its number, its pieces of text, and how far its log-prob moved. */
+/** Adds what is computed: the group's mean and standard deviation, and of each attempt its number, its pieces of text, and how far its log-prob moved. */
 function prepare(group) {
   const { attempts, special } = group;
   group.mean ??= attempts.reduce((sum, { reward }) => sum + reward, 0) / attempts.length;
+  group.std ??= Math.sqrt(attempts.reduce((sum, { reward }) => sum + (reward - group.mean) ** 2, 0) / Math.max(1, attempts.length - 1));
   group.full ??= Math.max(1, ...attempts.map(({ reward }) => reward));
   attempts.forEach((attempt, k) => {
     attempt.number ??= k + 1;
@@ -59,12 +59,12 @@ function prepare(group) {
 
 /** The table. `current` is the number of an attempt whose text is open; `link` makes an attempt's address. */
 function groupTable(group, { current = null, link = null } = {}) {
-  const { full, mean, attempts } = prepare(group), recorded = attempts.some((attempt) => attempt.change);
+  const { full, mean, std, attempts } = prepare(group), recorded = attempts.some((attempt) => attempt.change);
   const head = (name, ...words) => h("th", { scope: "col", role: "columnheader", class: name }, words);
   const scale = { full, reach: Math.max(1, ...attempts.map(({ advantage }) => Math.abs(advantage))) };
   return h("table", { class: "attempts", role: "table" },
     h("thead", {}, h("tr", { role: "row" }, head("which", h("span", { "aria-label": "number" }, "#")), head("text", "what the model wrote"), head("reward", "reward"),
-      head("push", "advantage ", h("small", {}, `mean ${show(mean, 2)}`)), recorded ? head("moved", "probability ", h("small", {}, "of the text")) : null)),
+      head("push", "advantage ", h("small", {}, `mean ${show(mean, 2)}, std ${show(std, 2)}`)), recorded ? head("moved", "probability ", h("small", {}, "of the text")) : null)),
     h("tbody", {}, byReward(group).map((attempt) => attemptRow(attempt, scale, recorded, attempt.number === current, link))));
 }
 
