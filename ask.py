@@ -86,7 +86,7 @@ def main(config):
             if text == "q":
                 return
             problem = read_problem(text, task) if text else random.choice(problems)
-            print(task.tokenizer.decode(task.prompt_ids(problem)))
+            print(task.prompt_text(problem))
             ask(models, problem, config, config.seed)
         except ValueError as error:
             print(error)

@@ -375,7 +375,7 @@ def sample_and_reward(sampler, problems, task, config, label, n):
     places = range(RANK, len(problems), WORLD)  # this process's share
     if not places:
         return []
-    own = [problems[place] for place in places]
+    own = problems[RANK::WORLD]
     prompts = [task.prompt_ids(problem) for problem in own]
     seeds = [seed_of(config.seed, label, place) for place in places]
     # 2. Sample.
@@ -543,7 +543,7 @@ def evaluate(sampler, problems, task, config, path, step):
     print(f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {n} held-out problems correct")
     # The first of them: before training with its prompt, later only the last line.
     first = rows[0]
-    text = task.tokenizer.decode(task.prompt_ids(first["problem"])) + first["completion"]
+    text = task.prompt_text(first["problem"]) + first["completion"]
     if step > 0:
         text = text.rstrip().rpartition("\n")[2]
     verdict = "\033[31m✗"
@@ -870,7 +870,7 @@ class LibraryContinuation:
         self.past.batch_repeat_interleave(n)
 
     def keep(self, rows):
-        self.past.batch_select_indices(torch.tensor(rows, device=self.model.device))
+        self.past.batch_select_indices(rows)
 
     def append(self, token, position, visible):
         out = forward(self.model, token[:, None], position[:, None], visible, self.past)
@@ -936,12 +936,10 @@ class VLLMSampler:
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
-        # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024;
-        # with more such rows we set none, and rely on their low probability.)
-        self.bias = None
+        # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024.
+        # For the others we rely on their low probability.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
-        if len(rows) <= 1024:
-            self.bias = {row: -100.0 for row in rows}
+        self.bias = {row: -100.0 for row in rows[:1024]}
 
     def generate(self, prompts, n, temperature, seeds):
         """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on."""
@@ -1249,19 +1247,30 @@ class Task:
         """The problems of "train" or "test" whose prompts leave room for a completion."""
         problems = self.module.load_problems(split, config.data, config.seed)
         room = self.max_length - config.max_tokens
-        kept = [problem for problem in problems if len(self.prompt_ids(problem)) <= room]
+        # A token is one byte or more, and a tokenizer adds only a few. So a short text fits: it
+        # would take the tokenizer minutes to count the tokens of the hub's 490,364 prompts.
+        kept = [
+            problem
+            for problem in problems
+            if len(self.prompt_text(problem).encode()) < room - 16
+            or len(self.prompt_ids(problem)) <= room
+        ]
         if len(kept) < len(problems):
             print(f"{len(problems) - len(kept)} problems left out: more than {room} tokens")
         return kept
 
-    def prompt_ids(self, problem):
-        """Token ids of the question and of the beginning of the answer."""
+    def prompt_text(self, problem):
+        """The question and the beginning of the answer."""
         text = self.text
         for name, value in problem.items():
             if name not in getattr(self.module, "HIDDEN", ("answer",)):
                 text = text.replace("{" + name + "}", str(value))
+        return text
+
+    def prompt_ids(self, problem):
+        """Token ids of `prompt_text`."""
         # A chat template already adds the token that begins a text.
-        return self.tokenizer.encode(text, add_special_tokens=not self.chat)
+        return self.tokenizer.encode(self.prompt_text(problem), add_special_tokens=not self.chat)
 
     def text_of(self, token_ids):
         """A completion for the reward: without its end, with tags, which can be special tokens."""

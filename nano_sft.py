@@ -140,7 +140,7 @@ def main(config):
     print(
         f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end alike:"
     )
-    print(tokenizer.decode(task.prompt_ids(problems[0])))
+    print(task.prompt_text(problems[0]))
     with ExitStack() as at_end:  # gives back what the run has changed in this process
         sampler = nano_r1.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)

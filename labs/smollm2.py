@@ -32,8 +32,7 @@ def written_answers(config):
     for problem in [p for p in TRAINED if p["ava"] > p["ben"]][:64]:
         a, b = problem["ava"], problem["ben"]
         completion = f"\n{a}-{b}={a - b}\n</think>\n<answer>{a - b}</answer>"
-        prompt = task.tokenizer.decode(task.prompt_ids(problem))
-        rows.append({"prompt": prompt, "completion": completion})
+        rows.append({"prompt": task.prompt_text(problem), "completion": completion})
     return rows
 
 

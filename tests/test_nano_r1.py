@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import shutil
+from unittest import mock
 
 import pytest
 import torch
@@ -156,6 +157,20 @@ def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, load
     the_task.text = "{nums} {target} \\boxed{answer}"
     problem = {"nums": [1, 2], "target": 3, "answer": "secret"}
     assert loaded[1].decode(the_task.prompt_ids(problem)) == "[1, 2] 3 \\boxed{answer}"
+
+
+def test_only_long_prompts_are_tokenized_to_leave_out_those_without_room(loaded, monkeypatch):
+    the_task = task(*loaded)
+    words = {"nums": " yes" * 300, "target": 3}  # long, of few tokens
+    problems = [words] + [{"nums": [7] * size, "target": 3} for size in range(290, 390)]
+    monkeypatch.setattr(the_task, "module", mock.Mock(load_problems=lambda *_: problems, HIDDEN=()))
+    lengths = [len(the_task.prompt_ids(problem)) for problem in problems]
+    monkeypatch.setattr(the_task, "tokenizer", mock.Mock(wraps=loaded[1]))
+    kept = the_task.load_problems("train", config())
+    assert kept == [p for p, length in zip(problems, lengths) if length <= 984]
+    assert words in kept and problems[1] in kept and problems[-1] not in kept
+    texts = [call.args[0] for call in the_task.tokenizer.encode.call_args_list]
+    assert all(len(text) > 960 for text in texts) and 0 < len(texts) < len(problems) - 1
 
 
 def in_template(end, policy, tokenizer):
