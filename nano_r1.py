@@ -920,12 +920,10 @@ class VLLMSampler:
     def __init__(self, policy, task, config):
         self.task = task
         self.config = config
-        self.environment = dict(os.environ)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # or it logs each sleep and each sync
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, to pass it weights
         import vllm
 
-        self.sampling_params = vllm.SamplingParams
         self.llm = vllm.LLM(
             model=config.model,
             dtype=config.dtype,
@@ -943,14 +941,17 @@ class VLLMSampler:
 
     def generate(self, prompts, n, temperature, seeds):
         """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on."""
+        import vllm
+
         inputs = [{"prompt_token_ids": ids} for ids in prompts]
         params = [
-            self.sampling_params(
+            vllm.SamplingParams(
                 n=n,
                 temperature=temperature,
                 max_tokens=self.config.max_tokens,
                 seed=seed,
                 logprobs=0,  # only of the sampled token
+                flat_logprobs=True,  # lists of numbers instead of an object per token
                 stop_token_ids=sorted(self.task.stop_ids),
                 stop=list(self.task.prompt.stop),
                 include_stop_str_in_output=True,
@@ -965,8 +966,7 @@ class VLLMSampler:
         bar = partial(tqdm, leave=False) if os.isatty(2) else False
         for result in self.llm.generate(inputs, params, use_tqdm=bar):
             for out in result.outputs:
-                log_probs = [at[i].logprob for i, at in zip(out.token_ids, out.logprobs)]
-                completions.append((list(out.token_ids), log_probs))
+                completions.append((list(out.token_ids), out.logprobs.logprobs))
         return completions
 
     def sleep(self):
@@ -982,14 +982,12 @@ class VLLMSampler:
             raise RuntimeError("vLLM kept keys and values of old weights")
 
     def close(self):
-        """Give back memory, process group and environment; a later run starts its own vLLM."""
+        """Give back memory and process group; a later run starts its own vLLM."""
         self.llm.llm_engine.engine_core.shutdown()
         if "RANK" not in os.environ:  # else the group is torchrun's
             from vllm.distributed import cleanup_dist_env_and_memory
 
             cleanup_dist_env_and_memory()
-        os.environ.clear()
-        os.environ.update(self.environment)
 
 
 def make_sampler(policy, task, device, config):
