@@ -372,12 +372,11 @@ def rollout(sampler, problems, task, config, step, draw=0):
 
 def sample_and_reward(sampler, problems, task, config, label, n):
     """Steps 2 and 3: n episodes of each problem of this process's share, problem by problem."""
-    places = range(RANK, len(problems), WORLD)  # this process's share
-    if not places:
+    own = problems[RANK::WORLD]  # this process's share
+    if not own:
         return []
-    own = problems[RANK::WORLD]
     prompts = [task.prompt_ids(problem) for problem in own]
-    seeds = [seed_of(config.seed, label, place) for place in places]
+    seeds = [seed_of(config.seed, label, place) for place in range(RANK, len(problems), WORLD)]
     # 2. Sample.
     completions = sampler.generate(prompts, n, config.temperature, seeds)
     episodes = []
@@ -435,9 +434,9 @@ def update(engine, reference, episodes, config, loss_function):
         # rounding. measure_step compares them.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
-        losses = loss_function(log_probs, batch, config)  # (B,)
-        engine.backward(losses.sum())
-        batch["loss"] = losses.detach()
+        loss = loss_function(log_probs, batch, config).sum()
+        engine.backward(loss)
+        batch["loss"] = loss.detach()
         batches.append(batch)
     if reference is not None and config.offload:
         reference.to("cpu")  # until the next step
@@ -498,7 +497,7 @@ def measure_step(rows, batches, engine, step, config):
     if config.kl_coef:
         d = flat(batches, "ref_log_probs") - log_probs
     sums = {  # of this process
-        "loss": sum(batch["loss"].sum().item() for batch in batches),
+        "loss": sum(batch["loss"].item() for batch in batches),
         # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
         "entropy": -log_probs.sum().item(),
         "kl": (torch.exp(d) - 1 - d).sum().item(),
@@ -544,7 +543,7 @@ def evaluate(sampler, problems, task, config, path, step):
     # The first of them: before training with its prompt, later only the last line.
     first = rows[0]
     text = task.prompt_text(first["problem"]) + first["completion"]
-    if step > 0:
+    if step:
         text = text.rstrip().rpartition("\n")[2]
     verdict = "\033[31m✗"
     if first["answer_reward"] == 1:
@@ -747,14 +746,28 @@ class TransformersSampler:
     def close(self):
         """Nothing to do: it started nothing."""
 
-    @torch.inference_mode()
     def generate(self, prompts, n, temperature, seeds):
         """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on.
 
         Each prompt has its own seed: its completions depend neither on the other prompts nor on the
         number of processes. (Except for rounding, which can change a token if the random number
-        lies on the border between two.)
+        lies on the border between two.) So if the GPU has too little memory for all of them at
+        once, one half is sampled after the other.
         """
+        half = len(prompts) // 2
+        try:
+            return self.generate_together(prompts, n, temperature, seeds)
+        except torch.OutOfMemoryError:
+            if not half:
+                raise
+        completions = []  # here, after `except`, what did not fit has been freed
+        for part in (slice(half), slice(half, None)):
+            completions += self.generate(prompts[part], n, temperature, seeds[part])
+        return completions
+
+    @torch.inference_mode()
+    def generate_together(self, prompts, n, temperature, seeds):
+        """The same for prompts whose keys and values fit into the memory."""
         device = self.model.device
         max_tokens = self.config.max_tokens
         with precision(device, self.config):
@@ -1383,8 +1396,7 @@ def open_run(config, functions):
     saved = gather(read(f"{path}/config.json"))[:1]
     if bool(saved) != bool(config.resume):
         raise SystemExit(
-            f"{path}: there is {'a' if saved else 'no'} run (--resume {path} continues it, another "
-            "--name starts a new one)"
+            f"{path}: --resume {path} continues a run, if there is one; another --name starts one"
         )
     now = asdict(config)
     now["id"] = str(time.time_ns())  # of wandb's run

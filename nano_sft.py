@@ -113,7 +113,7 @@ def train_step(engine, rows, config):
 
     batches = nano_r1.update(engine, None, rows, config, sft_loss)
     return {
-        "loss": sum(gather([batch["loss"].sum().item() for batch in batches])) / WORLD,
+        "loss": sum(gather([batch["loss"].item() for batch in batches])) / WORLD,
         "grad_norm": float(engine.get_global_grad_norm()),
         "tokens/update": tokens * WORLD,
     }

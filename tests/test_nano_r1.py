@@ -142,6 +142,24 @@ def test_the_sampler_s_log_probs_are_those_of_a_plain_forward_pass_and_a_seed_fi
     assert [ids for ids, _ in together[6:9]] == [ids for ids, _ in alone]
 
 
+def test_prompts_that_do_not_fit_into_memory_together_are_sampled_in_parts(loaded):
+    sampler = r1.TransformersSampler(loaded[0], task(*loaded), config())
+    prompts = prompts_of(sampler.task)
+    together = sampler.generate(prompts, 3, 1.0, range(6))
+
+    class Small(r1.FastContinuation):
+        def __init__(self, model, past, n, room):
+            super().__init__(model, past, n, room)
+            if self.cache.shape[2] > 5:
+                raise torch.OutOfMemoryError
+
+    sampler.continuation = Small
+    for found, expected in zip(sampler.generate(prompts, 3, 1.0, range(6)), together, strict=True):
+        assert found[0] == expected[0] and found[1] == pytest.approx(expected[1], abs=1e-5)
+    with pytest.raises(torch.OutOfMemoryError):  # a single prompt
+        sampler.generate(prompts, 6, 1.0, range(6))
+
+
 def test_zero_3_still_needs_vllm(loaded):
     with pytest.raises(SystemExit, match="--sampler vllm"):
         r1.TransformersSampler(loaded[0], None, config(zero_stage=3))
@@ -161,16 +179,12 @@ def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, load
 
 def test_only_long_prompts_are_tokenized_to_leave_out_those_without_room(loaded, monkeypatch):
     the_task = task(*loaded)
-    words = {"nums": " yes" * 300, "target": 3}  # long, of few tokens
-    problems = [words] + [{"nums": [7] * size, "target": 3} for size in range(290, 390)]
-    monkeypatch.setattr(the_task, "module", mock.Mock(load_problems=lambda *_: problems, HIDDEN=()))
-    lengths = [len(the_task.prompt_ids(problem)) for problem in problems]
+    texts = ["[1, 2]", " yes" * 300, "[1, 2]" * 300]  # the second one is long, but of few tokens
+    problems = [{"nums": nums, "target": 3} for nums in texts]
+    monkeypatch.setattr(countdown_rewards, "load_problems", lambda *_: problems)
     monkeypatch.setattr(the_task, "tokenizer", mock.Mock(wraps=loaded[1]))
-    kept = the_task.load_problems("train", config())
-    assert kept == [p for p, length in zip(problems, lengths) if length <= 984]
-    assert words in kept and problems[1] in kept and problems[-1] not in kept
-    texts = [call.args[0] for call in the_task.tokenizer.encode.call_args_list]
-    assert all(len(text) > 960 for text in texts) and 0 < len(texts) < len(problems) - 1
+    assert the_task.load_problems("train", config()) == problems[:2]
+    assert the_task.tokenizer.encode.call_count == 2
 
 
 def in_template(end, policy, tokenizer):

@@ -680,7 +680,7 @@ def train_step(engine, rows, config):
         for prompt, response in rows
     ]
     batches = r1.update(engine, None, episodes, config, cross_entropy)
-    return sum(batch["loss"].sum().item() for batch in batches)
+    return sum(batch["loss"].item() for batch in batches)
 
 
 def make_base(settings, stages=STAGES):
