@@ -51,7 +51,8 @@ def is_complete(path):
 def train(script, flags, path):
     """Complete the run in `path` by `python SCRIPT.py FLAGS`; nothing to do if it is complete."""
     if not is_complete(path):
-        command = [sys.executable, f"{script}.py", *shlex.split(flags)]
+        launcher = os.environ.get("LAUNCHER", "").split()  # torchrun, in some of runs/
+        command = [sys.executable, *launcher, f"{script}.py", *shlex.split(flags)]
         for setting, value in started(path).items():
             command += [f"--{setting}", value]
         print("$", shlex.join(command), flush=True)

@@ -14,6 +14,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 out=${OUT:-$PWD/out}
 mkdir -p "$out"
+export LAUNCHER=  # what starts a program; benchmarks/runs.py reads it, too
+
+use_deepspeed() {  # start the programs with torchrun, on one GPU or on $GPUS
+  if "$python" -c "import importlib.util as i; exit(i.find_spec('deepspeed') is None)"; then
+    LAUNCHER="-m torch.distributed.run --standalone --nproc_per_node ${GPUS:-1}"
+    LAUNCHER+=" --local-ranks-filter 0"
+  else
+    echo "DeepSpeed is not installed (pip install deepspeed). torch trains on one GPU instead."
+  fi
+}
 
 start() {  # start NAME PROGRAM FLAGS...
   local path="$out/$1" how=--name
@@ -22,7 +32,7 @@ start() {  # start NAME PROGRAM FLAGS...
     return
   fi
   if [ -e "$path/config.json" ]; then how=--resume; fi
-  "$python" "${@:2}" "$how" "$path"
+  "$python" $LAUNCHER "${@:2}" "$how" "$path"
 }
 
 run() {  # run PROGRAM FLAGS...: one training run. SCRIPT and further flags are part of its name

@@ -6,6 +6,7 @@
 # pass@1, and a report that Qwen does better without a prompt. The last prompt is the question and
 # the tags of the answer, which the reward needs: no chat template, no thinking, no example.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 sweep compare_prompts variants "--task countdown --model Qwen/Qwen2.5-1.5B --dtype bfloat16
   --data hub --prompts_per_step 128 --group_size 8 --max_tokens 512 --kl_coef 0
   --loss_agg_mode token-mean --scale_rewards group_biased

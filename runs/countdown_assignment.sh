@@ -12,13 +12,15 @@
 # handout says on-policy (64 and 128 fail its own assert); constant_normalizer is
 # normalize_constant, the longest completion. Without sampling_min_tokens: see docs/seeds.md.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 exercise=${1:?one of: train learning_rate baselines length std off_policy test}
 more=("${@:2}")
 model="--task countdown --prompt runs/prompts/countdown_course.toml --dtype bfloat16
   --max_tokens 1024"
 starter="$model --model Qwen/Qwen2.5-Math-1.5B-Instruct --data ${DATA:-hub}
-  --prompts_per_step 2 --group_size 8 --temperature 0.7 --loss_type reinforce --kl_coef 0
-  --advantage_eps 1e-6 --learning_rate ${RATE:-1e-5} --lr_scheduler_type constant --warmup_steps 0
+  --prompts_per_step $((GPUS > 2 ? GPUS : 2)) --group_size 8 --temperature 0.7
+  --loss_type reinforce --kl_coef 0 --advantage_eps 1e-6
+  --learning_rate ${RATE:-1e-5} --lr_scheduler_type constant --warmup_steps 0
   --steps 200 --eval_every 10 --eval_problems 1024 --gradient_checkpointing --micro_batch_size 4
   ${DEV:+--eval_data $DEV}"
 grid() { sweep "countdown_assignment/$exercise" variants "$starter" --axis "$@"; }
@@ -35,7 +37,7 @@ case $exercise in  # the rate of the later exercises is RATE, the best one of th
     for file in ${FILES:?the files of problems}; do
       start "test-${MODEL//[^A-Za-z0-9.]/_}-$(basename "$file")" evaluate.py $model \
         --model "$MODEL" --eval_data "$file" --eval_problems 1024 --temperature 0 0.7 --samples 1 \
-        --sampler "${SAMPLER:-vllm}" "${more[@]}"
+        "${more[@]}"
     done ;;
   *) echo "unknown exercise: $exercise"; exit 2 ;;
 esac

@@ -7,6 +7,7 @@
 # penalty; loss and prompt are nano-aha-moment's. Reported there after 1,000 steps: pass@1 about
 # 35%, and hardly any reasoning: the model always writes the same form of equation.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 options=(
   --model Qwen/Qwen2.5-0.5B --dtype bfloat16
   --data hub --prompt runs/prompts/countdown_nano_aha.toml  # 490,364 problems, 500 of them held out

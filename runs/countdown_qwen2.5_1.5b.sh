@@ -5,6 +5,7 @@
 # model. Reported there, on a 4090 with 48 GB: pass@1 35% after 200 steps, near 40% at step 700, 35%
 # again at step 1,000.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 options=(
   --model Qwen/Qwen2.5-1.5B --dtype bfloat16
   --data hub --prompt runs/prompts/countdown_nano_aha.toml  # 490,364 problems, 500 of them held out

@@ -5,6 +5,7 @@
 # 0.001, learning rate 1e-6, at most 1,024 tokens and 1,000 steps. Its authors report pass@1 of
 # about 60%. With the reference it is 62 GB and activations: --kl_coef 0 saves 12 GB.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 options=(
   --model Qwen/Qwen2.5-3B --dtype bfloat16
   --data hub --prompt runs/prompts/countdown_nano_aha.toml  # 490,364 problems, 500 of them held out

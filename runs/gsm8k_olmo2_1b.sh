@@ -8,6 +8,7 @@
 # groups of 8, learning rate 1e-5, temperature 1, at most 512 tokens, rewards of 0 and 1. It asks
 # for 25% or more. Its third prompt, question_only, is here the question and the tags of the answer.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 sweep "$(basename "$0" .sh)" variants "--task gsm8k --model ${MODEL:-allenai/OLMo-2-0425-1B}
   --data ${DATA:-hub} --dtype bfloat16 --prompts_per_step 32 --group_size 8 --max_tokens 512
   --binary_reward --kl_coef 0 --learning_rate 1e-5 --lr_scheduler_type constant --warmup_steps 0

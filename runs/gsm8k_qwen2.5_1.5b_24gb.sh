@@ -6,6 +6,7 @@
 # times as high, for adapters. Reported elsewhere for the Instruct model of this size with adapters
 # (verl's table): 77.9%.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 options=(
   --model Qwen/Qwen2.5-1.5B --dtype bfloat16 --lora_rank 16
   --data hub --prompt runs/prompts/gsm8k_beh.toml  # 7,473 problems; GSM8K's own test split

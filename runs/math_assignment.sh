@@ -11,11 +11,11 @@
 # the columns problem and answer, as FILES="hub intellect.jsonl". temperature_0.txt in out/NAME/ has
 # all completions by category, to read. SFT: rows {"prompt": ..., "response": ...}.
 source "$(dirname "$0")/common.sh"
+use_deepspeed
 exercise=${1:?one of: baseline tune sizes test}
 more=("${@:2}")
 base=Qwen/Qwen2.5-Math-1.5B
-common="--task math --prompt runs/prompts/math_intellect.toml --dtype bfloat16 --max_tokens 2048
-  --sampler ${SAMPLER:-vllm}"
+common="--task math --prompt runs/prompts/math_intellect.toml --dtype bfloat16 --max_tokens 2048"
 grid() {
   sweep "math_assignment/$exercise" nano_sft "$common --model $base --data ${SFT:?the file of rows}
     --temperature 0 --eval_data hub --eval_problems 500 --lr_scheduler_type constant --steps 200

@@ -21,8 +21,8 @@ EXERCISES = {
     "math_assignment": "baseline tune sizes test".split(),
     "lora_study": ["", "small"],
 }
-SCRIPTS = sorted(path.stem for path in Path(runs.ROOT, "runs").glob("*.sh"))
-COMMANDS = [(s, words) for s in SCRIPTS if s != "common" for words in EXERCISES.get(s, [""])]
+SCRIPTS = sorted(path.stem for path in Path(runs.ROOT, "runs").glob("*_*.sh"))
+COMMANDS = [(s, words) for s in SCRIPTS for words in EXERCISES.get(s, [""])]
 PROMPTS = sorted(map(str, Path(runs.ROOT, "runs/prompts").glob("*.toml")))
 PROBLEMS = {
     "countdown": [{"nums": [i, 4, 5], "target": i + 9} for i in range(1, 31)],
@@ -55,7 +55,10 @@ SFT_SMALL = "--batch_size 2 --examples 4"
 # A program instead of python that writes its arguments to a file.
 RECORDER = """#!/bin/sh
 printf '%s\\0' "$@" END >> "$(dirname "$0")/commands"
+printf '%s' "$LAUNCHER" > "$(dirname "$0")/launcher"
+case $2 in *deepspeed*) [ $INSTALLED ] ;; esac
 """
+TORCHRUN = "-m torch.distributed.run --standalone --nproc_per_node 8 --local-ranks-filter 0"
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +77,16 @@ def folder(tmp_path_factory):
     return path
 
 
-def recorded(folder, script, words):
+def recorded(folder, script, words, **environment):
     """[[program, flag, ...]] that a script starts."""
     (folder / "commands").write_text("")
-    environment = {"PYTHON": f"{folder}/python", "OUT": f"{folder}/out", "MODEL": "out/model"}
+    environment |= {"PYTHON": f"{folder}/python", "OUT": f"{folder}/out", "MODEL": "out/model"}
     environment |= {"DATA": "none.jsonl", "SFT": "sft.jsonl", "FILES": "one.jsonl two.jsonl"}
     environment["DEV"] = "countdown.jsonl"  # it is there
     command = ["bash", f"{runs.ROOT}/runs/{script}.sh", *words.split()]
     subprocess.run(command, check=True, env=os.environ | environment, cwd=folder)
-    return [text.split("\0") for text in (folder / "commands").read_text().split("\0END\0")[:-1]]
+    found = [text.split("\0") for text in (folder / "commands").read_text().split("\0END\0")[:-1]]
+    return [command for command in found if command[0] != "-c"]
 
 
 def started(command, monkeypatch):
@@ -96,7 +100,7 @@ def started(command, monkeypatch):
             monkeypatch.setattr(sweep, name, lambda *_: "")
         monkeypatch.setattr(sys, "argv", command[1:])
         sweep.main()
-    return [(name.removesuffix(".py"), flags) for name, flags in found if name != "-c"]
+    return [(name.removesuffix(".py"), flags) for name, flags in found]
 
 
 @pytest.mark.parametrize("script, words", COMMANDS)
@@ -118,9 +122,35 @@ def test_each_run_of_a_command_takes_two_steps(script, words, folder, monkeypatc
         if "--eval_data" in f"{flags} {files}" and name != "evaluate":
             rows = nano_r1.read(f"{path}/evaluations/step_000000.jsonl")
             assert [row["problem"] for row in rows] == PROBLEMS[config.task][:2]
-        asked = runs.parse(name, flags)  # the short prompts name no tags: nano-base knows them
+        asked = runs.parse(name, flags)
+        assert asked.sampler == "auto" or "t4" in script
+        # the short prompts name no tags: nano-base knows them
         assert asked.prompt != "short" or asked.model == nano_r1.Config.model
     assert found
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_only_scripts_for_24_gb_or_more_start_torchrun(script, folder):
+    recorded(folder, script, EXERCISES.get(script, [""])[0], INSTALLED="yes", GPUS="8")
+    large = re.search("GPU with [2-9]. GB", Path(runs.ROOT, f"runs/{script}.sh").read_text())
+    assert (folder / "launcher").read_text() == (TORCHRUN if large else "")
+
+
+@pytest.mark.parametrize("installed, start", [("", "variants.py"), ("yes", TORCHRUN)])
+def test_a_script_starts_torchrun_or_says_that_deepspeed_is_missing(
+    installed, start, folder, capfd
+):
+    (command,) = recorded(folder, "countdown_qwen2.5_0.5b", "", INSTALLED=installed, GPUS="8")
+    assert shlex.join(command).startswith(start)
+    assert ("pip install deepspeed" in capfd.readouterr().out) != bool(installed)
+
+
+def test_a_sweep_starts_its_runs_as_its_script_does(monkeypatch, capfd):
+    monkeypatch.setenv("LAUNCHER", TORCHRUN)
+    monkeypatch.setattr(sys, "executable", "echo")  # instead of python
+    with pytest.raises(SystemExit):  # it has trained nothing
+        runs.train("variants", "--steps 5", "out/none")
+    assert f"\n{TORCHRUN} variants.py --steps 5" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("first", ["--steps 5", "4b --steps 5"])
