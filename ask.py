@@ -76,7 +76,7 @@ def main(config):
         own = replace(config, model=name)
         policy, tokenizer = nano_r1.load_model(own)
         task = nano_r1.Task(tokenizer, policy, own)
-        sampler = nano_r1.make_sampler(policy.to(device), task, device, own)
+        sampler = nano_r1.make_sampler(policy, task, device, own)
         models.append((name, policy, sampler, task))
     problems = task.load_problems("test", config)
     random.seed(config.seed)

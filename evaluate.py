@@ -3,7 +3,7 @@
     python evaluate.py --task countdown --model out/NAME/model   # greedy, and 8 samples at T = 1
     python evaluate.py --task countdown --temperature 0 0.3 0.6 1 --samples 1
     python evaluate.py --task math --eval_data hub --prompt chat --model Qwen/Qwen2.5-1.5B-Instruct
-    torchrun --local_ranks_filter 0 --nproc_per_node 8 evaluate.py --sampler vllm ...    # 8 GPUs
+    torchrun --local_ranks_filter 0 --nproc_per_node 8 evaluate.py ...    # 8 GPUs
 
 A table shows for each temperature (0 is greedy), with 95% intervals over the problems:
 
@@ -183,7 +183,7 @@ def main(config):
         split = "all"
         config.data = config.eval_data
     problems = task.load_problems(split, config)
-    sampler = nano_r1.make_sampler(policy.to(device), task, device, config)
+    sampler = nano_r1.make_sampler(policy, task, device, config)
     path = os.path.join("out", config.name or time.strftime("evaluation-%Y%m%d-%H%M%S"))
     results = {}
     for temperature in config.temperature:

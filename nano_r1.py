@@ -689,7 +689,7 @@ def main(config, **own):
 
 def is_due(step, every, config):
     """Every so many steps (0: never), and after the last one."""
-    return step == config.steps or (every > 0 and step % every == 0)
+    return step == config.steps or (every and step % every == 0)
 
 
 # %% [markdown]
@@ -1012,7 +1012,7 @@ def make_sampler(policy, task, device, config):
         use_vllm = new_enough and importlib.util.find_spec("vllm") is not None
     if use_vllm:
         return VLLMSampler(policy, task, config)
-    return TransformersSampler(policy, task, config)
+    return TransformersSampler(policy.to(device), task, config)
 
 
 @torch.no_grad()

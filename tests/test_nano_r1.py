@@ -160,6 +160,11 @@ def test_prompts_that_do_not_fit_into_memory_together_are_sampled_in_parts(loade
         sampler.generate(prompts, 6, 1.0, range(6))
 
 
+def test_the_loop_s_model_is_moved_to_the_device(policy, loaded):
+    sampler = r1.make_sampler(policy, task(*loaded), torch.device("meta"), config())
+    assert sampler.model.device.type == "meta"
+
+
 def test_zero_3_still_needs_vllm(loaded):
     with pytest.raises(SystemExit, match="--sampler vllm"):
         r1.TransformersSampler(loaded[0], None, config(zero_stage=3))
