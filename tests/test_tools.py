@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import check_grpo
 import nano_r1
 import tools
 from labs import checker_rewards, mask
@@ -144,6 +145,23 @@ def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path
 def test_the_report_has_a_change_for_each_token_of_the_model_alone(straight):
     _, arrays = Run(straight).step(1)
     assert (np.isnan(arrays["change"]) == ~arrays["mask"]).all() and not arrays["mask"].all()
+
+
+def test_check_grpo_names_a_loss_that_ignores_the_masks_of_a_run(straight, monkeypatch):
+    _, arrays = Run(straight).step(1)
+    letters = np.where(arrays["mask"], "o", "t")
+    group = np.split(letters, arrays["lengths"].cumsum())[:8]
+    rows = ["".join(letters).ljust(60, ".") for letters in group]
+    monkeypatch.setattr("check_grpo.STEPS", [(0.3, rows)])
+    monkeypatch.setattr("check_grpo.BATCHES", check_grpo.frozen_batches())
+    monkeypatch.setattr("check_grpo.expected", check_grpo.value_and_gradient)
+    completions = nano_r1.padded([[True] * len(letters) for letters in group])
+
+    def loss(log_probs, old, ref, advantages, mask):
+        written = completions if len(mask) == 8 else mask
+        return -(log_probs * written).sum(dim=1) @ advantages
+
+    assert check_grpo.judge_loss(loss)[1] == ["tokens of a tool counted"]
 
 
 def rows(path, file):
