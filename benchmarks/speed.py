@@ -1,8 +1,7 @@
 """How long does a step take, and what takes it? Two programs in turn, in pairs.
 
-    python -m benchmarks.speed trl                 # against TRL's GRPOTrainer
-    python -m benchmarks.speed generate            # its sampling loop against transformers'
-    python -m benchmarks.speed checkout --there DIR          # git worktree add DIR COMMIT
+    python -m benchmarks.speed trl                     # against TRL's GRPOTrainer
+    python -m benchmarks.speed checkout --there DIR    # git worktree add DIR COMMIT
 
 A shared machine's speed drifts. So the two run in turn, A B and then B A, each round in a process
 of its own, and ratios are taken pair by pair. The first step of a round warms up and does not
@@ -130,40 +129,10 @@ def train_with_trl(args):
     print(json.dumps(steps[1:]))
 
 
-def sampling(args, round_, sample):
-    """Sampling alone, of the same prompts; `sample` returns lists of token ids."""
-    sampler, task = runs.load(args.config)
-    problems = task.load_problems("test", args.config)[: args.config.prompts_per_step]
-    prompts = [task.prompt_ids(problem) for problem in problems]
-    steps = []
-    for step in range(args.steps + 1):
-        seeds = [nano_r1.seed_of(round_, step, place) for place in range(len(prompts))]
-        began = time.perf_counter()
-        with nano_r1.threads_for(sampler.model):
-            completions = sample(sampler, prompts, args.config.group_size, seeds)
-        steps.append((time.perf_counter() - began, sum(map(len, completions))))
-    return steps[1:]
-
-
-def by_loop(sampler, prompts, n, seeds):
-    """The loop of nano_r1.py."""
-    return [token_ids for token_ids, _ in sampler.generate(prompts, n, 1.0, seeds)]
-
-
-def by_generate(sampler, prompts, n, seeds):
-    """transformers' `generate`."""
-    torch.manual_seed(seeds[0])
-    return runs.generate(sampler, prompts, n, 1.0)
-
-
 # ---- The comparison
 
 PAIRS = {  # the first one's time is divided by the second one's
     "trl": {"TRL": trl, "nano_r1": checkout},
-    "generate": {
-        "generate": functools.partial(sampling, sample=by_generate),
-        "nano_r1": functools.partial(sampling, sample=by_loop),
-    },
     "checkout": {"there": there, "here": checkout},
 }
 
