@@ -46,24 +46,6 @@ def without_tool(config):
     }
 
 
-class EveryLineCalled(tools.ToolSampler):
-    """Constrained decoding that knows nothing of the target: each attempt ends in yes."""
-
-    def append(self, e, token_ids, log_probs, by_model):
-        yes, *others = self.task.tokenizer.encode(" yes no\n")
-        if by_model and token_ids[-1] in others:
-            token_ids = [*token_ids[:-1], yes]
-        super().append(e, token_ids, log_probs, by_model)
-
-
-def call_every_line(sampler, problems, task, config, path, step):
-    """`tools.evaluate` under this constraint."""
-    ends = [f"{digit}\n" for digit in range(10)]
-    task.prompt = task.prompt._replace(stop=(" yes", " no", *ends))
-    with_tool = EveryLineCalled(sampler, problems, task, config)
-    return nano_r1.evaluate(with_tool, problems, tools.without_stop(task), config, path, step)
-
-
 def rewarded(function):
     """The tool's rollout with another reward."""
     return tools.FUNCTIONS | {"rollout": partial(function, rollout=tools.rollout)}
@@ -82,10 +64,6 @@ LAB = Lab(
         "no tool": Run(NO_TOOL),
         "format reward": Run(CHECKER, rewarded(controls.format_reward)),
         "random reward": Run(CHECKER, rewarded(controls.random_reward)),
-        "base, every line called": Run(
-            f"{CHECKER} --steps 1 --learning_rate 0",
-            tools.FUNCTIONS | {"evaluate": call_every_line},
-        ),
     },
     predictions=[
         Prediction("mask", "no mask", above=0.05),
