@@ -197,7 +197,9 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before_with_a_line(tmp_path, ca
 MAY_CHANGE = """--micro_batch_size 1 --gradient_checkpointing --offload --device cpu --steps 9
 --sampler vllm --vllm_gpu_memory_utilization 0.1 --eval_problems 4"""
 REFUSED = """--seed 1|--learning_rate 1e-4|--kl_coef 0|--max_tokens 50|--dtype bfloat16|--task math
---prompt chat|--prompts_per_step 2|--group_size 8|--zero_stage 3|--max_grad_norm 0"""
+--prompt chat|--prompts_per_step 2|--group_size 8|--zero_stage 3|--max_grad_norm 0|--model out/x
+--data x|--temperature 2|--advantage_eps 1|--cliprange 1|--warmup_steps 1
+--lr_scheduler_type constant"""
 
 
 def resume(path, flags, program=nano_r1, **own):
