@@ -142,11 +142,6 @@ def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path
     assert "WARNING: sampler and trainer differ" in capsys.readouterr().out
 
 
-def test_the_report_has_a_change_for_each_token_of_the_model_alone(straight):
-    _, arrays = Run(straight).step(1)
-    assert (np.isnan(arrays["change"]) == ~arrays["mask"]).all() and not arrays["mask"].all()
-
-
 def test_check_grpo_names_a_loss_that_ignores_the_masks_of_a_run(straight, monkeypatch):
     _, arrays = Run(straight).step(1)
     letters = np.where(arrays["mask"], "o", "t")
