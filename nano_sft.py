@@ -20,10 +20,12 @@ continues at its last checkpoint, with the same rows in the same order.
 Left out: several rows packed into one sequence, weights for rows or tokens, low-rank adapters.
 """
 
+import os
 import random
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from unittest.mock import patch
 
 import nano_r1
 import problem_files
@@ -142,6 +144,7 @@ def main(config):
     )
     print(task.prompt_text(problems[0]))
     with ExitStack() as at_end:  # gives back what the run has changed in this process
+        at_end.enter_context(patch.dict(os.environ))
         sampler = nano_r1.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(nano_r1.threads_for(policy))
