@@ -1396,7 +1396,8 @@ def open_run(config, functions):
     saved = gather(read(f"{path}/config.json"))[:1]
     if bool(saved) != bool(config.resume):
         raise SystemExit(
-            f"{path}: --resume {path} continues a run, if there is one; another --name starts one"
+            f"{path}: there is {'a' if saved else 'no'} run (--resume {path} continues it, another "
+            "--name starts a new one)"
         )
     now = asdict(config)
     now["id"] = str(time.time_ns())  # of wandb's run
