@@ -21,10 +21,16 @@ def tagged(book, tag):
 
 def points(file):
     """(points, how many there are) of one notebook."""
-    [chapter] = [path for path in CHAPTERS.glob("*.py") if Path(file).name.startswith(path.stem)]
-    book = jupytext.read(chapter)
+    chapters = [path for path in CHAPTERS.glob("*.py") if file.name.startswith(path.stem)]
+    if not chapters:
+        raise ValueError("no chapter has this name; rename it to CHAPTER-NAME.ipynb.")
+    book = jupytext.read(chapters[0])
+    exercises = tagged(book, "exercise")
     written = tagged(jupytext.read(file), "exercise")
-    for cell, by_student in zip(tagged(book, "exercise"), written, strict=True):
+    if len(written) != len(exercises):
+        count = f"{len(written)} of {len(exercises)} cells"
+        raise ValueError(f'{count} have the tag "exercise"; put the tags back.')
+    for cell, by_student in zip(exercises, written):
         cell.source = by_student.source
     NotebookClient(book, timeout=600, allow_errors=True).execute(cwd=CHAPTERS.parents[1])
     tests = tagged(book, "test")
@@ -32,6 +38,17 @@ def points(file):
     return sum(text.startswith("Correct") for text in printed), len(tests)
 
 
+def main(files):
+    """Print a line for each file; whether each has its points."""
+    all_read = True
+    for file in files:
+        try:
+            print(file, *points(Path(file)), flush=True)
+        except Exception as error:  # Files of students: one bad file must not stop the others.
+            all_read = False
+            print(f"{file}: {error}".partition("\n")[0], flush=True)
+    return all_read
+
+
 if __name__ == "__main__":
-    for file in sys.argv[1:]:
-        print(file, *points(file))
+    sys.exit(not main(sys.argv[1:]))

@@ -25,7 +25,10 @@ MISTAKES = {  # what a student might do: a change of the answer
     "4_reading_a_run": [("n for n", "1 for n")],
     "5_imitate_select_reinforce": [("-logits.grad / policy.exp()", "-logits.grad")],
     "6_rewards_that_go_wrong": [("n for n", "1 for n"), ("[fn, 1 - fn]", "[fp, 1 - fp]")],
-    "7_write_it_yourself": [("= advantage\n", "= -advantage\n")],
+    "7_write_it_yourself": [
+        ("nano_r1.group_advantages(rewards, scorer.config)", "rewards - rewards.mean()"),
+        ("= advantage\n", "= -advantage\n"),
+    ],
 }
 SMALL = {  # values of the cell tagged "parameters"
     "2_the_loss": "short_steps = 1",
@@ -86,14 +89,15 @@ def test_the_first_cell_finds_the_repository(folder, kernel):
     assert kernel.run("print(os.getcwd())").strip() == str(ROOT)
 
 
-def test_alone_the_first_cell_asks_for_a_zip_file_and_unpacks_it(kernel, tmp_path):
+@pytest.mark.parametrize("folder", ["nano_r1", "nano_r1/nano_r1-main"])
+def test_alone_the_first_cell_asks_for_a_zip_file_and_unpacks_it(folder, kernel, tmp_path):
     kernel.run(f"import os\nos.chdir({str(tmp_path)!r})")
     with pytest.raises(CellExecutionError, match="Put nano_r1.zip beside this notebook"):
         kernel.run(make.FIRST.read_text())
     with zipfile.ZipFile(tmp_path / "nano_r1.zip", "w") as archive:
-        archive.writestr("nano_r1.py", "")
-    kernel.run(make.FIRST.read_text().replace('"pip"', '"true"'))
-    assert kernel.run("print(os.getcwd())").strip() == str(tmp_path / "nano_r1")
+        archive.writestr(f"{folder}/nano_r1.py".removeprefix("nano_r1/"), "")
+    kernel.run(make.FIRST.read_text())
+    assert kernel.run("print(os.getcwd())").strip() == str(tmp_path / folder)
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
@@ -121,6 +125,22 @@ def test_a_handed_in_notebook_has_a_point_for_each_correct_exercise(tmp_path):
     exercise.source = exercise.source.replace(*MISTAKES[name][0])
     jupytext.write(book, file)
     assert points.points(file) == (0, 1)
+
+
+def test_files_without_a_chapters_name_or_a_tag_do_not_stop_the_points_of_others(
+    tmp_path, monkeypatch, capsys
+):
+    book = copy.deepcopy(BOOKS["1_one_group"])
+    files = [tmp_path / f"{name}.ipynb" for name in ("mary", "1_one_group-ann", "1_one_group-eve")]
+    for file in files:
+        jupytext.write(book, file)
+    points.tagged(book, "exercise")[0].metadata.tags = []
+    jupytext.write(book, files[1])
+    monkeypatch.setattr(points.NotebookClient, "execute", lambda *inputs, **options: None)
+    assert not points.main(files)
+    misnamed, untagged, good = capsys.readouterr().out.splitlines()
+    assert "no chapter has this name" in misnamed and "0 of 1 cells" in untagged
+    assert good.endswith("eve.ipynb 0 1")
 
 
 def test_the_notebook_for_colab_runs(kernel, root):

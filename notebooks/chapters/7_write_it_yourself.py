@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 7. Write it yourself
 #
-# A blank function, about 30 lines, and one question: does it learn? You have read the steps of GRPO
-# at the top of `nano_r1.py`. Now write them without looking, from four pieces of that file. The
-# test takes about 20 seconds on two CPU cores.
+# A blank function, about 30 lines, and two questions: is it GRPO, and does it learn? You have read
+# the steps of GRPO at the top of `nano_r1.py`. Now write them without looking, from four pieces of
+# that file. The two tests take about 30 seconds on two CPU cores.
 
 # %% tags=["parameters"]
 steps, questions = 20, 128  # of training; held-out ones
@@ -11,8 +11,12 @@ steps, questions = 20, 128  # of training; held-out ones
 # %%
 import random
 
+from types import SimpleNamespace
+from unittest import mock
+
 import torch
 
+import check_step
 import nano_r1 as r1
 
 config = r1.Config(task="gsm8k", max_tokens=64, kl_coef=0.0)
@@ -44,6 +48,14 @@ def write_completions(scorer, problems, label, n=config.group_size):
 # a token may be $-A \log \pi$. Average it over each completion's tokens, then over the completions.
 # Keep the norm of the gradient at most 1 (`torch.nn.utils.clip_grad_norm_`).
 #
+# There are two tests, of one point each:
+#
+# - **Is it GRPO?** [check_step.py](../../check_step.py) calls your function once, with a tiny model
+#   and 4 problems with 4 completions each, and compares the weights after it with those of the
+#   formula. So count the problems with `len(problems)`. Another method, such as one without a
+#   baseline or with the mean of all tokens, learns too, but gets no point here.
+# - **Does it learn?** Any method passes that adds 15 points to the share of correct answers.
+#
 # **Predict:** the base solves about 20% of the questions. What share is solved after 20 steps of 8
 # questions with 8 completions each?
 
@@ -56,6 +68,34 @@ def grpo_step(scorer, optimizer, problems, label):
     # 6. The loss and its gradient.
     # 7. One optimizer step; then the gradient is zero again.
     return None
+
+
+# %% tags=["test"]
+def one_step(model, episodes, settings):
+    """What check_step.py judges: `grpo_step` on its model and its episodes."""
+    written = [r1.Episode(**vars(e), advantage=0.0) for e in episodes]
+    for e in written:
+        e.reward = SimpleNamespace(total=e.reward)
+    optimizer = torch.optim.SGD(model.parameters(), settings.learning_rate)
+    problems = [None] * (len(written) // settings.group_size)
+    with mock.patch.dict(globals(), write_completions=lambda *inputs: written):
+        finished.append(grpo_step(r1.Scorer(model, config), optimizer, problems, "frozen"))
+    return model
+
+
+finished = []
+situation = check_step.Situation(check_step.FIRST, check_step.TinyModel)
+situation.run(one_step)
+formulas = list(check_step.algorithms())  # the first is GRPO
+if None in finished:
+    print("Not solved yet: write grpo_step in the cell above, run it, and then this one.")
+else:
+    with r1.threads_for(policy):
+        found = [f"{a}, {loss.mean}" for a, loss in formulas if situation.agrees((a, loss))]
+        name = (found or situation.difference(formulas[:1]))[0]
+    is_grpo = "GRPO: group mean, deviation with n" in name and "completions' means" in name
+    assert is_grpo, f"Another step: {name}."
+    print(f"Correct. {name}.")
 
 
 # %% tags=["test"]
