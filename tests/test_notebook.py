@@ -139,7 +139,7 @@ def test_files_without_a_chapters_name_or_a_tag_do_not_stop_the_points_of_others
     monkeypatch.setattr(points.NotebookClient, "execute", lambda *inputs, **options: None)
     assert not points.main(files)
     misnamed, untagged, good = capsys.readouterr().out.splitlines()
-    assert "no chapter has this name" in misnamed and "0 of 1 cells" in untagged
+    assert "no chapter has this name" in misnamed and "lost the tag" in untagged
     assert good.endswith("eve.ipynb 0 1")
 
 
