@@ -13,7 +13,6 @@ import pytest
 import transformers
 
 import nano_r1
-import variants
 from benchmarks import runs, sweep
 
 EXERCISES = {
@@ -200,14 +199,3 @@ def test_a_prompt_file_asks_the_problem_and_its_answer_has_the_full_reward(file,
     assert (reward.total, reward.answer, reward.why) == (best, 1.0, "correct")
     in_words = task.module.reward(completion.replace("3+4+5", "it is 12"), problem, task.prompt)
     assert in_words.total == IN_WORDS.get(Path(file).stem, best)
-
-
-def test_all_linear_on_qwen3_is_the_study_s_list_of_seven_names(folder):
-    """So the study's two kinds of adapters are one, with the same random start."""
-    names = re.search("names=(.*)", Path(runs.ROOT, "runs/lora_study.sh").read_text())[1]
-    adapters = []
-    for modules in ("all-linear", names):
-        config = variants.Config(model=f"{folder}/model", lora_rank=2, lora_target_modules=modules)
-        weights = variants.load_model(config)[0].get_base_model().named_parameters()
-        adapters.append({name: weight.tolist() for name, weight in weights if "lora_" in name})
-    assert adapters[0] == adapters[1] and len(adapters[0]) == 2 * 2 * 7  # A and B, layers, names
