@@ -37,14 +37,16 @@ The program compares value and gradient with formulas on frozen micro-batches.
 It prints the name and the numbers of your algorithm, or the name of a known
 mistake. It measures the clip range, the KL weight, eps and the constants, so
 you need not give them. If nothing agrees, it prints the nearest algorithm, the
-first entry that differs, and the properties that your function has.
+first entry that differs, and the properties that your advantages have.
 
 The exit code is 0 if an algorithm agrees, else 1. With --new it is also 0 if
-neither an algorithm nor a known mistake agrees. The program needs only torch.
+neither an algorithm nor a known mistake agrees. What your code prints goes to
+stderr. The program needs only torch.
 check_step.py looks at the optimizer step around the loss.
 """
 
 import argparse
+import contextlib
 import functools
 import inspect
 import itertools
@@ -215,6 +217,9 @@ ALGORITHMS = {
     "ratio of each completion": {
         "mean of the completions' means": "GSPO",
     },
+    "geometric mean of the clipped ratios": {
+        "mean of the completions' means": "GMPO",
+    },
     "ratio as a weight": {
         "mean over all tokens": "CISPO",
     },
@@ -255,6 +260,7 @@ RATIOS = [
     "ratio of each completion",
     "ratio as a weight",
     "no ratio",
+    "geometric mean of the clipped ratios",
     "ratio to the sampler, far tokens masked",
 ]
 MEANS = [
@@ -411,7 +417,12 @@ class Loss:
             a = a - kl.detach()
         if self.place == "reward":
             kl = 0 * kl
-        gain = self.gain(ratio, a, log_probs, old) * self.weight(correction, mask)
+        gain = self.gain(ratio, a, log_probs, old)
+        if "geometric" in self.ratio:
+            # GMPO (arXiv:2507.20673): the clip comes first, then the mean, then the advantage.
+            held = torch.where(a == 0, 1.0, gain / a)
+            gain = a * ((held.log() * mask).sum(dim=1, keepdim=True) / lengths).exp()
+        gain = gain * self.weight(correction, mask)
         if self.slip == "sign of the policy term turned":
             gain = -gain
         loss = kl - gain + self.entropy * log_probs  # (B, T)
@@ -673,7 +684,7 @@ def attempt(name, function, *arguments, **named):
     except Exception as error:
         sentence = f"{name} raises {type(error).__name__}: {error}"
         if isinstance(arguments[0], torch.Tensor):
-            sentence += f" (The first input had the shape {tuple(arguments[0].shape)}.)"
+            sentence += f" (The first input had the shape {tuple(arguments[0].shape)}, in float64.)"
         raise SystemExit(sentence) from error
 
 
@@ -920,6 +931,7 @@ def properties(advantages):
     another[0, 0] += 1
     by_reward = found.gather(1, rewards.argsort(dim=1))
     return {
+        "the same rewards give the same again": torch.equal(of(rewards), found),
         "equal rewards give 0": found[1].abs().max() < 1e-9,
         "no group depends on another": torch.equal(of(another)[1:], found[1:]),
         "a larger reward has no smaller advantage": (by_reward.diff(dim=1) >= 0).all(),
@@ -1047,6 +1059,9 @@ def verdict(answer, make, shapes, mistakes, new):
     """Compare the answer with each formula: (right, names, text)."""
     name = answer.name
 
+    def distance(formula):
+        return sum(gaps(formula, answer.found, answer.options))
+
     def agreeing(slip):
         """The first formula with this slip that agrees, or None."""
         for shape in shapes:
@@ -1068,10 +1083,15 @@ def verdict(answer, make, shapes, mistakes, new):
             texts[slip] = f"✗ {name}: {slip}\n{consequence} Seen: {seen}. Otherwise it is {wrong}."
     if texts:
         return False, list(texts), "\nor ".join(texts.values())
-    plain = [make(*shape, "") for shape in shapes]
-    nearest = min(plain, key=lambda formula: sum(gaps(formula, answer.found, answer.options)))
-    lines = [f"{'✓' if new else '✗'} {name}: neither an algorithm nor a known mistake"]
-    lines += [f"The nearest is {nearest}.", first_difference(answer, nearest)]
+    nearest = min((make(*shape, "") for shape in shapes), key=distance)
+    near = distance(nearest) < 0.01
+    lines = [f"✗ {name}: neither an algorithm nor a known mistake"]
+    if new:
+        lines = [f"✓ {name}: new"]
+    if near or not new:
+        lines += [f"The nearest is {nearest}.", first_difference(answer, nearest)]
+    if near:
+        lines.append("Look for .float(), and for small numbers in divisors.")
     if not new:
         lines.append("If it is new on purpose, --new exits with 0.")
     return new, [], "\n".join(lines)
@@ -1112,8 +1132,7 @@ def first_difference(answer, formula):
                 label += str(list(entry))
             return (
                 f"The first difference is in {label}: "
-                f"yours {your[entry].item():.12g}, the formula's {mine[entry].item():.12g}. "
-                "If it is small, look for .float(), and for small numbers in divisors."
+                f"yours {your[entry].item():.12g}, the formula's {mine[entry].item():.12g}."
             )
     return "No entry differs by more than 1e-12 plus 1e-9 of its size."
 
@@ -1130,7 +1149,12 @@ def show(text):
 def load(path):
     """The names that an adapter defines. It can import what lies beside it."""
     sys.path[:0] = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
-    return attempt(path, runpy.run_path, path)
+    with contextlib.redirect_stdout(sys.stderr):  # what it prints
+        try:
+            return attempt(path, runpy.run_path, path)
+        except SystemExit as end:
+            require(end.__cause__, f"{path} calls exit.")
+            raise
 
 
 def main():
@@ -1143,9 +1167,10 @@ def main():
     path = arguments.adapter
     adapter = load(path)
     verdicts = []
-    for name, judge in (("advantages", judge_advantages), ("loss", judge_loss)):
-        if name in adapter:
-            verdicts.append(judge(adapter[name], arguments.new))
+    with contextlib.redirect_stdout(sys.stderr):
+        for name, judge in (("advantages", judge_advantages), ("loss", judge_loss)):
+            if name in adapter:
+                verdicts.append(judge(adapter[name], arguments.new))
     require(verdicts, f"{path} has neither a function advantages nor a function loss.")
     rights, _, texts = zip(*verdicts)
     show("\n\n".join(texts))
