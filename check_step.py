@@ -21,7 +21,7 @@ config     learning_rate, momentum   of torch.optim.SGD. No weight decay, no
                                      clipping of the gradient
            group_size, max_tokens    4 and 8
            micro_batch_size          completions in a forward pass
-           padding_side              "right" or "left"
+           padding_side              "right" or "left"; your trainer pads
            temperature, cliprange    numbers
            kl_coef, reference        0.0 and None, or a weight and a model
            optimizer_steps           steps on all of these episodes; the old
@@ -31,6 +31,9 @@ config     learning_rate, momentum   of torch.optim.SGD. No weight decay, no
 
 If your trainer lacks one of them, raise NotImplementedError: this situation is
 not looked at. If your trainer needs a model of its own, add make_model(seed).
+If its advantages are new, add advantages(rewards), as for check_grpo.py. Then
+the step is compared with your function instead of known formulas. It is also
+called with groups of other sizes, to find out what is wrong.
 
 The first situation finds the algorithm: which advantages, and which mean. Each
 other situation differs in one part of config. The program names what is wrong
@@ -39,6 +42,7 @@ check_grpo.py beside it.
 """
 
 import argparse
+import contextlib
 import copy
 import itertools
 import os
@@ -58,6 +62,8 @@ from check_grpo import (
     SCALES,
     Advantages,
     Loss,
+    attempt,
+    judge_advantages,
     load,
     require,
     show,
@@ -118,7 +124,7 @@ SITUATIONS = {
     "another order of groups and completions": {},
     "padding on the left": {"padding_side": "left"},
     "temperature 0.5": {"temperature": 0.5},
-    "KL": {"kl_coef": 0.5},
+    "KL at temperature 2": {"kl_coef": 0.5, "temperature": 2.0},
     SECOND: {"optimizer_steps": 2, "cliprange": 0.05},
     RESUMED: {"momentum": 0.9},
 }
@@ -136,12 +142,15 @@ class Decoder(torch.nn.Module):
         super().__init__()
         self.embedding = torch.nn.Embedding(VOCABULARY, 12)
 
-    def forward(self, input_ids, attention_mask=None, **others):
+    def forward(self, input_ids, attention_mask=None, position_ids=None, **others):
         x = self.embedding(input_ids)  # (B, T, 12)
         if attention_mask is not None:
             x = x * attention_mask[..., None]
-        place = torch.arange(input_ids.shape[1])
-        weight = (0.7 ** (place[:, None] - place)).tril()  # (T, T)
+        place = position_ids
+        if place is None:
+            place = torch.arange(input_ids.shape[1])
+        distance = place[..., :, None] - place[..., None, :]  # (T, T) or (B, T, T)
+        weight = (0.7**distance).tril()
         return SimpleNamespace(last_hidden_state=torch.tanh(weight.to(x) @ x))
 
 
@@ -164,8 +173,8 @@ class TinyModel(torch.nn.Module):
     def get_output_embeddings(self):
         return self.head
 
-    def forward(self, input_ids, attention_mask=None, **others):
-        hidden = self.decoder(input_ids, attention_mask).last_hidden_state
+    def forward(self, input_ids, attention_mask=None, position_ids=None, **others):
+        hidden = self.decoder(input_ids, attention_mask, position_ids).last_hidden_state
         return SimpleNamespace(logits=self.head(hidden))
 
 
@@ -194,9 +203,14 @@ def log_probs_of(model, episodes, config):
         row = torch.tensor(e.prompt_ids + e.token_ids)
         rows.append(row)
         masks.append(torch.arange(len(row)) >= len(e.prompt_ids))
-    ids = pad_sequence(rows, batch_first=True)  # (B, T + 1)
-    mask = pad_sequence(masks, batch_first=True)
-    logits = model(input_ids=ids[:, :-1]).logits / config.temperature
+    side = config.padding_side
+    ids = pad_sequence(rows, batch_first=True, padding_side=side)  # (B, T + 1)
+    mask = pad_sequence(masks, batch_first=True, padding_side=side)
+    inputs = {"input_ids": ids[:, :-1]}
+    if side == "left":
+        seen = ids[:, :-1] > 0
+        inputs |= {"attention_mask": seen, "position_ids": (seen.cumsum(1) - 1).clamp(min=0)}
+    logits = model(**inputs).logits / config.temperature
     log_probs = logits.log_softmax(dim=-1).gather(-1, ids[:, 1:, None])
     return log_probs[..., 0], mask[:, 1:]
 
@@ -227,7 +241,7 @@ def train(model, parts, config, formula, slip="", optimizer=None):
     advantages, loss = formula
     if slip in LOSS_MISTAKES:
         loss = replace(loss, slip=slip)
-    if slip in ADVANTAGE_MISTAKES:
+    if slip in ADVANTAGE_MISTAKES and isinstance(advantages, Advantages):
         advantages = replace(advantages, slip=slip)
     numbers = {"low": config.cliprange, "high": config.cliprange, "constant": config.max_tokens}
     loss = replace(loss, kl_weight=config.kl_coef, **numbers)
@@ -268,12 +282,13 @@ def advantages_of(episodes, advantages, slip, parts):
     return a
 
 
-def algorithms():
-    """(advantages, loss) for each kind of advantages and each mean."""
+def algorithms(own=None):
+    """(advantages, loss) for each kind of advantages, or for the adapter's own, and each mean."""
     kinds = [*itertools.product(("group mean", "batch mean"), SCALES[:5])]
     kinds += [("mean of the others", "no deviation"), ("no baseline", "no deviation")]
-    for kind, mean in itertools.product(kinds, MEANS[:3]):
-        yield Advantages(*kind, eps=1e-4), Loss("ratio of each token", mean, "k3", "loss")
+    formulas = [own] if own else [Advantages(*kind, eps=1e-4) for kind in kinds]
+    for advantages, mean in itertools.product(formulas, MEANS[:3]):
+        yield advantages, Loss("ratio of each token", mean, "k3", "loss")
 
 
 def relatives(advantages, loss):
@@ -298,6 +313,7 @@ class Situation:
     """What a trainer is asked for, and how far its weights move."""
 
     def __init__(self, name, make_model):
+        self.name = name
         self.config = SimpleNamespace(**PLAIN | SITUATIONS[name])
         self.changes = SITUATIONS[name]
         self.model = make_model(0)
@@ -316,13 +332,20 @@ class Situation:
         own = self.episodes[RANK * share : (RANK + 1) * share]
         if self.resumed:
             with tempfile.TemporaryDirectory() as folder:
-                model = step(model, own[:8], changed(self.config, save=folder))
+                model = self.call(step, model, own[:8], save=folder)
                 add_log_probs(model, own[8:], self.config)
-                model = copy.deepcopy(self.other)
-                model = step(model, own[8:], changed(self.config, resume=folder))
+                model = self.call(step, copy.deepcopy(self.other), own[8:], resume=folder)
         else:
-            model = step(model, own, changed(self.config))
+            model = self.call(step, model, own)
         self.moved = flat(model) - flat(self.model)
+
+    def call(self, step, model, episodes, **changes):
+        """The model that a trainer's step returns."""
+        label = f"step (situation: {self.name})"
+        model = attempt(label, step, model, episodes, changed(self.config, **changes))
+        kind = type(model).__name__
+        require(isinstance(model, torch.nn.Module), f"step returns {kind} instead of a model.")
+        return model
 
     def agrees(self, formula, slip="", **changes):
         """Whether the formula's step moves them as far."""
@@ -332,7 +355,7 @@ class Situation:
     def expected(self, formula, slip="", **changes):
         """How far the formula's step moves the weights."""
         model = copy.deepcopy(self.model).double()
-        config = changed(self.config, **changes)
+        config = changed(self.config, **{"padding_side": "right"} | changes)
         size = min(config.micro_batch_size, 16 // WORLD)
         if self.resumed:
             size = 8
@@ -350,7 +373,11 @@ class Situation:
     def difference(self, candidates):
         """(name, sentence) of the mistake with which a candidate moves the weights as far."""
         if not self.moved.any():
-            return "the weights do not change", "The optimizer has others, or no gradient."
+            return "the weights do not change", (
+                "No gradient, or the optimizer has other weights: those of an earlier call?"
+            )
+        if not self.moved.isfinite().all():
+            return "the weights are NaN or infinite", "Look for a group of equal rewards."
         for option, formula in itertools.product(self.changes, candidates):
             if self.agrees(formula, **{option: PLAIN[option]}):
                 return f"{option} has no effect", f"It is not passed on. {SEEN}"
@@ -361,16 +388,28 @@ class Situation:
             own = self.expected(formula)
             times = (self.moved @ own / (own @ own)).item()
             if (self.moved - times * own).norm() < TOLERANCE * self.moved.norm():
-                return f"the step is {times:.4g} times as long", "A rate, a clip, a divisor?"
+                return f"the step is {times:.4g} times as long", (
+                    "Look at the rate, a clip, the divisor. 1.333 is 16 / 12: the group without a "
+                    "signal is left out."
+                )
+        own = not isinstance(candidates[0][0], Advantages)
+        for advantages, loss in algorithms() if own else ():
+            if self.agrees((advantages, loss)):
+                return "your advantages have no effect", f"The step has {advantages}."
+        if "padding_side" in self.changes:
+            return "the padding changes the step", "Look at attention_mask and position_ids."
         return "an unknown difference", "No known mistake gives these weights."
 
 
 # ---- The verdict
 
 
-def judge_step(step, make_model=TinyModel):
+def judge_step(step, make_model=TinyModel, advantages=None):
     """(right, names of what is wrong, text)."""
-    candidates = list(algorithms())
+    own = None
+    if advantages and not judge_advantages(advantages)[1]:  # they have no name
+        own = advantages
+    candidates = list(algorithms(own))
     algorithm = "No algorithm agrees"
     names = []
     lines = []
@@ -380,8 +419,10 @@ def judge_step(step, make_model=TinyModel):
         situation = Situation(name, make_model)
         try:
             situation.run(step)
-        except NotImplementedError as error:
-            lines.append(f"– {name}: not looked at. {error}")
+        except SystemExit as end:
+            if not isinstance(end.__cause__, NotImplementedError):
+                raise
+            lines.append(f"– {name}: not looked at. {end.__cause__}")
             continue
         kept = [formula for formula in candidates if situation.agrees(formula)]
         if not kept:
@@ -394,7 +435,7 @@ def judge_step(step, make_model=TinyModel):
         candidates = kept
         advantages, loss = kept[0]
         if name == FIRST:
-            algorithm = f"{advantages}, {loss.mean}"
+            algorithm = f"{'your advantages' if own else advantages}, {loss.mean}"
             candidates = list(relatives(advantages, loss))
         if name == SECOND:
             name += f": {loss.ratio}"
@@ -416,7 +457,9 @@ def main():
     path = parser.parse_args().adapter
     adapter = load(path)
     require("step" in adapter, f"{path} has no function step.")
-    right, _, text = judge_step(adapter["step"], adapter.get("make_model", TinyModel))
+    make_model = adapter.get("make_model", TinyModel)
+    with contextlib.redirect_stdout(sys.stderr):  # what the adapter prints
+        right, _, text = judge_step(adapter["step"], make_model, adapter.get("advantages"))
     if RANK == 0:
         show(text)
     sys.exit(not right)

@@ -16,6 +16,7 @@ import torch
 
 import check_grpo
 import check_step
+from check_step import TinyModel
 
 ROOT = Path(__file__).parents[1]
 GRPO = (
@@ -24,7 +25,7 @@ GRPO = (
 )
 
 
-def planted(slip, **ignored):
+def planted(slip, make_model=TinyModel, own=None, formula=GRPO, **ignored):
     """The formula's own step with a mistake, or without an option: what the checker says."""
 
     def step(model, episodes, config):
@@ -37,7 +38,7 @@ def planted(slip, **ignored):
             optimizer.load_state_dict(state)
         size = config.micro_batch_size
         parts = [episodes[i : i + size] for i in range(0, len(episodes), size)]
-        advantages, loss = GRPO
+        advantages, loss = formula
         if slip == "micro-batches averaged":  # With means of completions, this is no mistake.
             loss = replace(loss, mean="mean over all tokens")
         check_step.train(model, parts, config, (advantages, loss), slip, optimizer)
@@ -45,7 +46,7 @@ def planted(slip, **ignored):
             torch.save((model.state_dict(), optimizer.state_dict()), f"{config.save}/state")
         return model
 
-    return check_step.judge_step(step)
+    return check_step.judge_step(step, make_model, own)
 
 
 FIRST = "one micro-batch"
@@ -75,7 +76,7 @@ def test_a_planted_mistake_is_named_where_it_is(mistake, place):
 @pytest.mark.parametrize("option", ["temperature", "kl_coef", "cliprange", "momentum"])
 def test_an_option_that_is_not_passed_on_is_named(option):
     right, names, _ = planted("", **{option: check_step.PLAIN[option]})
-    assert not right and names == [f"{option} has no effect"]
+    assert not right and set(names) == {f"{option} has no effect"}
 
 
 def test_a_ratio_of_the_policy_to_itself_is_no_ratio():
@@ -87,7 +88,71 @@ def test_a_step_of_another_length_is_measured():
     assert planted("", learning_rate=0.0)[1] == ["the weights do not change"]
 
 
+@pytest.mark.parametrize(
+    "name, wrong", [("attention_mask", lambda x: None), ("position_ids", lambda x: x // 2)]
+)
+def test_a_wrong_mask_or_wrong_positions_under_padding_on_the_left_are_named(name, wrong):
+    class Misled(TinyModel):
+        def forward(self, input_ids, **inputs):
+            if inputs:
+                inputs[name] = wrong(inputs[name])
+            return super().forward(input_ids, **inputs)
+
+    right, names, text = planted("", Misled)
+    assert not right and names == ["the padding changes the step"]
+    assert "\n✗ padding on the left: the padding" in text
+
+
+def above_median(rewards):
+    return rewards - rewards.median(dim=1, keepdim=True).values
+
+
+ORDER = "rewards and completions in different orders"
+
+
+@pytest.mark.parametrize(
+    "used, slip, found",
+    [
+        (above_median, "", []),
+        (above_median, ORDER, [ORDER]),
+        (GRPO[0], "", ["your advantages have no effect"]),
+    ],
+)
+def test_the_wiring_of_new_advantages_is_judged(used, slip, found):
+    right, names, text = planted(slip, own=above_median, formula=(used, GRPO[1]))
+    assert names == found and right == (not found)
+    assert right == ("\nyour advantages, mean of" in text)
+
+
+@pytest.mark.parametrize(
+    "step, said",
+    [
+        (lambda model, *others: model.missing, "micro-batch) raises AttributeError: "),
+        (lambda *others: None, "step returns NoneType instead of a model."),
+    ],
+)
+def test_a_bad_step_gets_a_sentence(step, said):
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        check_step.judge_step(step)
+
+
 # ---- Trainers of other people
+
+
+@pytest.mark.parametrize(
+    "name, options, said",
+    [
+        ("tiny_grpo", {}, "✗ step: end token left out\n"),
+        ("tiny_grpo", {"slip": ""}, "✗ step: temperature has no effect\nGRPO"),
+        ("simple_grpo", {}, "✗ step: the step is 1.333 times as long\n"),
+        ("simple_grpo", {"fewest": 1}, "✗ step: temperature has no effect\nGRPO"),
+        ("sft", {}, "in 5 of 9 situations\nyour advantages, mean over all tokens"),
+    ],
+)
+def test_other_scripts_are_what_docs_check_grpo_says(name, options, said):
+    adapter = adapter_of(f"{name}.py")
+    step = partial(adapter["step"], **options)
+    assert said in check_step.judge_step(step, advantages=adapter.get("advantages"))[2]
 
 
 def train_step(model, tokenizer, optimizer, parts, norm, reward_fn, prompts, texts, truths, n):
@@ -119,7 +184,7 @@ def test_the_adapter_of_an_assignment_calls_its_functions(tmp_path, monkeypatch)
 
 
 def adapter_of(name):
-    return runpy.run_path(str(ROOT / "tests" / "adapters" / name))
+    return check_grpo.load(f"{ROOT}/tests/adapters/{name}")
 
 
 # With this ratio TRL's KL is k3 times the ratio of the completion, which is no formula here.

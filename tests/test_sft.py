@@ -1,7 +1,6 @@
 """nano_sft.py: the loss against the formula, the rows, whole runs, resume, two processes."""
 
 import json
-import math
 import shutil
 import subprocess
 import sys
@@ -57,21 +56,15 @@ def metrics(path, name):
     return [row.get(name, 0) for row in nano_r1.read(f"{path}/metrics.jsonl")]
 
 
-@pytest.mark.parametrize("size", [2, 100])
-def test_the_loss_is_the_mean_over_all_completion_tokens_of_the_step(size):
-    """Of rows of different lengths, whatever the micro-batches; so is its gradient."""
-    config = nano_sft.Config(data="", micro_batch_size=size)
+def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_step():
+    """test_check_step.py looks at the gradient."""
+    config = nano_sft.Config(data="", micro_batch_size=2)
     policy, tokenizer = nano_r1.load_model(config)
     rows = [nano_sft.make_example("1+2=", "3 " * n, tokenizer) for n in (1, 3, 9, 14, 2)]
     scores = [plain_log_probs(policy, e.prompt_ids, e.token_ids) for e in rows]
-    loss = -torch.cat(scores).mean()
-    loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), math.inf).item()
-    policy.zero_grad()
     engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
     measured = nano_sft.train_step(engine, rows, config)
-    assert measured["loss"] == pytest.approx(loss.item(), rel=1e-5)
-    assert measured["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert measured["loss"] == pytest.approx(-torch.cat(scores).mean().item(), rel=1e-5)
 
 
 def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tuned):

@@ -1,10 +1,9 @@
 """nano_r1.py for check_grpo.py and check_step.py; with variants.py, several steps on a batch."""
 
-import math
-
 import torch
 
 import nano_r1
+import nano_sft
 import variants
 
 SETTINGS = ["group_size", "max_tokens", "micro_batch_size", "temperature", "cliprange", "kl_coef"]
@@ -25,11 +24,13 @@ def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask, step):
     return nano_r1.grpo_loss(log_probs, batch | vars(step), CONFIG).sum()
 
 
-def step(model, episodes, config):
+def step(model, episodes, config, sft=False):
     if config.padding_side == "left":
         raise NotImplementedError("Padding is on the right.")
+    if sft and (config.temperature < 1 or config.kl_coef or config.optimizer_steps > 1):
+        raise NotImplementedError("Fine-tuning has no temperature, KL or second step.")
     settings = {name: getattr(config, name) for name in SETTINGS}
-    settings = variants.Config(**settings, epochs=config.optimizer_steps, max_grad_norm=math.inf)
+    settings = variants.Config(**settings, epochs=config.optimizer_steps, max_grad_norm=0.0)
     device = nano_r1.find_device(settings)
     if nano_r1.WORLD > 1:
         # DeepSpeed knows AdamW. With an eps this large it is SGD.
@@ -45,8 +46,10 @@ def step(model, episodes, config):
     batch = [nano_r1.Episode(**vars(e), ended=True, advantage=0.0) for e in episodes]
     rewards = torch.tensor([e.reward for e in batch]).view(-1, config.group_size)
     for e, advantage in zip(batch, nano_r1.group_advantages(rewards, settings).flatten().tolist()):
-        e.advantage = advantage
-    if config.optimizer_steps == 1:
+        e.advantage = 1.0 if sft else advantage
+    if sft:
+        nano_sft.train_step(engine, batch, settings)
+    elif config.optimizer_steps == 1:
         nano_r1.update(engine, reference, batch, settings, nano_r1.grpo_loss)
     else:
         variants.update(engine, reference, batch, settings, variants.loss)
