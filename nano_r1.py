@@ -667,7 +667,7 @@ def main(config, **own):
             if is_due(step, config.eval_every, config):
                 metrics |= parts.evaluate(sampler, test, task, config, path, step)
             log(metrics, history, path, wandb_run)
-            stopping = any(gather([len(interrupts) > 0]))  # Ctrl-C in one process stops all
+            stopping = gather(interrupts)  # Ctrl-C in one process stops all
             if stopping or is_due(step, config.save_every, config):
                 save_checkpoint(engine, path, step)
             if stopping:
