@@ -85,7 +85,7 @@ def recorded(folder, script, words, **environment):
     command = ["bash", f"{runs.ROOT}/runs/{script}.sh", *words.split()]
     subprocess.run(command, check=True, env=os.environ | environment, cwd=folder)
     found = [text.split("\0") for text in (folder / "commands").read_text().split("\0END\0")[:-1]]
-    return [command for command in found if command[0] != "-c"]
+    return [command for command in found if not command[0].startswith(("-c", "models/"))]
 
 
 def started(command, monkeypatch):
