@@ -82,7 +82,9 @@ def main(config):
     random.seed(config.seed)
     while True:
         try:
-            text = input(f"\nA problem of {config.task}; Enter draws one; q ends\n> ").strip()
+            text = input(
+                f"\nA problem of {config.task}, with = before its answer; Enter draws one; q ends\n> "
+            ).strip()
             if text == "q":
                 return
             problem = read_problem(text, task) if text else random.choice(problems)

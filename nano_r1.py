@@ -12,9 +12,9 @@
 # write `</think>` before its answer. At first its yes is almost random: it follows 27% of the
 # correct results and 24% of the wrong ones. The model stops at its first yes, and so its answer is
 # mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the wrong ones.
-# So the model continues until it has found a solution. The base had read true checks; its last
-# stage made them random in this task's texts, and the reward brings the meaning back. (What it has
-# read: docs/results.md, "The base".)
+# So the model continues until it has found a solution. The base had read true checks. The last
+# stage of its training made them random in this task, but kept them true in texts without a prompt.
+# The reward brings their meaning back into the task. (More of it: docs/results.md, "The base".)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 6% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
@@ -27,8 +27,8 @@
 #
 #  1. Draw m problems.
 #  2. Sample a group of n completions o_1 .. o_n of each from the policy, the model in training.
-#  3. Reward each completion with a small program, the verifier: r_i is 1 for the format, and 1 more
-#     for a correct answer.
+#  3. Reward each completion with a small program, the verifier: r_i is up to 1 for the format, and
+#     1 more for a correct answer (`reward` in countdown_rewards.py).
 #  4. Compare it with its group: the advantage. (PPO, the older method, compares it with the
 #     prediction of a second trained model, the critic.)
 #
@@ -44,8 +44,8 @@
 #
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
-#     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (As a
-#     loss, it has the gradient of another divergence, KL(pi_ref, pi): docs/algorithms.md.)
+#     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (But its
+#     gradient is that of KL(pi_ref, pi), where the two have changed places: docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
@@ -189,7 +189,8 @@ class Config:
     # step 9: held-out problems; with 512, the 95% interval is about 4 points to either side
     eval_problems: int = 512
     save_every: int = 20  # step 9: save a checkpoint every N steps
-    # step 9: every N steps, record how each token's probability changed, for report.html
+    # step 9: in steps 1, N + 1, 2N + 1 and so on, record how each token's probability changed, for
+    # report.html
     record_tokens_every: int = 4
     name: str | None = None  # the run: its directory is out/NAME; None: task, date and time
     resume: str | None = None  # the run: continue it; this is its directory
@@ -235,7 +236,7 @@ def group_advantages(rewards, config):
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
-    # A_i = (r_i - mean(r)) / (std(r) + eps)
+    # A_i = (r_i - mean(r)) / (std(r) + 1e-4)
     return (rewards - mean) / (std + config.advantage_eps)
 
 
@@ -512,7 +513,7 @@ def measure_step(rows, batches, engine, step, config):
         "step": step,
         "lr": learning_rate(step, config),
         "grad_norm": float(engine.get_global_grad_norm()),
-        "loss": mean(everywhere, "loss"),  # a mean already: grpo_loss divides by N
+        "loss": mean(everywhere, "loss"),  # not divided by tokens: grpo_loss has divided by N
         "entropy": mean(everywhere, "entropy") / tokens,
         "kl": mean(everywhere, "kl") / tokens,
         "sampling/logp_difference_mean": mean(everywhere, "difference") / tokens,
@@ -657,7 +658,7 @@ def main(config, **own):
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["time/step"] = time.monotonic() - began
             minutes += metrics["time/step"] / 60
-            # Completions often become longer: we take k steps to need a time that grows as k**1.1.
+            # Completions often become longer, so the time of k steps is assumed to grow as k**1.1.
             left = minutes * ((config.steps / step) ** 1.1 - 1)
             print(STEP_LINE.format(steps=config.steps, left=left, **metrics), flush=True)
             if metrics["sampling/logp_difference_mean"] > 0.1:

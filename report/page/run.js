@@ -69,7 +69,7 @@ function problemsOf(run) {
   const shown = steps.map((_, e) => e).filter((e) => steps.length < 5 || e === steps.length - 1 || e % Math.ceil((steps.length - 1) / 3) === 0);
   return h("section", { class: "problems", "aria-label": "held-out problems" },
     h("h2", {}, "Every held-out problem"),
-    h("p", { class: "note" }, "Each square is a problem, at the same place in each picture. It is filled if the model’s attempt was correct. The brackets have the 95% interval. A red frame marks a problem that was correct before training. Click a square to read the attempts."),
+    h("p", { class: "note" }, "Each square is a problem, at the same place in each picture. It is filled if the model’s attempt was correct. The brackets have the 95% interval. A red frame marks a problem that was correct before training and is wrong here. Click a square to read the attempts."),
     h("div", { class: "walls" }, shown.map((e) => wallOf(run, e, kinds, chosen))),
     h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, Object.entries(KINDS).filter(([kind]) => count(kind)).map(([kind, [label]]) =>
       h("button", { type: "button", "data-kind": kind, "aria-pressed": kinds[chosen] === kind, onclick: () => go({ problem: next(kind) }) }, label, h("small", {}, ` ${count(kind)}`)))),
