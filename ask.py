@@ -83,7 +83,7 @@ def main(config):
     while True:
         try:
             text = input(
-                f"\nA problem of {config.task}, with = before its answer; Enter draws one; q ends\n> "
+                f"\nA problem of {config.task}, then = and its answer; Enter draws one; q ends\n> "
             ).strip()
             if text == "q":
                 return
