@@ -9,8 +9,8 @@
 #
 # ## A run that went well
 #
-# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The run trained an
-# earlier embedded model on word problems, for 24 steps of 16 questions with 8 completions each.
+# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The run trained
+# the embedded base on word problems, for 24 steps of 16 questions with 8 completions each.
 #
 # **Predict:** which of these rise, and which fall: reward, entropy, length, the share of groups
 # with equal rewards, the norm of the gradient?
@@ -45,9 +45,9 @@ good = show("good")
 # - **entropy** falls as the policy settles. At 0 the policy tries nothing new.
 # - **no signal**, the share of groups with equal rewards, rises: solved questions teach nothing. If
 #   it is near 1 at the *start*, the task is too hard, or the prompt does not suit the model.
-# - **tokens**, the length, follows the reward; here it hardly changes. Few completions are cut off.
-# - **kl** grows slowly, and the **gradient** keeps its order of magnitude. The loss is not shown
-#   because its value says nothing (chapter 2).
+# - **tokens**, the length, follows the reward; here it hardly changes. No completion is cut off.
+# - **kl** grows to about 0.1, and the **gradient** keeps its order of magnitude. The loss is not
+#   shown because its value says nothing (chapter 2).
 #
 # **Predict:** of 16 groups in the last step, how many could still teach something?
 

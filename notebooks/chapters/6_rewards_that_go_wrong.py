@@ -113,7 +113,7 @@ def show(names, letters="ABCDEF"):
 show(["reward", "correct", "format", "length", "no signal", "entropy"])
 
 # %% [markdown]
-# These completions are from the last step of seed 0. All runs had the same problem.
+# These completions are from the last step of seed 1. All runs had the same problem.
 
 # %%
 kept = pd.read_json(f"{RECORD}/completions.jsonl", lines=True)
@@ -154,22 +154,26 @@ else:
 # %% [markdown]
 # ## What was seen
 #
-# The numbers are from seed 0; `benchmarks/wrong_rewards.py` of commit beb1656 made the record, with
-# a base that wrote true checks. That base's pass@1 is 0.11. Its 95% intervals are about +-0.07 at
-# 0.5 and +-0.04 at 0.1.
+# The first number is of seed 0, the second one of seed 1. The base's pass@1 is 0.05 and 0.07. The
+# 95% intervals are about +-0.07 at 0.5 and +-0.03 at 0.05. (`six.py` of commit COMMITHASH.)
 #
-# - **correct (1)**: pass@1 ends at 0.54.
-# - **format only (2)**: the reward rises from 0.51 to 0.95, but pass@1 ends at 0.10.
-# - **lines (3)**: the reward rises from 2.6 to 9.5. At first pass@1 also rises, to 0.40 at step 10,
-#   because this base is correct more often if it tries longer. Then it falls to 0.18.
-# - **noisy verifier (4)**: pass@1 ends at 0.54 all the same.
-# - **random (5)**: pass@1 ends at 0.07; the difference from the base is inconclusive.
-# - **majority (6)**: the reward rises from 0.73 to 1.77 of 2, but pass@1 falls to 0.01. Of the 16
-#   completions that were kept, 14 add all numbers: a group agrees on the sum most easily.
+# - **correct (1)**: pass@1 ends at 0.58 and 0.33.
+# - **format only (2)**: the reward rises from 0.48 and 0.54 to 0.99, but pass@1 ends at 0.09 and
+#   0.07.
+# - **lines (3)**: the reward rises from 3.2 and 3.3 to 11.7 and 11.6, but pass@1 ends at 0. All
+#   completions of the last step are cut off. The policy writes "no" even after a line that reaches
+#   the target: after a "no" it can write another line.
+# - **noisy verifier (4)**: pass@1 ends at 0.36 and 0.31. So the policy learns all the same. In seed
+#   0 it learns less than with the correct reward.
+# - **random (5)**: the reward says nothing, but each step moves the policy. In seed 0 it loses the
+#   format (0.48 to 0.03), and pass@1 ends at 0. In seed 1 pass@1 ends at 0.05; the difference from
+#   the base is inconclusive.
+# - **majority (6)**: the reward rises from 0.69 and 0.81 to 1.50 and 1.92 of 2. pass@1 rises to
+#   0.28 in seed 0, but falls to 0.01 in seed 1. There the groups agree on the sum of all numbers,
+#   as all 16 kept completions do.
 #
-# Seed 1 ends similarly. The reward rises in all runs except the random one, pass@1 far only in the
-# correct and the noisy one. To tell the correct reward from the majority, use another verifier, or
-# read the completions.
+# The reward rises in all runs except the random ones. With the majority, the seed with the higher
+# reward has the worse policy. To see it without another verifier, read the completions.
 #
 # ## A repair
 #
@@ -182,9 +186,9 @@ else:
 show(["reward", "correct", "length"], "ABCDEFG")
 
 # %% [markdown]
-# Run G's completions grow as long as those with the correct reward, not as long as those with the
-# plain bonus, because lines without a correct answer have no bonus. pass@1 ends at 0.56 and 0.59;
-# the difference from the correct reward is inconclusive.
+# Run G's completions have 63 and 53 tokens in the last step. With the correct reward they have 59
+# and 35, with the plain bonus 128. Lines without a correct answer have no bonus. pass@1 ends at
+# 0.53 and 0.46; the difference from the correct reward (0.58 and 0.33) is inconclusive.
 #
 # ## How much noise can a run bear?
 #
