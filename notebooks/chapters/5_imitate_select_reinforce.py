@@ -215,7 +215,7 @@ summary("teacher", teacher_episodes)
 # the same seed, and only the sampled tokens have a weight (`variants.py --teacher`). The evaluation
 # samples 64 completions of each of 64 held-out problems at temperature 1, and tests forgetting on
 # 256 word problems. `kl` is the exact KL to the base, in nats per token. (`five.py` of commit
-# COMMITHASH.)
+# 8366abf.)
 #
 # **Predict:** what is the order by pass@1, and by pass@64? Which method forgets most?
 
