@@ -919,6 +919,15 @@ def measured_eps(formula, yours):
 # ---- The properties of advantages that agree with nothing
 
 
+# Properties without which a new function is wrong, whatever it is for.
+NEEDED = {
+    "a larger reward has no smaller advantage",
+    "only the model's tokens have a gradient",
+    "a larger advantage makes no token less likely",
+    "the completions may change places",
+}
+
+
 def properties(advantages):
     """{property: whether the function has it}"""
 
@@ -928,17 +937,52 @@ def properties(advantages):
     rewards = REWARDS[0]
     found = of(rewards)
     another = rewards.clone()
-    another[0, 0] += 1
+    another[0] = 7 - 10 * rewards[0]  # larger and smaller than all others
     by_reward = found.gather(1, rewards.argsort(dim=1))
     return {
         "the same rewards give the same again": torch.equal(of(rewards), found),
         "equal rewards give 0": found[1].abs().max() < 1e-9,
         "no group depends on another": torch.equal(of(another)[1:], found[1:]),
         "a larger reward has no smaller advantage": (by_reward.diff(dim=1) >= 0).all(),
+        "the completions may change places": torch.allclose(of(rewards.flip(1)).flip(1), found),
         "each group's mean is 0": found.mean(dim=1).abs().max() < 1e-9,
         "rewards + 1 give the same": torch.allclose(of(rewards + 1), found),
         "2 x rewards give the same": torch.allclose(of(2 * rewards), found, rtol=0.01),
     }
+
+
+def properties_of_loss(loss):
+    """{property: whether the function has it}"""
+    *tensors, step = BATCHES[0]
+    advantages = tensors[3]
+    mask = tensors[4]
+
+    def gradient(*tensors):
+        log_probs = tensors[0].clone().requires_grad_()
+        return torch.autograd.grad(loss(log_probs, *tensors[1:], step), log_probs)[0]
+
+    found = gradient(*tensors)
+    opposite = gradient(*tensors[:3], -advantages, *tensors[4:])
+    pull = (found - opposite) * advantages[
+        :, None
+    ]  # (B, T): negative if descent follows the advantage
+    flipped = gradient(*[tensor.flip(0) for tensor in tensors])
+    return {
+        "only the model's tokens have a gradient": (found[mask == 0] == 0).all(),
+        "a larger advantage makes no token less likely": (pull <= 1e-9).all(),
+        "the completions may change places": torch.allclose(flipped.flip(0), found),
+    }
+
+
+def with_properties(right, text, found):
+    """A verdict without a name, and properties: (right, names, text)."""
+    first, *lines = text.split("\n")
+    for words, holds in found.items():
+        lines.append(f"{'yes' if holds else 'no'}: {words}")
+        if words in NEEDED and not holds:
+            right = False
+            first = first.replace("✓", "✗").replace("new", f"this is not so: {words}")
+    return right, [], "\n".join([first, *lines])
 
 
 def unchanged(loss, found, options, change):
@@ -990,7 +1034,10 @@ def judge_loss(loss, new=False):
         consequence = "The second normalization undoes the comparison within the group."
         text = f"✗ loss: {RENORMALIZED}\n{consequence} Seen: axon-rl/gem PR #113."
         return False, [RENORMALIZED], text
-    return verdict(answer, make, shapes, LOSS_MISTAKES, new)
+    right, names, text = verdict(answer, make, shapes, LOSS_MISTAKES, new)
+    if names:
+        return right, names, text
+    return with_properties(right, text, properties_of_loss(subject))
 
 
 def judge_advantages(advantages, new=False):
@@ -1011,10 +1058,9 @@ def judge_advantages(advantages, new=False):
                 shapes.append((baseline, scale, eps, root))
     answer = Answer("advantages", found, frozenset())
     right, names, text = verdict(answer, Advantages, shapes, ADVANTAGE_MISTAKES, new)
-    if not names:
-        for words, holds in properties(advantages).items():
-            text += f"\n{'yes' if holds else 'no'}: {words}"
-    return right, names, text
+    if names:
+        return right, names, text
+    return with_properties(right, text, properties(advantages))
 
 
 @dataclass

@@ -50,7 +50,9 @@ def is_complete(path):
 
 def train(script, flags, path):
     """Complete the run in `path` by `python SCRIPT.py FLAGS`; nothing to do if it is complete."""
-    if not is_complete(path):
+    if is_complete(path):
+        print(f"complete, not repeated: {path}")
+    else:
         launcher = os.environ.get("LAUNCHER", "").split()  # torchrun, in some of runs/
         command = [sys.executable, *launcher, f"{script}.py", *shlex.split(flags)]
         for setting, value in started(path).items():
@@ -107,7 +109,7 @@ def commit():
     """The commit of the code; "a change of" it if Python files differ from it."""
     git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True)
     name = git(["git", "describe", "--always"]).stdout.strip()
-    changed = git(["git", "diff", "--quiet", "HEAD", "--", "*.py"]).returncode
+    changed = git(["git", "status", "--porcelain", "--", "*.py"]).stdout
     return f"a change of {name}" if changed else name
 
 

@@ -9,12 +9,14 @@
 
 The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
 with commas between them and without dashes, or `default` for none. Each row of the table is
-compared with the first, seed by seed. A run that is complete is not repeated. One that was stopped
-continues.
+compared with the first, seed by seed. A run that is complete is not repeated, unless SCRIPT.py has
+changed. One that was stopped continues.
 """
 
 import argparse
 import itertools
+import zlib
+from pathlib import Path
 
 from benchmarks import runs
 
@@ -75,16 +77,18 @@ def main():
     add = parser.add_argument
     add("--axis", nargs="+", action="append", default=[], metavar="FLAG=VALUE")
     add("--flags", default="", help="of every run, in one text")
-    add("--script", default="variants", help="nano_r1, variants or nano_sft")
+    add("--script", default="variants", help="nano_r1, variants, nano_sft or yours")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--out", default="out/sweep", help="where the runs are kept")
     add("--figure", default="out/sweep/sweep.png")
     args = parser.parse_args()
+    code = Path(runs.ROOT, f"{args.script}.py").read_text("utf-8")
+    folder = f"{args.out}/{args.script}-{zlib.crc32(code.encode()):08x}"
     paths = {}
     for points in itertools.product(*args.axis):
         flags = f"{args.flags} {flags_of(points)}"
         label = ", ".join(points) or "default"
-        paths[label] = [runs.place(args.out, f"{args.script} {flags}", s) for s in args.seeds]
+        paths[label] = [runs.place(folder, flags, s) for s in args.seeds]
         for seed, path in zip(args.seeds, paths[label]):
             runs.train(args.script, f"{flags} --seed {seed}", path)
     curves = {label: list(map(runs.curve, of_label)) for label, of_label in paths.items()}

@@ -54,6 +54,21 @@ def test_a_sweep_has_the_learning_curve_of_each_row_and_compares_the_rows(run, t
     assert sweep.flags_of(("default", "kl_coef=0,steps=2")) == "--kl_coef=0 --steps=2"
 
 
+def test_a_script_that_has_changed_is_trained_again(run, tmp_path, monkeypatch):
+    def train(script, flags, path):
+        raise SystemExit(path)
+
+    monkeypatch.setattr(runs, "ROOT", tmp_path)
+    monkeypatch.setattr(runs, "train", train)
+    paths = []
+    for code in ("a = 1", "a = 2", "a = 1"):
+        (tmp_path / "mine.py").write_text(code)
+        with pytest.raises(SystemExit) as stopped:
+            run(sweep.main, "--script", "mine")
+        paths.append(str(stopped.value))
+    assert paths[0] == paths[2] != paths[1]
+
+
 def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):
     words = "--problems 4 --temperatures 1 --seeds 0 --steps 1".split()
     words += ["--only", "random", "none", "rft"]

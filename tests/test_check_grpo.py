@@ -295,6 +295,33 @@ def test_advantages_normalized_again_have_a_name():
     assert check_grpo.judge_loss(loss)[1] == [check_grpo.RENORMALIZED]
 
 
+def of_position(rewards):
+    return (rewards - rewards.mean(dim=1, keepdim=True)) * torch.arange(rewards.shape[1])
+
+
+def without_mask(log_probs, old, ref, advantages, own):
+    return -((log_probs - old).tanh() * advantages[:, None]).sum()
+
+
+@pytest.mark.parametrize(
+    "judge, new, needed",
+    [
+        (check_grpo.judge_advantages, lambda r: r.median() - r, "a larger reward has no smaller"),
+        (check_grpo.judge_advantages, of_position, "the completions may change places"),
+        (check_grpo.judge_loss, without_mask, "only the model's tokens have a gradient"),
+        (check_grpo.judge_loss, lambda *x: -without_mask(*x), "a larger advantage makes no token"),
+    ],
+)
+def test_something_new_without_what_everything_needs_is_wrong(judge, new, needed):
+    right, _, text = judge(new, new=True)
+    assert not right and text.startswith("✗") and f"no: {needed}" in text
+
+
+def test_a_group_that_depends_on_another_one_s_largest_reward_is_found():
+    text = check_grpo.judge_advantages(lambda rewards: rewards - rewards.max(), new=True)[2]
+    assert "no: no group depends on another" in text
+
+
 @pytest.mark.parametrize("mask", [0.0, 1.0])
 def test_a_loss_without_the_advantages_is_not_called_normalized_again(mask):
     def loss(log_probs, old, ref, advantages, own):
