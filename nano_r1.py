@@ -16,7 +16,7 @@
 # stage of its training made them random in this task, but kept them true in texts without a prompt.
 # The reward brings their meaning back into the task. (More of it: docs/results.md, "The base".)
 #
-#     python nano_r1.py --task countdown       # two CPU cores, five minutes: from 6% to about 67%
+#     python nano_r1.py --task countdown       # two CPU cores, five minutes: from 7% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
 #     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
@@ -121,7 +121,7 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (five minutes: from 6% to about 67%)
+    python nano_r1.py --task countdown    (five minutes: from 7% to about 67%)
 
     python nano_r1.py --task gsm8k --steps 30 --name words    (in out/words)
 
