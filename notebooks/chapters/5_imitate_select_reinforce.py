@@ -181,8 +181,8 @@ plt.show()
 
 # %% [markdown]
 # The teacher would write most tokens as they are, so their w is near 0. A few tokens decide, such
-# as the `</think>` with which the student gives up. Distillation gives credit to single tokens;
-# GRPO gives all tokens of a completion the same credit.
+# as the "yes" after a wrong result. Distillation gives credit to single tokens; GRPO gives all
+# tokens of a completion the same credit.
 #
 # Now distil, with 64 completions per step.
 #
