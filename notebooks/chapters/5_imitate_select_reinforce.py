@@ -246,7 +246,7 @@ record.set_index(["method", "seed"])[["tokens", "pass@1", "pass@64", "gsm8k", "k
 #   Countdown does not show this: selection has moved furthest from the base (0.130 to 0.151), GRPO
 #   less (0.079 to 0.112).
 #
-# The record samples at temperature 1, with a constant learning rate. With the default settings,
+# The record samples at temperature 1, and GRPO has a constant learning rate there. By default,
 # selection is ahead of 20 steps of GRPO at temperature 1: it solves 46.2% of 512 public problems,
 # GRPO 27.1%. But if each model is decoded at its own best temperature, GRPO leads with 63.0%
 # against 51.1%. After 60 steps GRPO leads in both ways: 69.7% against 51.5% at temperature 1, 75.1%
