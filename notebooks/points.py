@@ -1,8 +1,9 @@
 """Points of notebooks that students hand in: python notebooks/points.py FOLDER/*.ipynb
 
 A file's name must begin with its chapter's name, such as 1_one_group-mary.ipynb. The chapter is run
-afresh with the student's cells in the place of its exercises. Each test that then prints "Correct"
-is one point. This runs the students' code: do it on a machine that has nothing else on it.
+afresh with the student's cells in the place of its exercises; cells tagged "untested" are left out.
+A test is one point if it has no error and prints a line that begins with "Correct". This runs the
+students' code: do it on a machine that has nothing else on it.
 """
 
 import sys
@@ -19,22 +20,34 @@ def tagged(book, tag):
     return [cell for cell in book.cells if tag in cell.metadata.get("tags", [])]
 
 
+def is_passed(test):
+    """Whether this cell has no error and printed "Correct" at the start of a line."""
+    kinds = [out.output_type for out in test.outputs]
+    printed = "\n".join(["", *(out.get("text", "") for out in test.outputs)])
+    solved = "\nCorrect" in printed and "\nNot solved yet" not in printed
+    return solved and "error" not in kinds
+
+
 def points(file):
     """(points, how many there are) of one notebook."""
     chapters = [path for path in CHAPTERS.glob("*.py") if file.name.startswith(path.stem)]
     if not chapters:
         raise ValueError("no chapter has this name; rename it to CHAPTER-NAME.ipynb.")
     book = jupytext.read(chapters[0])
+    untested = tagged(book, "untested")
+    book.cells = [cell for cell in book.cells if cell not in untested]
     exercises = tagged(book, "exercise")
     written = tagged(jupytext.read(file), "exercise")
     if len(written) != len(exercises):
-        raise ValueError('a cell has lost the tag "exercise"; put it back.')
+        raise ValueError(
+            f'{len(written)} cells have the tag "exercise" instead of {len(exercises)}; '
+            "put a lost tag back, or join a split cell."
+        )
     for cell, by_student in zip(exercises, written):
         cell.source = by_student.source
     NotebookClient(book, timeout=600, allow_errors=True).execute(cwd=CHAPTERS.parents[1])
     tests = tagged(book, "test")
-    printed = [out.get("text", "") for cell in tests for out in cell.outputs]
-    return sum(text.startswith("Correct") for text in printed), len(tests)
+    return sum(map(is_passed, tests)), len(tests)
 
 
 def main(files):
