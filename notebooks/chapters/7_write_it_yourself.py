@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 7. Write it yourself
 #
-# A blank function, about 30 lines, and two questions: is it GRPO, and does it learn? You have read
-# the steps of GRPO at the top of `nano_r1.py`. Now write them without looking, from four pieces of
-# that file. The two tests take about 30 seconds on two CPU cores.
+# A blank function, about a dozen lines, and two questions: is it GRPO, and does it learn? You have
+# read the steps of GRPO at the top of `nano_r1.py`. Now write them without looking. Four pieces of
+# that file are given: they sample, compute the rewards, make the tensors and score the tokens. The
+# two tests take about 30 seconds on two CPU cores.
 
 # %% tags=["parameters"]
 steps, questions = 20, 128  # of training; held-out ones
@@ -11,6 +12,7 @@ steps, questions = 20, 128  # of training; held-out ones
 # %%
 import random
 
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -46,14 +48,16 @@ def write_completions(scorer, problems, label, n=config.group_size):
 #
 # Write one step of GRPO without a KL penalty. There is one optimizer step per batch, so the loss of
 # a token may be $-A \log \pi$. Average it over each completion's tokens, then over the completions.
-# Keep the norm of the gradient at most 1 (`torch.nn.utils.clip_grad_norm_`).
+# Add 1e-4 to the standard deviation: that of a group with equal rewards is 0. Keep the norm of the
+# gradient at most 1 (`torch.nn.utils.clip_grad_norm_`).
 #
 # There are two tests, of one point each:
 #
-# - **Is it GRPO?** [check_step.py](../../check_step.py) calls your function once, with a tiny model
-#   and 4 problems with 4 completions each, and compares the weights after it with those of the
-#   formula. So count the problems with `len(problems)`. Another method, such as one without a
-#   baseline or with the mean of all tokens, learns too, but gets no point here.
+# - **Is it GRPO?** The test calls your function with the tiny model of
+#   [check_step.py](../../check_step.py) and 4 problems with 4 completions each, and compares the
+#   weights after it with those of the formula. So count the problems with `len(problems)`. It also
+#   takes two steps in a row, and one with a gradient whose norm is 2.1. Another method, such as one
+#   without a baseline or with the mean of all tokens, learns too, but gets no point here.
 # - **Does it learn?** Any method passes that adds 15 points to the share of correct answers.
 #
 # **Predict:** the base solves about 20% of the questions. What share is solved after 20 steps of 8
@@ -67,35 +71,54 @@ def grpo_step(scorer, optimizer, problems, label):
     # 4. Advantages: compare each completion with its group.
     # 6. The loss and its gradient.
     # 7. One optimizer step; then the gradient is zero again.
-    return None
+    return None  # your lines; at their end, return the episodes
 
 
 # %% tags=["test"]
 def one_step(model, episodes, settings):
-    """What check_step.py judges: `grpo_step` on its model and its episodes."""
+    """What is judged: `grpo_step` on the model and the episodes of check_step.py."""
     written = [r1.Episode(**vars(e), advantage=0.0) for e in episodes]
     for e in written:
         e.reward = SimpleNamespace(total=e.reward)
+    scorer = r1.Scorer(model, replace(config, temperature=settings.temperature))
     optimizer = torch.optim.SGD(model.parameters(), settings.learning_rate)
     problems = [None] * (len(written) // settings.group_size)
     with mock.patch.dict(globals(), write_completions=lambda *inputs: written):
-        finished.append(grpo_step(r1.Scorer(model, config), optimizer, problems, "frozen"))
+        returned.append(grpo_step(scorer, optimizer, problems, "frozen"))
     return model
 
 
-finished = []
-situation = check_step.Situation(check_step.FIRST, check_step.TinyModel)
-situation.run(one_step)
-formulas = list(check_step.algorithms())  # the first is GRPO
-if None in finished:
+def two_steps(model, episodes, settings):
+    """The rate of the first is 0. So the second is a first step, if no gradient is left over."""
+    one_step(model, episodes, check_step.changed(settings, learning_rate=0.0))
+    return one_step(model, episodes, settings)
+
+
+returned = []
+once, again, large = [
+    check_step.Situation(check_step.FIRST, check_step.TinyModel) for _ in range(3)
+]
+large.config.temperature = 0.25  # the norm of the gradient is 2.1
+once.run(one_step)
+again.run(two_steps)
+large.run(one_step)
+is_blank = None in returned and not once.moved.any()
+if is_blank:
     print("Not solved yet: write grpo_step in the cell above, run it, and then this one.")
 else:
+    formulas = list(check_step.algorithms())  # the first is GRPO
     with r1.threads_for(policy):
-        found = [f"{a}, {loss.mean}" for a, loss in formulas if situation.agrees((a, loss))]
-        name = (found or situation.difference(formulas[:1]))[0]
+        found = [formula for formula in formulas if once.agrees(formula)]
+        name = ". ".join(once.difference(formulas[:1]))
+    if found:
+        advantages, loss = found[0]
+        name = f"{advantages}, {loss.mean}."
     is_grpo = "GRPO: group mean, deviation with n" in name and "completions' means" in name
-    assert is_grpo, f"Another step: {name}."
-    print(f"Correct. {name}.")
+    assert is_grpo, f"Another step: {name}"
+    assert again.agrees(found[0]), "A second step adds the first's gradient: zero_grad is missing."
+    assert large.moved.norm() < 1.001, f"The norm of the gradient is {large.moved.norm():.2f}."
+    assert None not in returned, "It is GRPO, but the episodes are not returned."
+    print(f"Correct. {name}")
 
 
 # %% tags=["test"]
@@ -108,14 +131,12 @@ def share_correct(scorer):
 scorer = r1.Scorer(r1.load_model(config)[0], config)  # the base, untrained
 optimizer = torch.optim.AdamW(scorer.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.0)
 rng = random.Random(0)
-returned = []
 with r1.threads_for(scorer.model):
     before = share_correct(scorer)
     for step in range(steps):
-        drawn = rng.sample(train, 8)
-        returned.append(grpo_step(scorer, optimizer, drawn, f"step {step}"))
+        grpo_step(scorer, optimizer, rng.sample(train, 8), f"step {step}")
     after = share_correct(scorer)
-if None in returned:
+if is_blank:
     print("Not solved yet: write grpo_step in the cell above, run it, and then this one.")
 else:
     assert after > before + 0.15, (

@@ -1,4 +1,4 @@
-# With the advantages, the engine and the update of nano_r1.py.
+# With the advantages and the loss of nano_r1.py.
 
 import torch
 
@@ -11,6 +11,12 @@ def grpo_step(scorer, optimizer, problems, label):
     advantages = nano_r1.group_advantages(rewards, scorer.config)
     for e, advantage in zip(episodes, advantages.flatten().tolist()):
         e.advantage = advantage
-    engine = nano_r1.TorchEngine(scorer, torch.device("cpu"), scorer.config, optimizer)
-    nano_r1.update(engine, None, episodes, scorer.config, nano_r1.grpo_loss)
+    batch = nano_r1.collate(episodes, "cpu")
+    log_probs = scorer(batch)
+    batch["old_log_probs"] = log_probs.detach()
+    batch["completions"] = len(episodes)
+    nano_r1.grpo_loss(log_probs, batch, scorer.config).sum().backward()
+    torch.nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
     return episodes
