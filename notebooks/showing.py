@@ -54,25 +54,8 @@ for e in (by_reward[-1], by_reward[0]):
     print(e.problem, e.text, e.reward, sep="\n", end="\n\n")
 
 # %% [markdown] after="update"
-# **One update on these completions.** You see the mask of the first micro-batch, a row for each
-# completion: 1 where the model wrote the next token. Below it are the completions' advantages, and
-# how much the update changed their log-probs. Completions that share tokens pull at them together.
-
-# %% after="update"
-rewards = torch.tensor([e.reward.total for e in episodes]).view(-1, config.group_size)  # (m, n)
-for e, advantage in zip(episodes, group_advantages(rewards, config).flatten().tolist()):
-    e.advantage = advantage
-engine = make_engine(Scorer(policy, config), torch.device("cpu"), config)
-engine.optimizer.param_groups[0]["lr"] = config.learning_rate
-reference = Scorer(copy.deepcopy(policy), config)
-batches = update(engine, reference, episodes, config, grpo_loss)
-batch = batches[0]
-with torch.no_grad():
-    change = engine(batch) - batch["old_log_probs"]  # (B, T)
-for mask in batch["response_mask"].int().tolist():
-    print(*mask, sep="")
-print("advantages", batch["advantages"].flatten())
-print("changes", change.sum(dim=1))
+# **One update** on eight completions is in [chapter 1](chapters/1_one_group.ipynb): it prints the
+# advantages, and how much each completion's log-prob changed.
 
 # %% [markdown] after="Parts"
 # **A run.** Word problems have short completions, so twelve steps take less than a minute.

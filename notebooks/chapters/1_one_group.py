@@ -10,7 +10,8 @@
 # ## The model, the task, the sampler
 #
 # `main` begins much like this: a base model of a million parameters, word problems whose
-# answer a program can check, and a loop that samples. No reward has changed this model yet.
+# answer a program can check, and a loop that samples. No reward has changed this model yet. The
+# problems of the task gsm8k are made from templates, in the style of the public data set GSM8K.
 
 # %%
 import torch
@@ -28,10 +29,12 @@ print(tokenizer.decode(task.prompt_ids(problems[0])))
 # %% [markdown]
 # ## Eight completions of each question
 #
-# Steps 2 and 3 of `nano_r1.py`: sample eight completions of each of 16 questions, and reward them.
+# Sample eight completions of each of 16 questions, and reward them. (`nano_r1.py` numbers the steps
+# of GRPO at its top. These are steps 2 and 3; you read them before the next chapter.)
 # The reward is 0 to 2: format (0, 0.5 or 1) plus answer (0 or 1).
 #
-# **Predict:** for how many of the 16 questions do all eight completions get the same reward?
+# **Predict:** for how many of the 16 questions do all eight completions get the same reward? For
+# how many would they, if the answer were the whole reward?
 
 # %%
 n = config.group_size
@@ -40,10 +43,15 @@ episodes = r1.sample_and_reward(sampler, problems, task, config, "chapter 1", n)
 groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]  # one for each problem
 for problem, group in zip(problems, groups):
     rewards = [f"{e.reward.total:3.1f}" for e in group]
-    remark = "all the same" if len(set(rewards)) == 1 else ""
+    answers = {e.reward.answer for e in group}
+    remark = "same answers" if len(answers) == 1 else ""
     print(f"{' '.join(rewards)}   {remark:12}   {problem['question'][:60]} ...")
 
 # %% [markdown]
+# No group here has equal rewards, because the format's part differs. In a group marked "same
+# answers", all are wrong or all are correct. With the answer as the whole reward, this group could
+# teach nothing: all its advantages would be 0.
+#
 # Read the group with the most different rewards. `why` is the verifier's sentence.
 
 # %%
@@ -83,7 +91,8 @@ show_group(r1.as_rows(group))
 # ## A worked example
 #
 # Two questions with four completions each have the rewards `2 1 0 1` and `2 2 2 0`. Papers and
-# programs divide the difference from the mean by different things; the cell shows four.
+# programs divide the difference from the mean by different things; the cell shows four. (Dr. GRPO
+# is a variant of GRPO that divides by 1, arXiv:2503.20783.)
 #
 # **Predict,** on paper: the advantages, with a standard deviation that divides by n. (The means are
 # 1 and 1.5; the sums of squared deviations are 2 and 3.)
@@ -114,8 +123,21 @@ for equal in (2.0, 0.0):
 # %% [markdown]
 # ## The sign of the gradient on one token
 #
-# Take a distribution over five tokens, 0 to 4. Token 2 was sampled. The loss is $-A \log \pi(2)$,
-# and an optimizer moves each logit against its gradient.
+# Why does the loss have a logarithm? The goal is a large expected reward, $J = \sum_o \pi(o) R(o)$,
+# over all completions o. Because $\nabla \pi = \pi \, \nabla \log \pi$ (the log-derivative
+# trick), $\nabla J = \sum_o \pi(o) R(o) \nabla \log \pi(o) = E[R \, \nabla \log \pi]$. This mean
+# can be estimated from samples. A baseline b that does not depend on the completion does not change
+# it: $E[b \, \nabla \log \pi] = b \sum_o \nabla \pi(o) = b \, \nabla 1 = 0$. Only the variance
+# changes. So R minus a baseline may replace R.
+# [docs/policy_gradient.md](../../docs/policy_gradient.md) has every step, and says why the group's
+# mean is almost such a baseline.
+#
+# **On paper:** two completions have $\pi(1) = p$, $\pi(2) = 1 - p$ and the rewards 1 and 0. The
+# single logit is z, with $p = 1 / (1 + e^{-z})$. Compute $E[(R - b) \, d \log \pi / dz]$ for any b,
+# and compare it with $dJ / dz$. Which b gives the smallest variance?
+#
+# Now take a distribution over five tokens, 0 to 4. Token 2 was sampled. The loss is $-A \log
+# \pi(2)$, and an optimizer moves each logit against its gradient.
 #
 # **Predict:** which logits rise with A = +1.41? And with A = -1.41?
 
@@ -133,7 +155,10 @@ for advantage in (1.41, -1.41):
 # ## One step on the whole group
 #
 # Now the same with the real model: steps 6 and 7 on the eight completions, with plain gradient
-# descent and no KL penalty. pi_old is the model before the step, so the ratio rho is 1.
+# descent. There is no KL penalty, which would keep the model near the base (chapter 3). GRPO's loss
+# has the ratio rho in place of the log-prob: a token's probability under the model, divided by that
+# under pi_old, the model before the step. Here both are the same model, so rho is 1, and its
+# gradient is that of the log-prob.
 #
 # **Predict:** after the step, has each completion's log-prob moved in the direction of its
 # advantage?
@@ -161,23 +186,31 @@ for e, moved in zip(group, moves.tolist()):
 # ## Exercise
 #
 # RLOO compares each reward with the mean of the *other* completions' rewards: $A_i = r_i -
-# \frac{1}{n-1} \sum_{j \ne i} r_j$. Write it for one group, without a loop if you can.
+# \frac{1}{n-1} \sum_{j \ne i} r_j$. Write it for one group of any size n, without a loop if you
+# can.
+#
+# In every chapter, only the cell that begins with "Only this cell is graded" is graded: put imports
+# and helpers into it, and do not split it. To hand in, run all cells, save the notebook as
+# `1_one_group-YOURNAME.ipynb`, and send it to your teacher. For another chapter, the name begins
+# with that chapter's name.
 
 
 # %% tags=["exercise"]
+# Only this cell is graded. Chapter 1 says how to hand in.
 def leave_one_out(rewards):
     """(n,) rewards of one group -> (n,) advantages."""
     return None  # your line
 
 
 # %% tags=["test"]
-rewards = torch.tensor([2.0, 0.0, 0.0, 1.0])
-yours = leave_one_out(rewards)
-if yours is None:
+expected = {(2, 0, 0, 1): (2 - 1 / 3, -1, -1, 1 - 2 / 3), (1, 0.5): (0.5, -0.5)}
+yours = [leave_one_out(torch.tensor(rewards, dtype=torch.float32)) for rewards in expected]
+if None in yours:
     print("Not solved yet: write leave_one_out in the cell above, run it, and then this one.")
 else:
-    expected = torch.tensor([2 - 1 / 3, -1.0, -1.0, 1 - 2 / 3])
-    assert torch.allclose(yours, expected), f"{rewards}: {yours}, not {expected}"
+    for (rewards, correct), found in zip(expected.items(), yours):
+        error = (found - torch.tensor(correct)).abs().max()
+        assert error < 1e-5, f"{rewards}: {found.tolist()}, not {correct}"
     print("Correct: these are RLOO's advantages. docs/algorithms.md has its command.")
 
 # %% [markdown]
@@ -188,6 +221,7 @@ else:
 # a signal, as a function of n and p. Then measure the share of groups with a signal for n = 2, 4,
 # 8 and 16 on 64 questions, with `e.reward.answer` as the reward. Your formula with the mean p of
 # all questions will not fit. *Hand in* formula, figure and the reason why it does not fit, and your
-# choice of n if a step has room for 128 completions. No answer is in this repository.
+# choice of n if a step has room for 128 completions. Before you measure, write a prediction into a
+# cell of this notebook and hand it in (docs/course.md, "Points"). No answer is in this repository.
 #
 # Next: [2. The loss](2_the_loss.ipynb).

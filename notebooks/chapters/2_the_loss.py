@@ -59,14 +59,12 @@ print(f"loss {parts.sum().item():.1e}, norm of the gradient {norm.item():.2f}")
 # At ratio 1 each token's loss is $-\rho A = -A$. The mean over a completion is also -A, and a
 # group's advantages sum to 0. So the value of the loss says nothing. The gradient is the sum of $-A
 # \nabla \log \pi$ over the tokens, and $\nabla \log \pi$ differs between completions. Look at
-# `grad_norm` and at the reward instead. The next cell prints the terms of one group.
+# `grad_norm` and at the reward instead. The next cell prints the parts of the loss of the first
+# group's completions, and their sum.
 
 # %%
-start = advantages.abs().sum(dim=1).argmax().item() * config.group_size
-group = slice(start, start + config.group_size)  # one whose rewards differ
-for e, part in zip(episodes[group], parts[group].tolist()):
-    print(f"A {e.advantage:+.2f}  its part of the loss {part:+.4f}  {len(e.token_ids)} tokens")
-print(f"their sum {parts[group].sum().item():+.7f}")
+group = parts.detach()[: config.group_size]
+print(group, group.sum())
 
 # %% [markdown]
 # ## The ratio and the clip
@@ -136,16 +134,11 @@ for step in range(8):
 # which of the three is a token of the long one pushed down less?
 
 # %%
-lengths = mask.sum(dim=1).sort().values  # (B,)
-shown = lengths[[0, len(lengths) // 2, -1]]
-weights = {
-    "GRPO": 1 / (shown * len(lengths)),
-    "DAPO": torch.full((3,), 1 / lengths.sum()),
-    "Dr. GRPO": torch.full((3,), 1 / (len(lengths) * config.max_tokens)),
-}
-print("tokens  ", *(f"{length:11}" for length in shown.tolist()))
-for name, values in weights.items():
-    print(f"{name:8}", *(f"{weight:11.6f}" for weight in values.tolist()))
+lengths = mask.sum(dim=1)  # (B,)
+for length in (lengths.min(), lengths.max()):
+    print(f"GRPO, a completion of {length} tokens: {1 / (length * len(lengths)):.6f}")
+print(f"DAPO: {1 / lengths.sum():.6f}")
+print(f"Dr. GRPO: {1 / (len(lengths) * config.max_tokens):.6f}")
 
 # %% [markdown]
 # With GRPO's mean each token of a long wrong completion is punished less. This is one of the
@@ -154,12 +147,13 @@ for name, values in weights.items():
 #
 # ## Break one line
 #
-# Here are four short runs: one as it is, and three that each change one thing. `main` accepts
-# functions that replace its own. `variants.py` uses this for GRPO's relatives, and you can use it
-# for experiments.
+# Here are four short runs: one as it is, and three that each change one thing. They take most of
+# this chapter's time. `main` accepts functions that replace its own. `variants.py` uses this for
+# GRPO's relatives, and you can use it for experiments.
 #
-# - **no baseline**: the reward itself replaces the advantage, so every completion with a reward is
-#   pushed up;
+# - **no baseline**: the mean is not subtracted, but the reward is still divided by the group's
+#   standard deviation. So in a group with a signal every completion with a reward is pushed up. A
+#   group with equal rewards stays without a signal;
 # - **flipped**: the advantage changes its sign;
 # - **no sync**: the sampler never gets the new weights, so all completions are the base's.
 #
@@ -170,10 +164,11 @@ for name, values in weights.items():
 short_steps = 12  # of each run
 
 
-# %%
-def raw_rewards(rewards, config):
+# %% tags=["untested"]
+def no_baseline(rewards, config):
     """(m, n) -> (m, n), instead of `group_advantages`."""
-    return rewards
+    std = rewards.std(dim=1, keepdim=True)  # (m, 1)
+    return torch.where(std > 0, rewards / (std + config.advantage_eps), 0.0)
 
 
 def flipped(rewards, config):
@@ -188,7 +183,7 @@ def stale_sampler(policy, task, device, config):
 
 changes = {
     "as it is": {},
-    "no baseline": {"advantages": raw_rewards},
+    "no baseline": {"advantages": no_baseline},
     "flipped": {"advantages": flipped},
     "no sync": {"make_sampler": stale_sampler},
 }
@@ -199,17 +194,28 @@ for name, change in changes.items():
     path = r1.main(r1.Config(**short, name=tempfile.mkdtemp()), **change)
     records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
 
-# %%
+# %% tags=["untested"]
 for metric in ("reward", "completions/mean_length", "sampling/logp_difference_mean"):
     curves = pd.DataFrame({name: rows[metric] for name, rows in records.items()})
     curves.loc[1:].plot(title=metric, figsize=(7, 3))
 
 # %% [markdown]
-# Without a baseline, every completion with a reward is pushed up, and a better one more. With
-# flipped advantages the policy learns what is *worse* than its group. Without the sync, the reward
-# stays where it was, because the completions are always the base's, and the gradient pushes at them
-# again and again. The log-probs of sampler and trainer differ more with each step. So `main`
-# compares them and prints a warning. One seed and a dozen steps prove little.
+# The mean reward of the last three of 12 steps, for three seeds: as it is 1.75, 1.72 and 1.66; no
+# baseline 1.21, 1.31 and 1.37. For seed 0 only: flipped 0.01, no sync 0.82. The first step has
+# 0.76, 0.82 and 0.86.
+#
+# - **No baseline** still learns, but more slowly. Every completion with a reward is pushed up, and
+#   a better one more. The *difference* within the group teaches. The common part pushes all
+#   completions of the group alike. Its mean over many samples is 0, because $E[\nabla \log \pi] =
+#   0$, so it adds variance and no bias. (This holds if every token weighs the same. With GRPO's
+#   mean a bonus for short completions remains; chapter 3 says why. In the last step a completion
+#   had 20, 22 and 20 tokens as it is, and 16, 18 and 17 with no baseline.)
+# - **Flipped**: the policy learns what is *worse* than its group.
+# - **No sync**: the reward stays where it was, because the completions are always the base's, and
+#   the gradient pushes at them again and again. The log-probs of sampler and trainer differ more
+#   with each step. So `main` compares them and prints a warning.
+#
+# A dozen steps on one task are little evidence.
 #
 # ## Exercise
 #
@@ -220,6 +226,7 @@ for metric in ("reward", "completions/mean_length", "sampling/logp_difference_me
 
 
 # %% tags=["exercise"]
+# Only this cell is graded. Chapter 1 says how to hand in.
 def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask):
     """The mean of the completions' means of -min(rho A, clip(rho, 0.8, 1.2) A): a scalar."""
     return None  # your lines

@@ -2,8 +2,7 @@
 # # 4. Reading a run
 #
 # A run's record shows whether the run learns and, if not, why. First you read a run that went well,
-# then you diagnose three that did not. Nothing is trained here; the last cell shows the runs'
-# commands.
+# then you diagnose three that did not. Nothing is trained here.
 #
 # Write each **prediction** down before you run its cell.
 #
@@ -97,6 +96,7 @@ completions("c")
 # 6. The KL penalty is too strong, so the policy cannot leave the base.
 
 # %% tags=["exercise"]
+# Only this cell is graded. Chapter 1 says how to hand in.
 diagnosis = {"a": None, "b": None, "c": None}  # your numbers
 
 # %% tags=["test"]
@@ -113,11 +113,11 @@ if None in diagnosis.values():
 else:
     for run, number in diagnosis.items():
         assert fits(run, number), f"Run {run}: another sentence fits better. Read the completions."
-    with open(f"{RECORDS}/commands.txt") as file:
-        print(f"Correct. The commands:\n\n{file.read()}")
+    print("Correct.")
 
 # %% [markdown]
-# `docs/metrics.md` says what to do about each of these failures. A run of your own keeps the same
+# Your teacher has the runs' commands: `records/commands.txt`, which is not in the students' zip
+# file. `docs/metrics.md` says what to do about each of these failures. A run of your own keeps the same
 # files in its directory, and its `report.html` shows every completion.
 #
 # ## Open task

@@ -130,6 +130,7 @@ for letter, rows in kept.groupby("run"):
 # at reward minus format.
 
 # %% tags=["exercise"]
+# Only this cell is graded. Chapter 1 says how to hand in.
 reward_of = {"A": None, "B": None, "C": None, "D": None, "E": None, "F": None}  # your numbers
 
 # %% tags=["test"]
@@ -231,6 +232,7 @@ for p in (0.0, 0.2, 0.5, 0.8):
 
 
 # %% tags=["exercise"]
+# Only this cell is graded. Chapter 1 says how to hand in.
 def corrected(answer, fp, fn):
     """(N,) answers, 0 or 1, of a verifier with these error rates -> (N,) unbiased ones."""
     return None  # your line

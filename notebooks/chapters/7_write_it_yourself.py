@@ -65,6 +65,7 @@ def write_completions(scorer, problems, label, n=config.group_size):
 
 
 # %% tags=["exercise"]
+# Only this cell is graded. Chapter 1 says how to hand in.
 def grpo_step(scorer, optimizer, problems, label):
     """One step on these problems. Returns its episodes."""
     # 2. and 3. Sample and reward.
