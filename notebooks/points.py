@@ -23,7 +23,7 @@ def tagged(book, tag):
 def is_passed(test):
     """Whether this cell has no error and printed "Correct" at the start of a line."""
     kinds = [out.output_type for out in test.outputs]
-    printed = "\n".join(["", *(out.get("text", "") for out in test.outputs)])
+    printed = "".join("\n" + out.get("text", "") for out in test.outputs)
     solved = "\nCorrect" in printed and "\nNot solved yet" not in printed
     return solved and "error" not in kinds
 

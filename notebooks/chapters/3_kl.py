@@ -146,9 +146,9 @@ plt.show()
 #
 # ## Exercise
 #
-# k1 and k3 belong to one family: $k_w = -d + w (e^d - 1)$. Every member has the correct mean. Write
-# `member`, and the weight w with the smallest variance on samples d. Least squares gives $w =
-# -\text{cov}(-d, e^d) / \text{var}(e^d)$.
+# k1 and k3 belong to one family: k1 plus w times a quantity whose mean is 0. The weight w = 0 gives
+# k1, and w = 1 gives k3, so every member has the correct mean. Write `member`, and the weight w
+# with the smallest variance on samples d. (The variance is a parabola in w.)
 
 
 # %% tags=["exercise"]

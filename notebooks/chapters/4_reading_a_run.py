@@ -117,14 +117,16 @@ else:
 
 # %% [markdown]
 # Your teacher has the runs' commands: `records/commands.txt`, which is not in the students' zip
-# file. `docs/metrics.md` says what to do about each of these failures. A run of your own keeps the same
-# files in its directory, and its `report.html` shows every completion.
+# file. `docs/metrics.md` says what to do about each of these failures. A run of your own keeps the
+# same files in its directory, and its `report.html` shows every completion.
 #
 # ## Open task
 #
 # Make a fourth patient: a run of at most three minutes that fails in a way that is none of the six
-# diagnoses. Give its directory without `config.json` to another student, and get theirs. *Hand in*
-# your command, the other student's diagnosis, and yours of their run, each with the curve or
-# completion that proves it. No answer is in this repository.
+# diagnoses. Give another student two things of its directory: `metrics.jsonl` without the column
+# `lr`, and the folder `episodes`. (`config.json`, `report.html` and `lr` tell the cause.) Get
+# theirs. Before you start the run, write into a cell how it will fail, and hand this in at once.
+# *Hand in* your command, the other student's diagnosis, and yours of their run, each with the curve
+# or completion that proves it. No answer is in this repository.
 #
 # Next: [5. Imitate, select, reinforce](5_imitate_select_reinforce.ipynb).

@@ -260,8 +260,10 @@ else:
 # Write a reward of your own, for example "be correct, and be brief", and say beforehand how it will
 # be cheated. Train with it for three minutes: `r1.main(config, rollout=my_rollout)`, where
 # `my_rollout` calls `r1.rollout` and gives each episode another `e.reward`
-# (`e.reward._replace(total=...)`). Then repair the reward without the answer's part of it, and
-# train again. *Hand in* both rewards, your prediction, the completion that cheats best, and both
-# curves of reward and accuracy. No answer is in this repository.
+# (`e.reward._replace(total=...)`). Then repair the reward and train again. In the repair you may
+# not use `e.reward.answer` or another verifier of the answer. The text, its length and
+# `e.reward.format` are allowed. Train each with three seeds. *Hand in* both rewards, your
+# prediction, the completion that cheats best, and the curves of reward and accuracy. No answer is
+# in this repository.
 #
 # Next: [7. Write it yourself](7_write_it_yourself.ipynb).

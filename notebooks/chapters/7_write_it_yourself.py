@@ -154,5 +154,6 @@ else:
 #
 # Which line of your step can you remove so that it still learns? Remove one at a time: the division
 # by the standard deviation, the clipping of the gradient, the mean over a completion's tokens.
-# Choose the learning rate anew for each. *Hand in* a table with three seeds for each, and say which
-# differences its intervals show. No answer is in this repository.
+# Choose the learning rate anew for each. Before the runs, write your prediction into a cell. *Hand
+# in* the prediction and a table with three seeds for each, and say which differences its intervals
+# show. No answer is in this repository.
