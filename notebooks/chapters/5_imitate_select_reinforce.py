@@ -304,7 +304,7 @@ else:
 #
 # Mix two of the four methods within one run: for example, imitate for some steps and then
 # reinforce, or give half of each batch to the teacher's tokens. Predict pass@1 and pass@8 against
-# the two methods alone at equal tokens, in a cell, before the runs. *Hand in* prediction, code, and a table of three seeds with
-# its intervals. No answer is in this repository.
+# the two methods alone at equal tokens, in a cell, before the runs. *Hand in* prediction, code, and
+# a table of three seeds with its intervals. No answer is in this repository.
 #
 # Next: [6. Rewards that go wrong](6_rewards_that_go_wrong.ipynb).
