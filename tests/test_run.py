@@ -119,7 +119,7 @@ def test_the_code_is_small_and_no_file_of_the_root_is_folded():
     for name, (statements, nodes) in sizes.items():
         if "/" not in name:
             assert nodes / statements <= (7.0 if name == "nano_r1.py" else 7.5), name
-    assert default <= 5_500 and total <= 62_500, (default, total)
+    assert default <= 5_500 and total <= 63_000, (default, total)
 
 
 # ---- Stopped, killed, resumed
