@@ -6,15 +6,16 @@
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
 # The small model in models/nano-base is the base: the model before this training. It searches for
-# an equation, line after line, and ends each line with "yes" or "no". `38*6=228-90=138 no` says
-# that 38*6 is 228, and that 228-90 is 138. After a comma, a new number comes first:
-# `59-57=2,86/2=43`. The prompt ends with `<think>`, so the model begins with its search. It must
-# write `</think>` before its answer. At first its yes is almost random: it follows 27% of the
-# correct results and 24% of the wrong ones. The model stops at its first yes, and so its answer is
-# mostly wrong. After 60 steps, yes follows 99.9% of the correct results and 0.2% of the wrong ones.
-# So the model continues until it has found a solution. The base had read true checks. The last
-# stage of its training made them random in this task, but kept them true in texts without a prompt.
-# The reward brings their meaning back into the task. (More of it: docs/results.md, "The base".)
+# an equation, line after line, and ends each line with "yes" (it reaches the target) or "no".
+# `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90 is 138, which is not the target.
+# After a comma, a new number comes first: `59-57=2,86/2=43`. The prompt ends with `<think>`, so the
+# model begins with its search. It must write `</think>` before its answer. At first its yes is
+# almost random: it follows 27% of the correct results and 24% of the wrong ones. The model stops at
+# its first yes, and so its answer is mostly wrong. After 60 steps, yes follows 99.9% of the correct
+# results and 0.2% of the wrong ones. So the model continues until it has found a solution. (The
+# base knows what a check is: in most of the texts that it was made from, checks are true. In its
+# last texts of this task they are random. The reward switches their meaning on again:
+# docs/results.md, "The base".)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, five minutes: from 7% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with

@@ -1,6 +1,6 @@
 """Points of notebooks that students hand in: python notebooks/points.py FOLDER/*.ipynb
 
-A file's name must begin with its chapter's name, such as 1_one_group-mary.ipynb. The chapter is run
+A file's name must contain its chapter's name, such as 1_one_group-mary.ipynb. The chapter is run
 afresh with the student's cells in the place of its exercises; cells tagged "untested" are left out.
 A test is one point if it has no error and prints a line that begins with "Correct". This runs the
 students' code: do it on a machine that has nothing else on it.
@@ -30,7 +30,7 @@ def is_passed(test):
 
 def points(file):
     """(points, how many there are) of one notebook."""
-    chapters = [path for path in CHAPTERS.glob("*.py") if file.name.startswith(path.stem)]
+    chapters = [path for path in CHAPTERS.glob("*.py") if path.stem in file.name]
     if not chapters:
         raise ValueError("no chapter has this name; rename it to CHAPTER-NAME.ipynb.")
     book = jupytext.read(chapters[0])

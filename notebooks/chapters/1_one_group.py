@@ -134,7 +134,8 @@ for equal in (2.0, 0.0):
 #
 # **On paper:** two completions have $\pi(1) = p$, $\pi(2) = 1 - p$ and the rewards 1 and 0. The
 # single logit is z, with $p = 1 / (1 + e^{-z})$. Compute $E[(R - b) \, d \log \pi / dz]$ for any b,
-# and compare it with $dJ / dz$. Which b gives the smallest variance?
+# and compare it with $dJ / dz$. Which b gives the smallest variance? (It is not the mean reward: it
+# is 1 - p, and then the variance is 0. GRPO's mean is simpler, not best.)
 #
 # Now take a distribution over five tokens, 0 to 4. Token 2 was sampled. The loss is $-A \log
 # \pi(2)$, and an optimizer moves each logit against its gradient.

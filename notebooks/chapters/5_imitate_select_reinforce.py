@@ -116,7 +116,7 @@ summary("kept", kept or others)
 # | imitate (SFT) | a teacher's | 1 |
 # | select (RFT) | its own | 1 if correct and in good format, else 0 |
 # | reinforce (REINFORCE) | its own | the reward r |
-# | reinforce (GRPO) | its own | the advantage |
+# | reinforce (GRPO) | its own | the advantage, divided by the completion's length |
 # | distil on policy | its own | one for each token (see below) |
 #
 # **Predict:** two completions in a group of eight are correct. Which weights are negative, with
