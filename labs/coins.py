@@ -31,11 +31,10 @@ LAB = Lab(
         Prediction(REWARD, "RFT once", above=0.2, measure="ben_has_more"),
         Prediction(REWARD, "GRPO's advantages", measure="ben_has_more", claim=False),
     ],
-    found="If Ben has more, the reward raises correct answers from 0% to 96% (99% with GRPO's "
-    "advantages). The format reward reaches 2%, rejection sampling 27%. Questions with two "
+    found="If Ben has more, the reward raises correct answers from 0% to 97% (97% with GRPO's "
+    "advantages). The format reward reaches 2%, rejection sampling 12%. Questions with two "
     "comparisons are not learned (2%).",
-    limits="The skill is a single yes or no. These runs used an older base, before 69d66df; on "
-    "today's base the reward reaches 96% to 99% (results.md).",
+    limits="The skill is a single yes or no.",
 )
 
 if __name__ == "__main__":
