@@ -921,6 +921,7 @@ def measured_eps(formula, yours):
 
 # Properties without which a new function is wrong, whatever it is for.
 NEEDED = {
+    "some advantage is not 0",
     "a larger reward has no smaller advantage",
     "only the model's tokens have a gradient",
     "a larger advantage makes no token less likely",
@@ -941,6 +942,7 @@ def properties(advantages):
     by_reward = found.gather(1, rewards.argsort(dim=1))
     return {
         "the same rewards give the same again": torch.equal(of(rewards), found),
+        "some advantage is not 0": found.abs().max() > 0,
         "equal rewards give 0": found[1].abs().max() < 1e-9,
         "no group depends on another": torch.equal(of(another)[1:], found[1:]),
         "a larger reward has no smaller advantage": (by_reward.diff(dim=1) >= 0).all(),

@@ -35,8 +35,9 @@ start() {  # start NAME PROGRAM FLAGS...
   "$python" $LAUNCHER "${@:2}" "$how" "$path"
 }
 
-run() {  # run PROGRAM FLAGS...: one training run. SCRIPT and further flags are part of its name
-  local added="${SCRIPT:+-$SCRIPT}${more[*]}"
+run() {  # run PROGRAM FLAGS...: one training run. SCRIPT, its text and further flags make its name
+  local added="${more[*]}"
+  if [ "$SCRIPT" ]; then added="-$SCRIPT-$(cksum < "$SCRIPT" | cut -d " " -f 1)$added"; fi
   start "$(basename "$0" .sh)${added//[^A-Za-z0-9.]/_}" "${SCRIPT:-$1}" "${@:2}" "${more[@]}"
 }
 

@@ -307,6 +307,7 @@ def without_mask(log_probs, old, ref, advantages, own):
     "judge, new, needed",
     [
         (check_grpo.judge_advantages, lambda r: r.median() - r, "a larger reward has no smaller"),
+        (check_grpo.judge_advantages, lambda r: r * 0, "some advantage is not 0"),
         (check_grpo.judge_advantages, of_position, "the completions may change places"),
         (check_grpo.judge_loss, without_mask, "only the model's tokens have a gradient"),
         (check_grpo.judge_loss, lambda *x: -without_mask(*x), "a larger advantage makes no token"),

@@ -24,7 +24,7 @@ function explained(group) {
   const usual = advantage !== 0 && Math.abs((reward - mean) / std - advantage) < 0.005;
   return `All attempts (completions) at one problem are a group. A program rewards each attempt${parts ? ": up to 1 for its format, and 1 more for a correct answer" : ""}. The advantage ${usual
     ? `is the reward minus the group’s mean, divided by the rewards’ standard deviation: (${+reward.toFixed(2)} − ${show(mean, 2)}) / ${show(std, 2)} = ${signed(advantage, 2)}. `
-    : "measures how far the reward lies above or below the group’s mean. "}`;
+    : "says how strongly the update pushes the attempt up or down. "}`;
 }
 
 let telling = 0; // number of the newest story; an older one stops
