@@ -206,13 +206,13 @@ for metric in ("reward", "completions/mean_length", "sampling/logp_difference_me
 #
 # - **No baseline** still learns, but more slowly. Every completion with a reward is pushed up, and
 #   a better one more. The *difference* within the group teaches. The common part, mean / std,
-#   pushes all completions of the group alike. If it were a constant, its mean over many samples would be
-#   0, because $E[\nabla \log \pi] = 0$. But mean and std come from the same samples. If most
-#   completions are correct, a group with mixed rewards is one with many failures, and all of it is
-#   pushed up. So the common part adds variance *and* a bias: with the rewards 1 and 2, eight
+#   pushes all completions of the group alike. If it were a constant, its mean over many samples
+#   would be 0, because $E[\nabla \log \pi] = 0$. But mean and std come from the same samples. If
+#   most completions are correct, a group with mixed rewards is one with many failures, and all of
+#   it is pushed up. So the common part adds variance *and* a bias: with the rewards 1 and 2, eight
 #   completions and 90% correct, the exact expectation of the step is only 14% as large. (With
-#   GRPO's mean a bonus for short completions is added; chapter 3 says why. In the last step a completion
-#   had 20, 22 and 20 tokens as it is, and 16, 18 and 17 with no baseline.)
+#   GRPO's mean a bonus for short completions is added; chapter 3 says why. In the last step a
+#   completion had 20, 22 and 20 tokens as it is, and 16, 18 and 17 with no baseline.)
 # - **Flipped**: the policy learns what is *worse* than its group.
 # - **No sync**: the reward stays where it was, because the completions are always the base's, and
 #   the gradient pushes at them again and again. The log-probs of sampler and trainer differ more
