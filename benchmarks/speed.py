@@ -62,8 +62,9 @@ def there(args, round_):
 
 def trl(args, round_):
     """The same of TRL, in a process of its own."""
-    command = [sys.executable, *sys.argv, "--child", str(round_)]
-    return json.loads(output(command, os.getcwd()).splitlines()[-1])
+    words = [*sys.argv[1:], "--child", str(round_)]
+    printed = output([sys.executable, "-m", "benchmarks.speed", *words], runs.ROOT)
+    return json.loads(printed.splitlines()[-1])
 
 
 def train_with_trl(args):

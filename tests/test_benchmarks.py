@@ -123,6 +123,12 @@ def test_two_programs_are_timed_in_pairs(run, monkeypatch):
     assert "[[" in run(speed.main, "trl", *sizes, "--child", 0)
 
 
+def test_trl_runs_in_a_process_that_finds_the_modules(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["speed.py", "trl", "--help"])
+    with pytest.raises(ValueError):  # the help is no JSON, but it was printed
+        speed.trl(None, 0)
+
+
 def test_an_update_is_timed_without_a_model_of_the_hub(capsys):
     update.main(runs.parse("nano_r1", "--prompts_per_step 2 --max_tokens 8"))
     assert capsys.readouterr().out.count("16 completions: ") == 3
