@@ -37,11 +37,12 @@ The program compares value and gradient with formulas on frozen micro-batches.
 It prints the name and the numbers of your algorithm, or the name of a known
 mistake. It measures the clip range, the KL weight, eps and the constants, so
 you need not give them. If nothing agrees, it prints the nearest algorithm, the
-first entry that differs, and the properties that your advantages have.
+first entry that differs, and the properties that your function has.
 
 The exit code is 0 if an algorithm agrees, else 1. With --new it is also 0 if
-neither an algorithm nor a known mistake agrees. What your code prints goes to
-stderr. The program needs only torch.
+neither an algorithm nor a known mistake agrees, and your function has what
+every one needs (signs, mask, order). What your code prints goes to stderr. The
+program needs only torch.
 check_step.py looks at the optimizer step around the loss.
 """
 
@@ -916,8 +917,7 @@ def measured_eps(formula, yours):
     return float(f"{eps:.6g}") if eps > 1e-13 else 0.0
 
 
-# ---- The properties of advantages that agree with nothing
-
+# ---- The properties of advantages and losses that agree with nothing
 
 # Properties without which a new function is wrong, whatever it is for.
 NEEDED = {
@@ -965,9 +965,8 @@ def properties_of_loss(loss):
 
     found = gradient(*tensors)
     opposite = gradient(*tensors[:3], -advantages, *tensors[4:])
-    pull = (found - opposite) * advantages[
-        :, None
-    ]  # (B, T): negative if descent follows the advantage
+    column = advantages[:, None]  # (B, 1)
+    pull = (found - opposite) * column  # (B, T): negative if descent follows the advantage
     flipped = gradient(*[tensor.flip(0) for tensor in tensors])
     return {
         "only the model's tokens have a gradient": (found[mask == 0] == 0).all(),
