@@ -56,10 +56,9 @@ class Step {
     for (const row of this.rows) this.starts.push(this.starts.at(-1) + row.length);
     this.groups = this.problems.map((problem, g) => {
       const members = this.rows.map((_, i) => i).slice(g * run.group_size, (g + 1) * run.group_size), rows = members.map((i) => this.rows[i]);
-      const rewards = rows.map((row) => row.reward), mean = rewards.reduce((a, b) => a + b, 0) / rows.length;
       const count = (test) => rows.filter(test).length, equal = rows.every((row) => row.reward === rows[0].reward);
       return {
-        number: g + 1, problem, members, mean, equal: rows.length > 1 && equal,
+        number: g + 1, problem, members, equal: rows.length > 1 && equal,
         correct: count((row) => row.answer_reward === 1), cutOff: count((row) => row.cut_off), badFormat: count((row) => row.format_reward < 1),
       };
     });
