@@ -222,138 +222,11 @@ class Episode(SimpleNamespace):
 
 
 # %% [markdown]
-# ## 2. The objective
-#
-# Shapes: m groups of n completions; B completions in a micro-batch; T positions; V vocabulary
-# entries. `response_mask` (B, T) is True at the tokens that the model wrote.
-
-
-# %%
-def group_advantages(rewards, config):
-    """Step 4: how much better is each completion than its group? (m, n) -> (m, n).
-
-    GRPO, arXiv:2402.03300, section 4.1.2. A group whose rewards are all equal has no signal: its
-    advantages are 0.
-    """
-    mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
-    std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
-    # A_i = (r_i - mean(r)) / (std(r) + 1e-4)
-    return (rewards - mean) / (std + config.advantage_eps)
-
-
-def grpo_loss(log_probs, batch, config):
-    """Step 6: each completion's part of the loss, (B,).
-
-    `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
-    `ref_log_probs`, `response_mask` (B, T), `advantages` (B, 1) and `completions`: N, how many
-    completions this process has in the step, over all its micro-batches. Each completion's loss is
-    divided by N, so the losses of the micro-batches add up to the step's loss.
-    """
-    mask = batch["response_mask"]
-    # rho_it = pi(o_it) / pi_old(o_it)
-    ratio = torch.exp(log_probs - batch["old_log_probs"])  # (B, T)
-    clipped = ratio.clamp(1 - config.cliprange, 1 + config.cliprange)
-    # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
-    loss = -torch.minimum(ratio * batch["advantages"], clipped * batch["advantages"])  # (B, T)
-    if config.kl_coef:
-        # L_it = L_it + beta (exp(d) - 1 - d)   this estimate of the KL is called k3; GRPO, eq. 4
-        d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
-        loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
-    # 1/N sum_i 1/|o_i| sum_t L_it
-    lengths = mask.sum(dim=1).clamp(min=1)  # |o_i|, (B,)
-    return (loss * mask).sum(dim=1) / lengths / batch["completions"]
-
-
-# %% [markdown]
-# ## 3. A batch, and the log-probs of its tokens
-#
-# `labels[b, t]` is the token that follows `input_ids[b, t]`. `response_mask[b, t]` is True if the
-# model wrote that token. The end token counts, too: without it, the model never learns to stop.
-
-
-# %%
-def collate(episodes, device):
-    """Episodes -> a batch: a dict of tensors (B, T), and `episodes`.
-
-    For the prompt 7 8 9 and the completion 5 2:
-
-    input_ids      7 8 9 5
-    labels         8 9 5 2     the next token
-    response_mask  0 0 1 1     whether the model wrote it
-    """
-    for e in episodes:
-        if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
-            raise ValueError("token_ids, mask and log_probs of an episode differ in length")
-    # Padding may be any token: it is on the right, where causal attention never looks.
-    ids = padded([e.prompt_ids + e.token_ids for e in episodes])  # (B, T + 1)
-    mask = padded([[False] * len(e.prompt_ids) + e.mask for e in episodes])
-    log_probs = padded([[0.0] * len(e.prompt_ids) + e.log_probs for e in episodes])
-    batch = {
-        "input_ids": ids[:, :-1],
-        "labels": ids[:, 1:],
-        "response_mask": mask[:, 1:],
-        "sampler_log_probs": log_probs.where(mask, 0.0)[:, 1:],
-        "advantages": torch.tensor([[e.advantage] for e in episodes]),  # (B, 1)
-    }
-    batch = {name: tensor.to(device) for name, tensor in batch.items()}
-    batch["episodes"] = episodes
-    return batch
-
-
-def padded(rows):
-    """Lists of numbers -> one tensor, with zeros on the right."""
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-
-
-CHUNK = 2**25  # logits that are in memory at once: 128 MiB
-
-
-class Scorer(torch.nn.Module):
-    """A language model that returns the log-probs of completions instead of logits."""
-
-    def __init__(self, model, config):
-        super().__init__()
-        self.model = model
-        self.config = config
-
-    def forward(self, batch):
-        """log pi of each label where response_mask is True, 0 elsewhere: (B, T)."""
-        mask = batch["response_mask"]
-        with precision(mask.device, self.config):
-            decoder = self.model.get_decoder()
-            hidden = decoder(batch["input_ids"], use_cache=False).last_hidden_state  # (B, T, H)
-        # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
-        # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
-        # them again in the backward pass instead of storing them (`checkpoint` does that; it keeps
-        # no random state, because `score` draws no random numbers). The number of chunks is that of
-        # a full micro-batch, the same in every process, because with ZeRO 3 each chunk waits for
-        # all processes.
-        most = self.config.micro_batch_size * self.config.max_tokens  # tokens
-        count = 1 + most * self.model.config.get_text_config().vocab_size // CHUNK
-        score = partial(checkpoint, self.score, use_reentrant=False, preserve_rng_state=False)
-        chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
-        scores = [score(*chunk) for chunk in chunks]
-        return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
-
-    def score(self, hidden, labels):
-        """(K, H), (K,) -> (K,), in float32, at the temperature of the sampling. K tokens."""
-        with precision(hidden.device, self.config):
-            logits = self.model.get_output_embeddings()(hidden).float()  # (K, V)
-        return -F.cross_entropy(logits / self.config.temperature, labels, reduction="none")
-
-
-def precision(device, config):
-    """A context in which float32 weights are multiplied in config.dtype."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=config.dtype == "bfloat16")
-
-
-# %% [markdown]
-# ## 4. The rollout: steps 1 to 3
+# ## 2. The rollout: steps 1 to 3
 #
 # The sampler writes a completion token by token. Each token is drawn from
-# softmax(logits / temperature). `sampler.generate` returns the tokens and their log-probs; section
-# 8 has two samplers. The processes of torchrun divide the problems: each samples, rewards and
-# scores its own.
+# softmax(logits / temperature). `sampler.generate` returns the tokens and their log-probs. The
+# processes of torchrun divide the problems: each samples, rewards and scores its own.
 
 
 # %%
@@ -402,6 +275,97 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 
 
 # %% [markdown]
+# ## 3. Advantages and loss: steps 4 and 6
+#
+# Shapes: m groups of n completions; B completions in a micro-batch; T positions; V vocabulary
+# entries. `response_mask` (B, T) is True at the tokens that the model wrote.
+
+
+# %%
+def group_advantages(rewards, config):
+    """Step 4: how much better is each completion than its group? (m, n) -> (m, n).
+
+    GRPO, arXiv:2402.03300, section 4.1.2. A group whose rewards are all equal has no signal: its
+    advantages are 0.
+    """
+    mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
+    std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
+    # A_i = (r_i - mean(r)) / (std(r) + 1e-4)
+    return (rewards - mean) / (std + config.advantage_eps)
+
+
+def grpo_loss(log_probs, batch, config):
+    """Step 6: each completion's part of the loss, (B,).
+
+    `log_probs` (B, T) are the policy's, and carry the gradient. `batch` has `old_log_probs`,
+    `ref_log_probs`, `response_mask` (B, T), `advantages` (B, 1) and `completions`: N, how many
+    completions this process has in the step, over all its micro-batches. Each completion's loss is
+    divided by N, so the losses of the micro-batches add up to the step's loss.
+    """
+    mask = batch["response_mask"]
+    # rho_it = pi(o_it) / pi_old(o_it)
+    ratio = torch.exp(log_probs - batch["old_log_probs"])  # (B, T)
+    clipped = ratio.clamp(1 - config.cliprange, 1 + config.cliprange)
+    # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
+    loss = -torch.minimum(ratio * batch["advantages"], clipped * batch["advantages"])  # (B, T)
+    if config.kl_coef:
+        # L_it = L_it + beta (exp(d) - 1 - d)   this estimate of the KL is called k3; GRPO, eq. 4
+        d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
+        loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
+    # 1/N sum_i 1/|o_i| sum_t L_it
+    lengths = mask.sum(dim=1).clamp(min=1)  # |o_i|, (B,)
+    return (loss * mask).sum(dim=1) / lengths / batch["completions"]
+
+
+# %% [markdown]
+# ## 4. A batch: what the loss is computed from
+#
+# `labels[b, t]` is the token that follows `input_ids[b, t]`. `response_mask[b, t]` is True if the
+# model wrote that token. The end token counts, too: without it, the model never learns to stop.
+
+
+# %%
+def collate(episodes, device):
+    """Episodes -> a batch: a dict of tensors (B, T), and `episodes`.
+
+    For the prompt 7 8 9 and the completion 5 2:
+
+    input_ids      7 8 9 5
+    labels         8 9 5 2     the next token
+    response_mask  0 0 1 1     whether the model wrote it
+    """
+    for e in episodes:
+        if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
+            raise ValueError("token_ids, mask and log_probs of an episode differ in length")
+    # Padding may be any token: it is on the right, where causal attention never looks.
+    ids = padded([e.prompt_ids + e.token_ids for e in episodes])  # (B, T + 1)
+    mask = padded([[False] * len(e.prompt_ids) + e.mask for e in episodes])
+    log_probs = padded([[0.0] * len(e.prompt_ids) + e.log_probs for e in episodes])
+    batch = {
+        "input_ids": ids[:, :-1],
+        "labels": ids[:, 1:],
+        "response_mask": mask[:, 1:],
+        "sampler_log_probs": log_probs.where(mask, 0.0)[:, 1:],
+        "advantages": torch.tensor([[e.advantage] for e in episodes]),  # (B, 1)
+    }
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
+    batch["episodes"] = episodes
+    return batch
+
+
+def padded(rows):
+    """Lists of numbers -> one tensor, with zeros on the right."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
+def micro_batches(episodes, config):
+    """Lists of episodes of similar lengths, so that a batch has little padding."""
+    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    for start in range(0, len(episodes), config.micro_batch_size):
+        yield by_length[start : start + config.micro_batch_size]
+
+
+# %% [markdown]
 # ## 5. The update: steps 5 to 7
 #
 # The engine holds the policy, its gradients and AdamW's states. `engine(batch)` returns the
@@ -411,13 +375,6 @@ def sample_and_reward(sampler, problems, task, config, label, n):
 
 
 # %%
-def micro_batches(episodes, config):
-    """Lists of episodes of similar lengths, so that a batch has little padding."""
-    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
-    for start in range(0, len(episodes), config.micro_batch_size):
-        yield by_length[start : start + config.micro_batch_size]
-
-
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
     engine.module.train()  # without dropout: `load_model` switches it off
@@ -457,138 +414,18 @@ def learning_rate(step, config):
 
 
 # %% [markdown]
-# ## 6. What is measured: step 9
-
-
-# %%
-def mean(rows, name):
-    """The mean of one column of rows."""
-    return sum(row[name] for row in rows) / len(rows)
-
-
-def as_rows(episodes):
-    """The episodes of all processes, as rows of a file."""
-    return gather([as_row(e) for e in episodes])
-
-
-def as_row(e):
-    """An episode as a row of a file."""
-    return {
-        "problem": e.problem,
-        "completion": e.text,
-        "reward": e.reward.total,
-        "format_reward": e.reward.format,
-        "answer_reward": e.reward.answer,
-        "why": e.reward.why,
-        "advantage": e.advantage,
-        "length": len(e.token_ids),
-        "written": sum(e.mask),  # tokens that the model wrote
-        "prompt_length": len(e.prompt_ids),
-        "cut_off": not e.ended,
-    }
-
-
-def measure_step(rows, batches, engine, step, config):
-    """The metrics of a step over all processes; docs/metrics.md explains each.
-
-    `rows` are the episodes of all processes, `batches` this process's micro-batches.
-    """
-    log_probs = flat(batches, "old_log_probs")  # 0 outside of the mask, as the others
-    difference = log_probs - flat(batches, "sampler_log_probs")
-    d = torch.zeros(())
-    if config.kl_coef:
-        d = flat(batches, "ref_log_probs") - log_probs
-    sums = {  # of this process
-        "loss": sum(batch["loss"].item() for batch in batches),
-        # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
-        "entropy": -log_probs.sum().item(),
-        "kl": (torch.exp(d) - 1 - d).sum().item(),
-        "difference": difference.abs().sum().item(),
-    }
-    everywhere = gather([sums])
-    # Tokens per process, because `mean(everywhere, ...)` is also per process.
-    tokens = sum(row["written"] for row in rows) / WORLD
-    rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
-    no_signal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
-    return {
-        "step": step,
-        "lr": learning_rate(step, config),
-        "grad_norm": float(engine.get_global_grad_norm()),
-        "loss": mean(everywhere, "loss"),  # not divided by tokens: grpo_loss has divided by N
-        "entropy": mean(everywhere, "entropy") / tokens,
-        "kl": mean(everywhere, "kl") / tokens,
-        "sampling/logp_difference_mean": mean(everywhere, "difference") / tokens,
-        "reward": mean(rows, "reward"),
-        "reward_std": rewards.std(dim=1).nan_to_num().mean().item(),  # 0 in a group of one
-        "reward/format": mean(rows, "format_reward"),
-        "reward/answer": mean(rows, "answer_reward"),
-        "frac_reward_zero_std": no_signal.float().mean().item(),
-        "completions/mean_length": mean(rows, "length"),
-        "completions/clipped_ratio": mean(rows, "cut_off"),  # TRL's name; not PPO's clip
-    }
-
-
-def flat(batches, name):
-    """The values (B, T) of all micro-batches, one after the other."""
-    return torch.cat([batch[name].flatten() for batch in batches])
-
-
-def evaluate(sampler, problems, task, config, path, step):
-    """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
-    episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
-    rows = as_rows(episodes)
-    write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
-    share = mean(rows, "answer_reward")
-    n = len(rows)
-    low, high = interval(share, n)
-    print(f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {n} held-out problems correct")
-    # The first of them: before training with its prompt, later only the last line.
-    first = rows[0]
-    text = task.prompt_text(first["problem"]) + first["completion"]
-    if step:
-        text = text.rstrip().rpartition("\n")[2]
-    verdict = "\033[31m✗"
-    if first["answer_reward"] == 1:
-        verdict = "\033[32m✓"
-    say(f"{text}\n{verdict} {first['why']}\033[0m\n")
-    return {
-        "eval/pass@1": share,
-        "eval/pass@1_low": low,
-        "eval/pass@1_high": high,
-        "eval/format": mean(rows, "format_reward"),
-        "eval/mean_length": mean(rows, "length"),
-        "eval/clipped_ratio": mean(rows, "cut_off"),
-        "eval/problems": n,
-    }
-
-
-def say(text):
-    """Print a text. Its colours reach only a terminal."""
-    if not sys.stdout.isatty():
-        text = re.sub("\033.+?m", "", text)
-    print(text, flush=True)
-
-
-def interval(share, n):
-    """95% interval (low, high) of a share of n problems; it stays within [0, 1] (Wilson 1927)."""
-    z2 = 1.96**2 / n
-    centre = share + z2 / 2
-    half = (z2 * (share * (1 - share) + z2 / 4)) ** 0.5
-    return max(0.0, centre - half) / (1 + z2), (centre + half) / (1 + z2)
-
-
-# %% [markdown]
-# ## 7. The loop
+# ## 6. The loop: all nine steps
 #
 # `main` is one run. It takes the nine steps in their order. A caller can replace the functions that
 # are called as `parts.NAME`: `variants.py` does.
-
 
 # %%
 COLUMNS = (
     "(correct: share of completions; no signal: share of groups with equal rewards)\n"
     "   step   reward correct format tokens no signal entropy gradient seconds   left"
 )
+
+
 # The names in braces are those of the metrics. The slash in reward/answer belongs to the name.
 STEP_LINE = (
     "{step:>4}/{steps:<4} {reward:6.2f} {reward/answer:7.0%} {reward/format:6.0%} "
@@ -695,11 +532,178 @@ def is_due(step, every, config):
 
 
 # %% [markdown]
+# ## 7. What is measured: step 9
+
+
+# %%
+def measure_step(rows, batches, engine, step, config):
+    """The metrics of a step over all processes; docs/metrics.md explains each.
+
+    `rows` are the episodes of all processes, `batches` this process's micro-batches.
+    """
+    log_probs = flat(batches, "old_log_probs")  # 0 outside of the mask, as the others
+    difference = log_probs - flat(batches, "sampler_log_probs")
+    d = torch.zeros(())
+    if config.kl_coef:
+        d = flat(batches, "ref_log_probs") - log_probs
+    sums = {  # of this process
+        "loss": sum(batch["loss"].item() for batch in batches),
+        # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
+        "entropy": -log_probs.sum().item(),
+        "kl": (torch.exp(d) - 1 - d).sum().item(),
+        "difference": difference.abs().sum().item(),
+    }
+    everywhere = gather([sums])
+    # Tokens per process, because `mean(everywhere, ...)` is also per process.
+    tokens = sum(row["written"] for row in rows) / WORLD
+    rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
+    no_signal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
+    return {
+        "step": step,
+        "lr": learning_rate(step, config),
+        "grad_norm": float(engine.get_global_grad_norm()),
+        "loss": mean(everywhere, "loss"),  # not divided by tokens: grpo_loss has divided by N
+        "entropy": mean(everywhere, "entropy") / tokens,
+        "kl": mean(everywhere, "kl") / tokens,
+        "sampling/logp_difference_mean": mean(everywhere, "difference") / tokens,
+        "reward": mean(rows, "reward"),
+        "reward_std": rewards.std(dim=1).nan_to_num().mean().item(),  # 0 in a group of one
+        "reward/format": mean(rows, "format_reward"),
+        "reward/answer": mean(rows, "answer_reward"),
+        "frac_reward_zero_std": no_signal.float().mean().item(),
+        "completions/mean_length": mean(rows, "length"),
+        "completions/clipped_ratio": mean(rows, "cut_off"),  # TRL's name; not PPO's clip
+    }
+
+
+def as_rows(episodes):
+    """The episodes of all processes, as rows of a file."""
+    return gather([as_row(e) for e in episodes])
+
+
+def as_row(e):
+    """An episode as a row of a file."""
+    return {
+        "problem": e.problem,
+        "completion": e.text,
+        "reward": e.reward.total,
+        "format_reward": e.reward.format,
+        "answer_reward": e.reward.answer,
+        "why": e.reward.why,
+        "advantage": e.advantage,
+        "length": len(e.token_ids),
+        "written": sum(e.mask),  # tokens that the model wrote
+        "prompt_length": len(e.prompt_ids),
+        "cut_off": not e.ended,
+    }
+
+
+def mean(rows, name):
+    """The mean of one column of rows."""
+    return sum(row[name] for row in rows) / len(rows)
+
+
+def flat(batches, name):
+    """The values (B, T) of all micro-batches, one after the other."""
+    return torch.cat([batch[name].flatten() for batch in batches])
+
+
+def evaluate(sampler, problems, task, config, path, step):
+    """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
+    episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
+    rows = as_rows(episodes)
+    write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
+    share = mean(rows, "answer_reward")
+    n = len(rows)
+    low, high = interval(share, n)
+    print(f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {n} held-out problems correct")
+    # The first of them: before training with its prompt, later only the last line.
+    first = rows[0]
+    text = task.prompt_text(first["problem"]) + first["completion"]
+    if step:
+        text = text.rstrip().rpartition("\n")[2]
+    verdict = "\033[31m✗"
+    if first["answer_reward"] == 1:
+        verdict = "\033[32m✓"
+    say(f"{text}\n{verdict} {first['why']}\033[0m\n")
+    return {
+        "eval/pass@1": share,
+        "eval/pass@1_low": low,
+        "eval/pass@1_high": high,
+        "eval/format": mean(rows, "format_reward"),
+        "eval/mean_length": mean(rows, "length"),
+        "eval/clipped_ratio": mean(rows, "cut_off"),
+        "eval/problems": n,
+    }
+
+
+def say(text):
+    """Print a text. Its colours reach only a terminal."""
+    if not sys.stdout.isatty():
+        text = re.sub("\033.+?m", "", text)
+    print(text, flush=True)
+
+
+def interval(share, n):
+    """95% interval (low, high) of a share of n problems; it stays within [0, 1] (Wilson 1927)."""
+    z2 = 1.96**2 / n
+    centre = share + z2 / 2
+    half = (z2 * (share * (1 - share) + z2 / 4)) ** 0.5
+    return max(0.0, centre - half) / (1 + z2), (centre + half) / (1 + z2)
+
+
+# %% [markdown]
 # # The machinery
 #
-# Here the algorithm ends, and a first reading can stop. The rest makes it fast, or keeps it safe.
+# Here the algorithm ends. The rest makes it fast, or keeps it safe.
 #
-# ## 8. Samplers
+# ## 8. Log-probs with little memory
+
+# %%
+CHUNK = 2**25  # logits that are in memory at once: 128 MiB
+
+
+class Scorer(torch.nn.Module):
+    """A language model that returns the log-probs of completions instead of logits."""
+
+    def __init__(self, model, config):
+        super().__init__()
+        self.model = model
+        self.config = config
+
+    def forward(self, batch):
+        """log pi of each label where response_mask is True, 0 elsewhere: (B, T)."""
+        mask = batch["response_mask"]
+        with precision(mask.device, self.config):
+            decoder = self.model.get_decoder()
+            hidden = decoder(batch["input_ids"], use_cache=False).last_hidden_state  # (B, T, H)
+        # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
+        # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
+        # them again in the backward pass instead of storing them (`checkpoint` does that; it keeps
+        # no random state, because `score` draws no random numbers). The number of chunks is that of
+        # a full micro-batch, the same in every process, because with ZeRO 3 each chunk waits for
+        # all processes.
+        most = self.config.micro_batch_size * self.config.max_tokens  # tokens
+        count = 1 + most * self.model.config.get_text_config().vocab_size // CHUNK
+        score = partial(checkpoint, self.score, use_reentrant=False, preserve_rng_state=False)
+        chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
+        scores = [score(*chunk) for chunk in chunks]
+        return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
+
+    def score(self, hidden, labels):
+        """(K, H), (K,) -> (K,), in float32, at the temperature of the sampling. K tokens."""
+        with precision(hidden.device, self.config):
+            logits = self.model.get_output_embeddings()(hidden).float()  # (K, V)
+        return -F.cross_entropy(logits / self.config.temperature, labels, reduction="none")
+
+
+def precision(device, config):
+    """A context in which float32 weights are multiplied in config.dtype."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.dtype == "bfloat16")
+
+
+# %% [markdown]
+# ## 9. Samplers
 #
 # A sampler has four methods: `generate`; `sleep`, before the update; `sync`, after it; `close`.
 # vLLM is the sampler for a GPU, the loop below for everything else. Each returns the tokens and
@@ -1033,7 +1037,7 @@ def full_weights(policy):
 
 
 # %% [markdown]
-# ## 9. Engines
+# ## 10. Engines
 #
 # Under torchrun (also with one process) the engine is DeepSpeed, else it is torch's AdamW behind
 # DeepSpeed's calls. `main` sets the learning rate before each step.
@@ -1152,7 +1156,7 @@ def threads_for(policy):
 
 
 # %% [markdown]
-# ## 10. The model and the task
+# ## 11. The model and the task
 
 
 # %%
@@ -1298,7 +1302,7 @@ class Task:
 
 
 # %% [markdown]
-# ## 11. A run: its processes, its directory, its checkpoints, its end
+# ## 12. A run: its processes, its directory, its checkpoints, its end
 
 
 # %%
@@ -1534,7 +1538,7 @@ def run_command(main, settings):
 
 
 # %% [markdown]
-# ## 12. The parts of `main` that a caller can replace
+# ## 13. The parts of `main` that a caller can replace
 
 
 # %%
