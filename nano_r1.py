@@ -46,7 +46,7 @@
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
 #     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (But its
-#     gradient is that of KL(pi_ref, pi), where the two have changed places: docs/algorithms.md.)
+#     gradient is that of KL(pi_ref, pi), the reverse: docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
@@ -59,14 +59,10 @@
 # likely. If a batch serves several optimizer steps (`variants.py --minibatches 4`), pi leaves
 # pi_old after the first, the ratio moves, and the clip acts.
 #
-# How to read this file: begin in the middle, at the loop `for step in range(...)` in `main`
-# (section 7). Then read each function that it calls: `rollout`, `group_advantages`, `update` and,
-# called by `update`, `grpo_loss`. Sections 1 to 7 are the algorithm; they take half an hour. A
-# first reading can skip `Scorer` (it computes log-probs with little memory), `measure_step` and
-# `evaluate`. It can stop after `main`, where the machinery begins: samplers, engines, loading,
-# saving. The steps use four things of it: `sampler.generate` writes completions, `sampler.sync`
-# takes the new weights, `engine` is the policy with its optimizer, and `gather` joins the lists of
-# several processes.
+# How to read this file: from here to the end of `main` (section 6). That is the whole algorithm, in
+# the order of the steps, and takes half an hour. It uses four parts of the machinery below:
+# `sampler.generate` writes completions, `sampler.sync` takes the new weights, `engine` is the
+# policy with its optimizer, and `gather` joins the lists of several processes.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
@@ -78,6 +74,7 @@ import atexit
 import copy
 import importlib.util
 import json
+import math
 import os
 import random
 import re
@@ -86,14 +83,12 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Literal
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -105,7 +100,7 @@ from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-from transformers.utils import logging as quiet
+from transformers.utils import logging as transformers_logging
 
 RANK = int(os.environ.get("RANK", 0))  # the number of this process, set by torchrun
 WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
@@ -198,27 +193,45 @@ class Config:
     wandb: Literal["off", "online", "offline"] = "off"  # the run: also log to Weights & Biases
     seed: int = 0  # the run: every random choice derives from it
 
+    # Numbers that must be above 0; every other one must be 0 or more.
+    ABOVE_0 = (
+        "prompts_per_step group_size max_tokens temperature advantage_eps micro_batch_size steps "
+        "vllm_gpu_memory_utilization eval_problems"
+    ).split()
+    # What may differ when a run is resumed, because it does not change what the next step does.
+    MAY_CHANGE = (
+        "steps resume name save_every eval_every eval_problems wandb micro_batch_size device "
+        "gradient_checkpointing offload sampler vllm_gpu_memory_utilization"
+    ).split()
 
-class Episode(SimpleNamespace):
-    """One completion, and what is known of it.
 
-    problem     dict, a row of the data set
-    prompt_ids  list of token ids
-    token_ids   list of the completion's token ids, with the end token if the model wrote it
-    mask        list of bool, one for each token of the completion: True if the model wrote it.
-                Here that is every token; a rollout with tools can set others to False. Loss,
-                entropy and KL are those of the model's tokens
-    log_probs   list of float, one for each token of the completion, as the sampler computed it
-    ended       True: it ended with an end token or a stop text; False: it was cut off
-    text        str, the completion
-    reward      step 3: total, format, answer, why
-    advantage   step 4: float
-    """
+@dataclass(kw_only=True, slots=True)
+class Episode:
+    """One completion, and what is known of it. A row of episodes/*.jsonl has the same names."""
 
-    def __init__(self, *, token_ids=(), mask=None, **others):  # (pickle gives no arguments)
-        if mask is None:
-            mask = [True] * len(token_ids)
-        super().__init__(token_ids=token_ids, mask=mask, **others)
+    problem: dict  # a row of the data set
+    prompt_ids: list  # token ids
+    token_ids: list  # the completion's token ids, with the end token if the model wrote it
+    # float, one for each token of the completion, as the sampler computed it; None: nobody did
+    log_probs: list = None
+    # bool, one for each token of the completion: True if the model wrote it. Here that is every
+    # token; a rollout with tools sets others to False. Loss, entropy and KL are those of the
+    # model's tokens
+    mask: list = None
+    completion: str = ""
+    cut_off: bool = False  # it reached max_tokens, without an end token or a stop text
+    reward: float = 0.0  # step 3: the total
+    format_reward: float = 0.0
+    answer_reward: float = 0.0  # 1.0: correct
+    why: str = ""  # "correct", or what is wrong
+    advantage: float = 0.0  # step 4
+    extra: dict = field(default_factory=dict)  # what functions of your own add
+
+    def __post_init__(self):
+        if self.mask is None:
+            self.mask = [True] * len(self.token_ids)
+        if self.log_probs is None:
+            self.log_probs = [0.0] * len(self.token_ids)
 
 
 # %% [markdown]
@@ -235,42 +248,34 @@ def seed_of(*parts):
     return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
 
 
-def rollout(sampler, problems, task, config, step, draw=0):
-    """Steps 1 to 3: a batch of rewarded episodes. (`draw`: a variant may draw a second batch.)"""
-    label = f"step {step}, {draw}"
-    # 1. Draw m problems.
+def rollout(sampler, problems, task, config, step):
+    """Steps 1 to 3: a batch of rewarded episodes, problem by problem."""
+    label = f"step {step}, 0"
     rng = random.Random(seed_of(config.seed, label, "questions"))
     drawn = rng.sample(problems, config.prompts_per_step)
-    # 2. Sample a group of n completions of each. 3. Reward them.
     return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
 
 
 def sample_and_reward(sampler, problems, task, config, label, n):
     """Steps 2 and 3: n episodes of each problem of this process's share, problem by problem."""
-    own = problems[RANK::WORLD]  # this process's share
-    if not own:
+    share = problems[RANK::WORLD]
+    if not share:
         return []
-    prompts = [task.prompt_ids(problem) for problem in own]
+    prompts = [task.prompt_ids(problem) for problem in share]
     seeds = [seed_of(config.seed, label, place) for place in range(RANK, len(problems), WORLD)]
-    # 2. Sample.
     completions = sampler.generate(prompts, n, config.temperature, seeds)
     episodes = []
     for i, (token_ids, log_probs) in enumerate(completions):  # the first n are of problem 0
-        problem = own[i // n]
-        text = task.text_of(token_ids)
-        # 3. Reward.
-        reward = task.module.reward(text, problem, task.prompt)
-        episode = Episode(
-            problem=problem,
+        e = Episode(
+            problem=share[i // n],
             prompt_ids=prompts[i // n],
             token_ids=token_ids,
             log_probs=log_probs,
-            ended=task.has_ended(token_ids),
-            text=text,
-            reward=reward,
-            advantage=0.0,  # main sets it: step 4
+            completion=task.text_of(token_ids),
+            cut_off=not task.has_ended(token_ids),
         )
-        episodes.append(episode)
+        e.reward, e.format_reward, e.answer_reward, e.why = task.reward(e.completion, e.problem)
+        episodes.append(e)
     return episodes
 
 
@@ -294,6 +299,12 @@ def group_advantages(rewards, config):
     return (rewards - mean) / (std + config.advantage_eps)
 
 
+def k3(ref_log_probs, log_probs):
+    """exp(d) - 1 - d, an estimate of KL(pi, pi_ref) from each token (Schulman 2020): (B, T)."""
+    d = ref_log_probs - log_probs  # log(pi_ref / pi)
+    return torch.exp(d) - 1 - d
+
+
 def grpo_loss(log_probs, batch, config):
     """Step 6: each completion's part of the loss, (B,).
 
@@ -309,9 +320,8 @@ def grpo_loss(log_probs, batch, config):
     # L_it = -min(rho A, clip(rho, 1 - eps, 1 + eps) A)           PPO, arXiv:1707.06347, eq. 7
     loss = -torch.minimum(ratio * batch["advantages"], clipped * batch["advantages"])  # (B, T)
     if config.kl_coef:
-        # L_it = L_it + beta (exp(d) - 1 - d)   this estimate of the KL is called k3; GRPO, eq. 4
-        d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi), (B, T)
-        loss = loss + config.kl_coef * (torch.exp(d) - 1 - d)
+        # L_it = L_it + beta (exp(d) - 1 - d)                         GRPO, eq. 4
+        loss = loss + config.kl_coef * k3(batch["ref_log_probs"], log_probs)  # (B, T)
     # 1/N sum_i 1/|o_i| sum_t L_it
     lengths = mask.sum(dim=1).clamp(min=1)  # |o_i|, (B,)
     return (loss * mask).sum(dim=1) / lengths / batch["completions"]
@@ -326,13 +336,17 @@ def grpo_loss(log_probs, batch, config):
 
 # %%
 def collate(episodes, device):
-    """Episodes -> a batch: a dict of tensors (B, T), and `episodes`.
+    """Episodes -> a batch, a dict. For the prompt 7 8 9 and the completion 5 2:
 
-    For the prompt 7 8 9 and the completion 5 2:
+    input_ids          7 8 9 5     (B, T)
+    labels             8 9 5 2     the next token
+    response_mask      0 0 1 1     whether the model wrote it
+    sampler_log_probs  of the labels, by the sampler; 0 where the mask is 0, as the two below
+    advantages         (B, 1)
+    episodes           the list
 
-    input_ids      7 8 9 5
-    labels         8 9 5 2     the next token
-    response_mask  0 0 1 1     whether the model wrote it
+    `update` adds completions (N, of this process's step), ref_log_probs and old_log_probs (B, T),
+    and, at the end, loss.
     """
     for e in episodes:
         if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
@@ -413,19 +427,43 @@ def learning_rate(step, config):
     return rate
 
 
+def set_learning_rate(optimizer, rate):
+    """A parameter group of an optimizer of your own may multiply it by its `lr_scale`."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("lr_scale", 1.0)
+
+
 # %% [markdown]
 # ## 6. The loop: all nine steps
 #
-# `main` is one run. It takes the nine steps in their order. A caller can replace the functions that
-# are called as `parts.NAME`: `variants.py` does.
+# `main` is one run. A caller can replace the functions that are called as `parts.NAME`:
+# main(config, loss=my_loss, advantages=my_advantages). `variants.py` does.
+
 
 # %%
+def parts_of_main(replaced):
+    """The functions that `main` calls. An experiment gives others with the same signature."""
+    parts = {
+        "load_model": load_model,  # (config) -> policy, tokenizer
+        "make_sampler": make_sampler,  # (policy, task, device, config)
+        "make_engine": make_engine,  # (scorer, device, config); it can pass an optimizer
+        "rollout": rollout,  # (sampler, problems, task, config, step) -> episodes, by group
+        "advantages": group_advantages,  # (rewards, config): (m, n) -> (m, n)
+        "loss": grpo_loss,  # (log_probs, batch, config): (B, T) -> (B,)
+        "update": update,  # (engine, reference, episodes, config, loss) -> micro-batches
+        "measure": measure_step,  # (rows, batches, engine, step, config) -> metrics
+        "evaluate": evaluate,  # (sampler, problems, task, config, path, step) -> metrics
+    }
+    for name in replaced:
+        if name not in parts:
+            raise TypeError(f"main has no part {name}; it has {', '.join(parts)}")
+    return SimpleNamespace(**parts | replaced)
+
+
 COLUMNS = (
     "(correct: share of completions; no signal: share of groups with equal rewards)\n"
     "   step   reward correct format tokens no signal entropy gradient seconds   left"
 )
-
-
 # The names in braces are those of the metrics. The slash in reward/answer belongs to the name.
 STEP_LINE = (
     "{step:>4}/{steps:<4} {reward:6.2f} {reward/answer:7.0%} {reward/format:6.0%} "
@@ -434,44 +472,44 @@ STEP_LINE = (
 )
 
 
-def main(config, **own):
+def main(config, **replaced):
     """Evaluate, train, evaluate again, save. Returns the run's directory.
 
-    `own` replaces functions of this file by others with the same signature, by the names in the
-    class Parts (at the end of the file): main(config, loss=my_loss, advantages=my_advantages).
-    If Ctrl-C stops the loop, the run is saved, and then KeyboardInterrupt is raised.
+    If Ctrl-C or SIGTERM stops the loop, the run is saved, and then KeyboardInterrupt is raised.
     """
-    parts = Parts(**own)
-    # However the run ends, `at_end` closes the sampler and gives back threads and Ctrl-C.
+    parts = parts_of_main(replaced)
+    check_numbers(config)
+    # However the run ends, `at_end` closes the sampler and gives back threads, signals and so on.
     with ExitStack() as at_end:
-        at_end.enter_context(patch.dict(os.environ))  # at the end it is as before
-        device = find_device(config)
+        at_end.enter_context(environment_kept())
+        device = start_process(config)
+        path, settings = find_run(config, replaced)
         policy, tokenizer = parts.load_model(config)
         task = Task(tokenizer, policy, config)
         train = task.load_problems("train", config)
         test = task.load_problems("test", config)[: config.eval_problems]
-        check_settings(config, train, parts)
-        path = open_run(config, own)
+        check_problems(config, train, test, parts)
+        check_scorer(policy, task.prompt_ids(train[0]), config)
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(threads_for(policy))
-        print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
         reference = None
         if config.kl_coef:
             reference = Scorer(copy.deepcopy(policy), config)
         engine = parts.make_engine(Scorer(policy, config), device, config)
         recorder = find_recorder()
+        create_run(path, settings)  # nothing can be wrong any more
+        print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
         wandb_run = open_wandb(path, config, at_end)
         start = load_checkpoint(engine, path)  # 0 if the run is new
         if start:
             sampler.sleep()  # sync expects a sleeping sampler
             sampler.sync(policy)
-        history = [row for row in read(f"{path}/metrics.jsonl") if row["step"] <= start]
+        history = [row for row in shared_rows(f"{path}/metrics.jsonl") if row["step"] <= start]
         if not history:  # a new run begins with an evaluation of the base, as step 0
             metrics = {"step": 0} | parts.evaluate(sampler, test, task, config, path, 0)
             log(metrics, history, path, wandb_run)
-        interrupts = catch_ctrl_c(at_end)
-        minutes = sum(row["time/step"] for row in history[1:]) / 60  # of training so far
+        stop_requests = catch_signals(at_end)
         print(COLUMNS)
         for step in range(start + 1, config.steps + 1):
             began = time.monotonic()
@@ -479,46 +517,37 @@ def main(config, **own):
             episodes = parts.rollout(sampler, train, task, config, step)
             sampler.sleep()  # vLLM frees its share of the GPU
             # 4. Advantages: how much better is each completion than its group?
-            rewards = torch.tensor([e.reward.total for e in episodes])
-            rewards = rewards.view(-1, config.group_size)  # (m, n)
+            rewards = torch.tensor([e.reward for e in episodes]).view(-1, config.group_size)
             advantages = parts.advantages(rewards, config)  # (m, n)
             for e, advantage in zip(episodes, advantages.flatten().tolist()):
                 e.advantage = advantage
             # 5. Log-probs under the reference. 6. The loss and its gradient. 7. One AdamW step.
-            for group in engine.optimizer.param_groups:
-                group["lr"] = learning_rate(step, config) * group.get("lr_scale", 1.0)
+            set_learning_rate(engine.optimizer, learning_rate(step, config))
             batches = parts.update(engine, reference, episodes, config, parts.loss)
             # 8. The sampler wakes up and gets the new weights.
             sampler.sync(policy)
             # 9. Log, evaluate, save.
             rows = as_rows(episodes)
-            write(f"{path}/episodes/step_{step:06d}.jsonl", rows)
+            write_rows(f"{path}/episodes/step_{step:06d}.jsonl", rows)
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["time/step"] = time.monotonic() - began
-            minutes += metrics["time/step"] / 60
-            # Completions often become longer, so the time of k steps is assumed to grow as k**1.1.
-            left = minutes * ((config.steps / step) ** 1.1 - 1)
+            left = minutes_left([*history, metrics], config)
             print(STEP_LINE.format(steps=config.steps, left=left, **metrics), flush=True)
-            if metrics["sampling/logp_difference_mean"] > 0.1:
-                print("WARNING: sampler and trainer differ in log-probs: other weights, precision?")
+            for advice in advice_on(metrics, step == start + 1, policy, config):
+                print(advice)
             if recorder:
                 recorder(path, step, episodes, batches, engine, tokenizer, config)
             if is_due(step, config.eval_every, config):
                 metrics |= parts.evaluate(sampler, test, task, config, path, step)
             log(metrics, history, path, wandb_run)
-            stopping = gather(interrupts)  # Ctrl-C in one process stops all
+            stopping = gather(stop_requests)  # a signal to one process stops all
             if stopping or is_due(step, config.save_every, config):
                 save_checkpoint(engine, path, step)
             if stopping:
                 print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
                 raise KeyboardInterrupt
         save_model(policy, tokenizer, f"{path}/model")
-    before = history[0]["eval/pass@1"]
-    after = history[-1].get("eval/pass@1", before)
-    say(
-        f"From \033[1m{before:.1%}\033[0m to \033[1m{after:.1%}\033[0m of held-out problems, in "
-        f"{minutes:.1f} minutes of training\nModel: {path}/model"
-    )
+    print_summary(history, path)
     if recorder and RANK == 0:
         from report import viewer
 
@@ -532,7 +561,7 @@ def is_due(step, every, config):
 
 
 # %% [markdown]
-# ## 7. What is measured: step 9
+# ## 7. Measuring: step 9
 
 
 # %%
@@ -541,16 +570,16 @@ def measure_step(rows, batches, engine, step, config):
 
     `rows` are the episodes of all processes, `batches` this process's micro-batches.
     """
-    log_probs = flat(batches, "old_log_probs")  # 0 outside of the mask, as the others
-    difference = log_probs - flat(batches, "sampler_log_probs")
-    d = torch.zeros(())
+    log_probs = all_values(batches, "old_log_probs")  # 0 outside of the mask, as the others
+    difference = log_probs - all_values(batches, "sampler_log_probs")
+    kl = torch.zeros(())
     if config.kl_coef:
-        d = flat(batches, "ref_log_probs") - log_probs
+        kl = k3(all_values(batches, "ref_log_probs"), log_probs)
     sums = {  # of this process
         "loss": sum(batch["loss"].item() for batch in batches),
         # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
         "entropy": -log_probs.sum().item(),
-        "kl": (torch.exp(d) - 1 - d).sum().item(),
+        "kl": kl.sum().item(),
         "difference": difference.abs().sum().item(),
     }
     everywhere = gather([sums])
@@ -576,25 +605,35 @@ def measure_step(rows, batches, engine, step, config):
     }
 
 
+def minutes_of_training(history):
+    """Without evaluations and checkpoints."""
+    return sum(row["time/step"] for row in history[1:]) / 60
+
+
+def minutes_left(history, config):
+    """Completions often become longer, so the time of k steps is assumed to grow as k**1.1."""
+    return minutes_of_training(history) * ((config.steps / history[-1]["step"]) ** 1.1 - 1)
+
+
 def as_rows(episodes):
     """The episodes of all processes, as rows of a file."""
     return gather([as_row(e) for e in episodes])
 
 
 def as_row(e):
-    """An episode as a row of a file."""
+    """An episode as a row of a file: lengths in the place of the lists of tokens."""
     return {
         "problem": e.problem,
-        "completion": e.text,
-        "reward": e.reward.total,
-        "format_reward": e.reward.format,
-        "answer_reward": e.reward.answer,
-        "why": e.reward.why,
+        "completion": e.completion,
+        "reward": e.reward,
+        "format_reward": e.format_reward,
+        "answer_reward": e.answer_reward,
+        "why": e.why,
         "advantage": e.advantage,
         "length": len(e.token_ids),
         "written": sum(e.mask),  # tokens that the model wrote
         "prompt_length": len(e.prompt_ids),
-        "cut_off": not e.ended,
+        "cut_off": e.cut_off,
     }
 
 
@@ -603,7 +642,7 @@ def mean(rows, name):
     return sum(row[name] for row in rows) / len(rows)
 
 
-def flat(batches, name):
+def all_values(batches, name):
     """The values (B, T) of all micro-batches, one after the other."""
     return torch.cat([batch[name].flatten() for batch in batches])
 
@@ -612,20 +651,12 @@ def evaluate(sampler, problems, task, config, path, step):
     """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
     episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
     rows = as_rows(episodes)
-    write(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
+    write_rows(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
     share = mean(rows, "answer_reward")
     n = len(rows)
     low, high = interval(share, n)
     print(f"\n{share:.1%} [{low:.1%}, {high:.1%}] of {n} held-out problems correct")
-    # The first of them: before training with its prompt, later only the last line.
-    first = rows[0]
-    text = task.prompt_text(first["problem"]) + first["completion"]
-    if step:
-        text = text.rstrip().rpartition("\n")[2]
-    verdict = "\033[31m✗"
-    if first["answer_reward"] == 1:
-        verdict = "\033[32m✓"
-    say(f"{text}\n{verdict} {first['why']}\033[0m\n")
+    print_example(rows[0], task, step)
     return {
         "eval/pass@1": share,
         "eval/pass@1_low": low,
@@ -637,11 +668,28 @@ def evaluate(sampler, problems, task, config, path, step):
     }
 
 
-def say(text):
-    """Print a text. Its colours reach only a terminal."""
-    if not sys.stdout.isatty():
-        text = re.sub("\033.+?m", "", text)
-    print(text, flush=True)
+def print_example(row, task, step):
+    """A completion and its verdict: before training with its prompt, later only the last line."""
+    text = task.prompt_text(row["problem"]) + row["completion"]
+    if step:
+        text = text.rstrip().rpartition("\n")[2]
+    mark = "✓" if row["answer_reward"] == 1 else "✗"
+    print(printable(f"{text}\n{mark} {row['why']}\n"), flush=True)
+
+
+def printable(text):
+    """A model can write characters that command a terminal. Only line ends and tabs stay."""
+    return re.sub(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
+
+
+def print_summary(history, path):
+    """The last lines of a run."""
+    before = history[0]["eval/pass@1"]
+    after = history[-1].get("eval/pass@1", before)
+    print(
+        f"From {before:.1%} to {after:.1%} of held-out problems, in "
+        f"{minutes_of_training(history):.1f} minutes of training\nModel: {path}/model"
+    )
 
 
 def interval(share, n):
@@ -650,6 +698,31 @@ def interval(share, n):
     centre = share + z2 / 2
     half = (z2 * (share * (1 - share) + z2 / 4)) ** 0.5
     return max(0.0, centre - half) / (1 + z2), (centre + half) / (1 + z2)
+
+
+def advice_on(metrics, is_first, policy, config):
+    """What a step's metrics say against the settings: warnings, and hints in the first step."""
+    if not math.isfinite(metrics["grad_norm"]):
+        yield "WARNING: the gradient is not finite, so the weights stay: lower --learning_rate?"
+    if metrics["sampling/logp_difference_mean"] > 0.1:
+        yield "WARNING: sampler and trainer differ in log-probs: other weights, precision?"
+    if not is_first:
+        return
+    is_large = policy.num_parameters() > 100_000_000
+    if is_large and config.learning_rate > 5e-5:
+        yield "Hint: --learning_rate is for a tiny model; try 1e-6, with adapters 1e-5"
+    if is_large and config.prompt == "short":
+        yield "Hint: --prompt short is for models/nano-base; try chat or plain"
+    if metrics["completions/clipped_ratio"] == 1:
+        yield "Hint: all completions are cut off; try a larger --max_tokens"
+    if metrics["reward"] == 0:
+        yield "Hint: no completion has a reward; try another --prompt, or nano_sft.py first"
+    elif metrics["reward/format"] == 0:
+        yield "Hint: no completion has the format; try another --prompt"
+    elif metrics["frac_reward_zero_std"] == 1:
+        yield "Hint: no group has a signal; try a larger --group_size"
+    if metrics["entropy"] < 0.01:
+        yield "Hint: completions hardly differ; try a higher --temperature"
 
 
 # %% [markdown]
@@ -680,21 +753,45 @@ class Scorer(torch.nn.Module):
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
         # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
         # them again in the backward pass instead of storing them (`checkpoint` does that; it keeps
-        # no random state, because `score` draws no random numbers). The number of chunks is that of
-        # a full micro-batch, the same in every process, because with ZeRO 3 each chunk waits for
-        # all processes.
+        # no random state, because nothing here is random). The number of chunks is that of a full
+        # micro-batch of completions, the same in every process, because with ZeRO 3 each chunk
+        # waits for all processes.
         most = self.config.micro_batch_size * self.config.max_tokens  # tokens
         count = 1 + most * self.model.config.get_text_config().vocab_size // CHUNK
-        score = partial(checkpoint, self.score, use_reentrant=False, preserve_rng_state=False)
+        score = partial(
+            checkpoint, self.token_log_probs, use_reentrant=False, preserve_rng_state=False
+        )
         chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
         scores = [score(*chunk) for chunk in chunks]
         return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
 
-    def score(self, hidden, labels):
+    def token_log_probs(self, hidden, labels):
         """(K, H), (K,) -> (K,), in float32, at the temperature of the sampling. K tokens."""
         with precision(hidden.device, self.config):
             logits = self.model.get_output_embeddings()(hidden).float()  # (K, V)
         return -F.cross_entropy(logits / self.config.temperature, labels, reduction="none")
+
+
+@torch.no_grad()
+def check_scorer(policy, ids, config):
+    """Stops if `Scorer` does not compute the log-probs of this model.
+
+    A model may do more with its last hidden state than project it: Gemma 4 caps its logits, Granite
+    scales them. Then `Scorer` and the sampler would have different distributions.
+    """
+    e = Episode(problem={}, prompt_ids=ids[:1], token_ids=ids[1:9])
+    batch = collate([e], policy.device)
+    logits = policy(batch["input_ids"]).logits[0] / config.temperature  # (T, V)
+    expected = -F.cross_entropy(logits, batch["labels"][0], reduction="none")
+    found = Scorer(policy, replace(config, dtype="float32"))(batch)[0]
+    difference = (found - expected).abs().max()
+    if not difference < 1e-3:
+        fields = vars(policy.config.get_text_config())
+        suspects = [name for name in fields if "logit" in name or "lm_head" in name]
+        raise SystemExit(
+            f"--model {config.model} is not supported: its log-probs and those that the loss would "
+            f"have differ by {difference:.3g}. Its settings of the logits: {suspects}"
+        )
 
 
 def precision(device, config):
@@ -782,7 +879,7 @@ class TransformersSampler:
             ids = pad_sequence(rows, batch_first=True, padding_value=-1, padding_side="left")
             visible = ids >= 0  # (P, W)
             position = (visible.cumsum(dim=1) - 1).clamp(min=0)
-            out = forward(self.model, ids.clamp(min=0), position, visible)
+            out = library_forward(self.model, ids.clamp(min=0), position, visible)
             # Each prompt's logits, keys and values are copied to n rows. A row is a completion; R
             # of them have not ended.
             logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V)
@@ -838,7 +935,7 @@ def rows_to_keep(running):
     return [i if running[i] else movers.pop(0) for i in range(count)]
 
 
-def forward(model, ids, position, visible, past=None):
+def library_forward(model, ids, position, visible, past=None):
     """transformers' forward pass for the next tokens of each row, with its cache."""
     return model(
         input_ids=ids,
@@ -892,7 +989,7 @@ class LibraryContinuation:
         self.past.batch_select_indices(rows)
 
     def append(self, token, position, visible):
-        out = forward(self.model, token[:, None], position[:, None], visible, self.past)
+        out = library_forward(self.model, token[:, None], position[:, None], visible, self.past)
         return out.logits[:, -1]
 
 
@@ -901,7 +998,7 @@ def next_logits(model, token, position, visible, cache):
 
     For models built like Llama. R rows are the completions that have not ended.
 
-    transformers' own forward pass gives the same numbers with five times as many calls of torch.
+    transformers' own forward pass gives the same numbers, but copies the cache for each token.
     `position` (R,); `visible` (R, S): which of the S columns a row attends to, this token included;
     `cache` (layers, 2, R, heads, S, D): keys and values of size D; their last column is written
     here.
@@ -1162,14 +1259,12 @@ def threads_for(policy):
 # %%
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
-    quiet.disable_progress_bar()  # transformers' own; a download's bar stays
+    transformers_logging.disable_progress_bar()  # transformers' own; a download's bar stays
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
-        refused = "final_logit_softcapping logits_scaling logit_scale quantization_config"
-        for name in refused.split():
-            if getattr(settings, name, None):
-                raise ValueError("it rescales its logits or is quantized: that is not supported")
+        if getattr(settings, "quantization_config", None):
+            raise ValueError("it is quantized, which is not supported")
         for name, value in vars(settings).items():
             # No dropout: the policy that is trained is the one that has sampled.
             if "drop" in name and isinstance(value, float):
@@ -1185,9 +1280,9 @@ def load_model(config):
             policy.gradient_checkpointing_enable({"use_reentrant": False})
     except (OSError, ValueError, SafetensorError) as error:
         raise SystemExit(
-            f"--model {config.model} must be a directory with safetensors (models/nano-base: clone "
-            "the repository; of git-lfs: git lfs pull), or on the hub, which needs a network: "
-            f"{error}"
+            f"--model {config.model} cannot be loaded: {error}. It is a directory with safetensors "
+            "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or a model on the "
+            "hub, which needs a network"
         ) from None
     return policy.eval(), tokenizer
 
@@ -1214,6 +1309,19 @@ def import_task(name):
 THINKING = r"(?i)([<\[◁][^<>\[\]/\s]*(?:think|thought|reason)[^<>\[\]/\s]*[>\]▷])\s*$"
 
 
+def closing(tag):
+    """<think> -> </think>, [THINK] -> [/THINK]."""
+    return f"{tag[0]}/{tag[1:]}"
+
+
+def encode_prompt(tokenizer, text, special):
+    """Token ids; `special`: with the tokens that the tokenizer adds, but not with an end token."""
+    ids = tokenizer.encode(text, add_special_tokens=special)
+    if special and ids[-1] == tokenizer.eos_token_id:  # it was saved with add_eos_token
+        ids.pop()
+    return ids
+
+
 class Task:
     """The module of a task, with one of its prompts and the model's tokenizer.
 
@@ -1227,23 +1335,28 @@ class Task:
         self.module = import_task(config.task)
         self.prompt = self.find_prompt(config)
         self.tokenizer = tokenizer
-        self.text = self.prompt.text  # of every prompt; a problem's columns stand in {braces}
+        self.template = self.prompt.text  # of every prompt; a problem's columns stand in {braces}
         self.chat = self.prompt.chat and tokenizer.chat_template
         if self.chat:
-            turns = [{"role": "user", "content": self.text}]
+            turns = [{"role": "user", "content": self.template}]
             try:
-                self.text = tokenizer.apply_chat_template(
+                self.template = tokenizer.apply_chat_template(
                     turns, tokenize=False, add_generation_prompt=True
                 )
             except Exception as error:  # many kinds: the model's template is a program
                 raise SystemExit(
                     f"The model's chat template fails: {error}; use a prompt without, such as plain"
                 ) from None
-        opened = re.search(THINKING, self.text)
-        if opened:  # a second one would never be closed
+        self.tags = {}  # {tag of the chat template: the same of the task}
+        opened = re.search(THINKING, self.template)
+        own = re.search(THINKING, self.prompt.opening)
+        if opened and own:  # a second one would never be closed
+            for tag, known in ((opened[1], own[1]), (closing(opened[1]), closing(own[1]))):
+                self.tags[tag] = known
+        elif opened:
             self.prompt = self.prompt._replace(opening=opened[1])  # the reward has to know it
         else:
-            self.text += self.prompt.opening
+            self.template += self.prompt.opening
         ends = policy.generation_config.eos_token_id  # a number, a list, or None
         if not isinstance(ends, list):
             ends = [ends]
@@ -1264,6 +1377,8 @@ class Task:
         """The problems of "train" or "test" whose prompts leave room for a completion."""
         problems = self.module.load_problems(split, config.data, config.seed)
         room = self.max_length - config.max_tokens
+        if room < 1:
+            raise SystemExit(f"--max_tokens must be below {self.max_length}: the model's positions")
         # A token is one byte or more, and a tokenizer adds only a few. So a short text fits: it
         # would take the tokenizer minutes to count the tokens of the hub's 490,364 prompts.
         kept = [
@@ -1277,17 +1392,36 @@ class Task:
         return kept
 
     def prompt_text(self, problem):
-        """The question and the beginning of the answer."""
-        text = self.text
-        for name, value in problem.items():
-            if name not in getattr(self.module, "HIDDEN", ("answer",)):
-                text = text.replace("{" + name + "}", str(value))
-        return text
+        """The question and the beginning of the answer: the problem's columns for the {braces}."""
+        hidden = getattr(self.module, "HIDDEN", ("answer",))
+
+        def column(found):
+            name = found[1]
+            return str(problem[name]) if name in problem and name not in hidden else found[0]
+
+        return re.sub(r"\{([^{}]+)\}", column, self.template)
 
     def prompt_ids(self, problem):
         """Token ids of `prompt_text`."""
         # A chat template already adds the token that begins a text.
-        return self.tokenizer.encode(self.prompt_text(problem), add_special_tokens=not self.chat)
+        return encode_prompt(self.tokenizer, self.prompt_text(problem), not self.chat)
+
+    def reward(self, completion, problem):
+        """Step 3: (total, format, answer, why), three floats and a str."""
+        # The chat template's thinking tags have the names that the task knows.
+        for tag, own in self.tags.items():
+            completion = completion.replace(tag, own)
+        found = self.module.reward(completion, problem, self.prompt)
+        try:
+            numbers = [float(number) for number in (found.total, found.format, found.answer)]
+        except (TypeError, ValueError):  # None, a list, ...
+            numbers = [math.nan]
+        if not all(map(math.isfinite, numbers)):
+            raise SystemExit(
+                f"The reward of a completion must have three finite numbers, not {found}. "
+                f"The problem: {problem!s:.1000}. The completion: {completion!r:.1000}"
+            )
+        return *numbers, str(found.why)
 
     def text_of(self, token_ids):
         """A completion for the reward: without its end, with tags, which can be special tokens."""
@@ -1306,7 +1440,18 @@ class Task:
 
 
 # %%
-def find_device(config):
+@contextmanager
+def environment_kept():
+    """At the end the environment is as before. DeepSpeed and vLLM are told things by it."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def start_process(config):
     """This process's device. With torchrun, the processes connect to each other here."""
     if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
         # A log on Windows has another encoding, which lacks most characters that a model writes.
@@ -1339,35 +1484,31 @@ def gather(items):
     return sum(everywhere, [])
 
 
-# Settings that must be above 0. Every other number must be 0 or more.
-ABOVE_0 = """prompts_per_step group_size max_tokens temperature advantage_eps steps eval_problems
-micro_batch_size vllm_gpu_memory_utilization epochs minibatches vine_segments vine_samples samples
-batch_size attempts""".split()
-
-
 def check_numbers(config):
     """Stops with a sentence if a setting is a number that no run can have."""
     for name, value in vars(config).items():
         if type(value) in (int, float):
-            possible = 0 <= value < torch.inf and (value or name not in ABOVE_0)
-            if not possible:
-                raise SystemExit(f"--{name} {value} is not possible; a number above 0 is")
+            if name in config.ABOVE_0 and not 0 < value < math.inf:
+                raise SystemExit(f"--{name} must be above 0, not {value}")
+            if not 0 <= value < math.inf:
+                raise SystemExit(f"--{name} must be 0 or more, not {value}")
 
 
-def check_settings(config, train, parts):
+def check_problems(config, train, test, parts):
     """Stops with a sentence if a step cannot be drawn or has no group."""
-    check_numbers(config)
     m = config.prompts_per_step
     if m > len(train) or m % WORLD:
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes, and at most the "
             f"{len(train)} training problems"
         )
+    if not test:
+        raise SystemExit("No held-out problem leaves room for a completion: --max_tokens?")
     if config.group_size < 2 and parts.advantages is group_advantages:
         raise SystemExit("--group_size must be at least 2: a completion is compared with its group")
 
 
-def write(path, rows):
+def write_rows(path, rows):
     """One JSON object per line. The file is never half written, even if the run is killed."""
     if RANK == 0:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -1377,7 +1518,7 @@ def write(path, rows):
         os.replace(f"{path}.tmp", path)
 
 
-def read(path):
+def read_rows(path):
     """The rows of such a file; none if it is not there."""
     if not os.path.exists(path):
         return []
@@ -1385,39 +1526,61 @@ def read(path):
         return [json.loads(line) for line in file]
 
 
-# Settings in which a resumed run may differ from its start: they do not change the algorithm.
-MAY_CHANGE = """steps resume name save_every eval_every eval_problems wandb id
-micro_batch_size gradient_checkpointing offload device sampler vllm_gpu_memory_utilization
-make_sampler measure evaluate""".split()
+def find_run(config, functions):
+    """(the run's directory, the settings to save; None if it is continued). Nothing is written.
 
-
-def open_run(config, functions):
-    """The run's directory, new or to be continued. All processes take the first one's values.
-
-    `functions`: {name: function}, those of the caller; a run is resumed with the same ones.
+    `functions`: {name: function}, those of the caller; a run is continued with the same ones.
     """
     task = os.path.basename(config.task).removesuffix("_rewards.py")
     name = config.name or task + time.strftime("-%Y%m%d-%H%M%S")
+    if name.startswith("out/"):
+        raise SystemExit(f"--name {name}: a run is always in out/; --name {name[4:]}")
     path = gather([config.resume or os.path.join("out", name)])[0]
-    saved = gather(read(f"{path}/config.json"))[:1]
-    if bool(saved) != bool(config.resume):
+    saved = shared_rows(f"{path}/config.json")
+    if config.resume and not saved:
+        raise SystemExit(f"--resume {path}: there is no run; try the directory of one, out/NAME")
+    if saved and not config.resume:
         raise SystemExit(
-            f"{path}: there is {'a' if saved else 'no'} run (--resume {path} continues it, another "
-            "--name starts a new one)"
+            f"{path}: there is a run; --resume {path} continues it, another --name starts a new one"
         )
-    now = asdict(config)
-    now["id"] = str(time.time_ns())  # of wandb's run
-    now["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
+    settings = asdict(config)
+    settings["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
     for name, function in functions.items():
-        now[name] = getattr(function, "__qualname__", "")
+        settings[name] = name_of(function)
+    settings = json.loads(json.dumps(settings))  # as in a file: a tuple is a list
     if not saved:
-        write(f"{path}/config.json", [now])
-        return path
-    for setting in saved[0] | now:
+        return path, settings | {"id": str(time.time_ns())}  # the id of wandb's run
+    may_change = [*config.MAY_CHANGE, "id", "make_sampler", "measure", "evaluate"]
+    for setting in saved[0] | settings:
         value = saved[0].get(setting)
-        if value != now.get(setting) and setting not in MAY_CHANGE:
-            raise SystemExit(f"--resume {path} needs what it was started with: {setting} {value}")
-    return path
+        if value != settings.get(setting) and setting not in may_change:
+            raise SystemExit(
+                f"--resume {path}: it was started with {setting} {value}, and needs the same again"
+            )
+    return path, None
+
+
+def name_of(function):
+    """A function's name; of a functools.partial also what it fixes."""
+    if isinstance(function, partial):
+        return f"{name_of(function.func)} {function.args} {function.keywords}"
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def create_run(path, settings):
+    """A new run takes its directory. Of two that begin at once, one gets it."""
+    if RANK == 0 and settings:
+        os.makedirs(path, exist_ok=True)
+        try:
+            open(f"{path}/config.json", "x").close()
+        except FileExistsError:
+            raise SystemExit(f"{path}: another run has just begun there; try --name") from None
+        write_rows(f"{path}/config.json", [settings])
+
+
+def shared_rows(path):
+    """`read_rows` of the first process, for all: each machine may have a disk of its own."""
+    return gather([read_rows(path)])[0]
 
 
 def save_checkpoint(engine, path, step):
@@ -1426,23 +1589,27 @@ def save_checkpoint(engine, path, step):
     So there is a whole one, even if the run is killed while it saves.
     """
     latest = f"{path}/checkpoint/latest.json"
-    saved = read(latest)[-1:]
+    saved = read_rows(latest)[-1:]
     tag = "b" if saved and saved[0]["tag"] == "a" else "a"
-    write(latest, saved)  # the other one is overwritten now
+    write_rows(latest, saved)  # the other one is overwritten now
     engine.save_checkpoint(f"{path}/checkpoint", tag, save_latest=False)
-    write(latest, [*saved, {"tag": tag, "step": step}])
+    write_rows(latest, [*saved, {"tag": tag, "step": step}])
 
 
 def load_checkpoint(engine, path):
-    """Loads a run's last whole checkpoint. Returns its step, 0 if there is none."""
-    saved = read(f"{path}/checkpoint/latest.json")
+    """Loads a run's last checkpoint that all processes can read. Its step; 0 if there is none."""
+    saved = shared_rows(f"{path}/checkpoint/latest.json")
     for row in reversed(saved):
+        faults = []
         try:
             # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
             engine.load_checkpoint(f"{path}/checkpoint", row["tag"])
-            return row["step"]
         except Exception as error:  # many kinds, by the damage
-            print(f"The checkpoint of step {row['step']} cannot be read: {error!r}")
+            faults.append(repr(error))
+        faults = gather(faults)
+        if not faults:
+            return row["step"]
+        print(f"The checkpoint of step {row['step']} cannot be read: {faults[0]}")
     if saved:
         raise SystemExit(f"--resume {path}: no checkpoint can be read. Start with another --name")
     return 0
@@ -1450,14 +1617,17 @@ def load_checkpoint(engine, path):
 
 def save_model(policy, tokenizer, path):
     """The policy as a Hugging Face directory."""
-    weights = {name: weight.detach().cpu() for name, weight in full_weights(policy)}
+    weights = {}
+    for name, weight in full_weights(policy):  # with ZeRO 3, all processes take part
+        if RANK == 0:
+            weights[name] = weight.detach().cpu()
     if RANK == 0:
         generation = policy.generation_config
         policy.generation_config = GenerationConfig()  # transformers refuses to save some
         policy.save_pretrained(path, state_dict=weights)
         generation.to_json_file(f"{path}/generation_config.json")
         policy.generation_config = generation
-        tokenizer.save_pretrained(path)  # at last: with its files the directory is whole
+        tokenizer.save_pretrained(path)  # last, so its files mark a complete directory
 
 
 def find_recorder():
@@ -1475,7 +1645,7 @@ def open_wandb(path, config, at_end):
         return None
     import wandb
 
-    saved = read(f"{path}/config.json")[0]
+    saved = read_rows(f"{path}/config.json")[0]
     run = wandb.init(
         project="nano_r1",
         name=os.path.basename(path),
@@ -1489,17 +1659,17 @@ def open_wandb(path, config, at_end):
 
 
 def log(metrics, history, path, wandb_run):
-    """One row more of metrics.jsonl and of Weights & Biases."""
+    """Append a row to metrics.jsonl and to Weights & Biases."""
     history.append(metrics)
-    write(f"{path}/metrics.jsonl", history)
+    write_rows(f"{path}/metrics.jsonl", history)
     if wandb_run:
         wandb_run.log(metrics, step=metrics["step"])
 
 
-def catch_ctrl_c(at_end):
-    """Ctrl-C finishes and saves the current step; pressed again, it quits at once.
+def catch_signals(at_end):
+    """Ctrl-C and SIGTERM finish and save the current step; a second one quits at once.
 
-    Returns a list of the times at which it was pressed. `at_end` restores Python's own Ctrl-C.
+    Returns a list of the times at which they came. `at_end` restores what Python does with them.
     """
     received = []
 
@@ -1510,7 +1680,8 @@ def catch_ctrl_c(at_end):
         print("\nFinishing this step, then saving. Ctrl-C again quits at once.", flush=True)
 
     if threading.current_thread() is threading.main_thread():  # Python allows it only there
-        at_end.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, on_signal))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            at_end.callback(signal.signal, number, signal.signal(number, on_signal))
     return received
 
 
@@ -1518,7 +1689,7 @@ def run_command(main, settings):
     """A program: `main` with the flags of the command line. Common errors are one sentence."""
     try:
         main(tyro.cli(settings, use_underscores=True))
-    except KeyboardInterrupt:  # the run is saved
+    except KeyboardInterrupt:  # `main` has said what is saved
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         if error.name not in "vllm deepspeed wandb peft problem_files".split():
@@ -1535,26 +1706,6 @@ def run_command(main, settings):
                 f"{error}"
             ) from None
         raise
-
-
-# %% [markdown]
-# ## 13. The parts of `main` that a caller can replace
-
-
-# %%
-@dataclass(kw_only=True)
-class Parts:
-    """The functions that `main` calls. An experiment gives others with the same signature."""
-
-    load_model: Callable = load_model  # (config) -> policy, tokenizer
-    make_sampler: Callable = make_sampler  # (policy, task, device, config)
-    make_engine: Callable = make_engine  # (scorer, device, config); it can pass an optimizer
-    rollout: Callable = rollout  # (sampler, problems, task, config, step) -> episodes, by group
-    advantages: Callable = group_advantages  # (rewards, config): (m, n) -> (m, n)
-    loss: Callable = grpo_loss  # (log_probs, batch, config): (B, T) -> (B,)
-    update: Callable = update  # (engine, reference, episodes, config, loss) -> micro-batches
-    measure: Callable = measure_step  # (rows, batches, engine, step, config) -> metrics
-    evaluate: Callable = evaluate  # (sampler, problems, task, config, path, step) -> metrics
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
