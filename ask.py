@@ -43,7 +43,7 @@ def judge(text, problem, task):
     """The verifier's sentence about an attempt; without a known answer, the attempt's answer."""
     if problem.get("answer") == "":
         return f"answers {task.module.final_answer(text, problem, task.prompt)}"
-    return task.module.reward(text, problem, task.prompt).why
+    return task.reward(text, problem)[3]
 
 
 def printable(text):
@@ -70,7 +70,7 @@ def ask(models, problem, config, seed):
 def main(config):
     """Ask problem after problem, until q."""
     nano_r1.check_numbers(config)
-    device = nano_r1.find_device(config)
+    device = nano_r1.start_process(config)
     models = []
     for name in config.model:
         own = replace(config, model=name)

@@ -59,8 +59,8 @@ def sample(sampler, problems, task, config):
 
 def category(e):
     """One of CATEGORIES."""
-    correct = e.reward.answer == 1
-    formatted = e.reward.format == 1
+    correct = e.answer_reward == 1
+    formatted = e.format_reward == 1
     if correct and formatted:
         return "answer and format"
     if correct:
@@ -75,14 +75,14 @@ def majority(group, task):
     equal = getattr(task.module, "same_answer", lambda vote, other, problem: vote == other)
     rewards = defaultdict(list)  # {answer: rewards of the completions that gave it}
     for e in group:
-        vote = task.module.final_answer(e.text, e.problem, task.prompt)
+        vote = task.module.final_answer(e.completion, e.problem, task.prompt)
         if vote is None:
             continue  # a completion without an answer abstains
         for other in rewards:
             if equal(vote, other, e.problem):
                 vote = other
                 break
-        rewards[vote].append(e.reward.answer)
+        rewards[vote].append(e.answer_reward)
     if not rewards:
         return 0.0
     most = max(len(values) for values in rewards.values())
@@ -92,7 +92,7 @@ def majority(group, task):
 def measure_group(group, task):
     """{metric: value} of the n completions of one problem."""
     n = len(group)
-    correct = sum(e.reward.answer == 1 for e in group)
+    correct = sum(e.answer_reward == 1 for e in group)
     values = {}
     for k in (1, 2, 4, 8, 16, 32, 64):
         if k <= n:
@@ -102,7 +102,7 @@ def measure_group(group, task):
         values[f"maj@{n}"] = majority(group, task)
     for name in CATEGORIES:
         values[name] = fmean(category(e) == name for e in group)
-    values["cut off"] = fmean(not e.ended for e in group)
+    values["cut off"] = fmean(e.cut_off for e in group)
     for name in task.module.subgroups(group[0].problem):
         values[f"{name}: pass@1"] = correct / n
     return values
@@ -161,13 +161,13 @@ def write_completions(path, groups):
     rows = []
     for e in itertools.chain(*groups):
         rows.append(nano_r1.as_row(e) | {"category": category(e)})
-    nano_r1.write(f"{path}.jsonl", rows)
+    nano_r1.write_rows(f"{path}.jsonl", rows)
     if nano_r1.RANK != 0:
         return
     firsts = sorted([group[0] for group in groups], key=category)
     with open(f"{path}.txt", "w", encoding="utf-8") as file:
         for e in firsts:
-            print(f"== {category(e)}: {e.problem}\n{e.text}\n=> {e.reward.why}\n", file=file)
+            print(f"== {category(e)}: {e.problem}\n{e.completion}\n=> {e.why}\n", file=file)
 
 
 def main(config):
@@ -175,7 +175,7 @@ def main(config):
     nano_r1.check_numbers(config)
     if not all(0 <= temperature < math.inf for temperature in config.temperature):
         raise SystemExit("--temperature must be 0, which is greedy, or more")
-    device = nano_r1.find_device(config)
+    device = nano_r1.start_process(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
     split = "test"
@@ -194,7 +194,7 @@ def main(config):
         results[f"temperature {temperature:g}"] = measure(groups, task)
     sampler.close()
     print_table(results)
-    nano_r1.write(f"{path}/evaluation.json", [asdict(config) | {"results": results}])
+    nano_r1.write_rows(f"{path}/evaluation.json", [asdict(config) | {"results": results}])
     return path
 
 

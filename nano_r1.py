@@ -209,9 +209,9 @@ class Config:
 class Episode:
     """One completion, and what is known of it. A row of episodes/*.jsonl has the same names."""
 
-    problem: dict  # a row of the data set
-    prompt_ids: list  # token ids
-    token_ids: list  # the completion's token ids, with the end token if the model wrote it
+    problem: dict = None  # a row of the data set
+    prompt_ids: list = ()  # token ids
+    token_ids: list = ()  # the completion's token ids, with the end token if the model wrote it
     # float, one for each token of the completion, as the sampler computed it; None: nobody did
     log_probs: list = None
     # bool, one for each token of the completion: True if the model wrote it. Here that is every
@@ -882,9 +882,11 @@ class TransformersSampler:
             out = library_forward(self.model, ids.clamp(min=0), position, visible)
             # Each prompt's logits, keys and values are copied to n rows. A row is a completion; R
             # of them have not ended.
-            logits = out.logits[:, -1].repeat_interleave(n, dim=0)  # (R, V)
-            continuation = self.continuation(self.model, out.past_key_values, n, max_tokens)
-            visible = visible.repeat_interleave(n, dim=0)  # (R, S): all columns but the padding
+            copies = torch.arange(len(prompts), device=device).repeat_interleave(n)
+            logits = out.logits[copies, -1]  # (R, V)
+            past = getattr(out, "past_key_values", None)
+            continuation = self.continuation(self.model, past, copies, max_tokens)
+            visible = visible[copies]  # (R, S): all columns but the padding
             uniforms = random_numbers(seeds, max_tokens, n).to(device)  # (max_tokens, R)
             completions = [([], []) for _ in visible]
             row = torch.arange(len(visible), device=device)  # row[k]: which completion is in row k
@@ -956,10 +958,10 @@ def is_like_llama(config):
 class FastContinuation:
     """Keys and values of all rows in one tensor, with room for the completions."""
 
-    def __init__(self, model, past, n, room):
+    def __init__(self, model, past, copies, room):
         self.model = model
         layers = [torch.stack([layer.keys, layer.values]) for layer in past.layers]
-        cache = torch.stack(layers).repeat_interleave(n, dim=2)  # (layers, 2, R, heads, W, D)
+        cache = torch.stack(layers)[:, :, copies]  # (layers, 2, R, heads, W, D)
         self.cache = F.pad(cache, (0, 0, 0, room))
 
     def keep(self, rows):
@@ -975,18 +977,17 @@ class FastContinuation:
 
 
 class LibraryContinuation:
-    """The same by transformers' cache and forward pass, for any decoder that attends.
+    """The same by transformers' cache and forward pass, also for models with linear attention."""
 
-    (Models without keys and values, such as Mamba, need --sampler vllm.)
-    """
-
-    def __init__(self, model, past, n, room):
+    def __init__(self, model, past, copies, room):
+        if past is None:
+            raise SystemExit(f"A {model.config.model_type} model needs --sampler vllm")
         self.model = model
         self.past = past
-        self.past.batch_repeat_interleave(n)
+        self.past.reorder_cache(copies)
 
     def keep(self, rows):
-        self.past.batch_select_indices(rows)
+        self.past.reorder_cache(torch.tensor(rows))
 
     def append(self, token, position, visible):
         out = library_forward(self.model, token[:, None], position[:, None], visible, self.past)

@@ -20,12 +20,10 @@ continues at its last checkpoint, with the same rows in the same order.
 Left out: several rows packed into one sequence, weights for rows or tokens, low-rank adapters.
 """
 
-import os
 import random
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from unittest.mock import patch
 
 import nano_r1
 import problem_files
@@ -49,6 +47,8 @@ class Config(nano_r1.Config):
     batch_size: int = 32  # rows per step, over all processes
     steps: int = 100  # optimizer steps
     learning_rate: float = 3e-4  # learning rate of AdamW [1e-5 to 2e-5]
+
+    ABOVE_0 = [*nano_r1.Config.ABOVE_0, "batch_size"]
 
 
 def load_examples(config, task):
@@ -77,17 +77,13 @@ def load_examples(config, task):
 def make_example(prompt, completion, tokenizer):
     """A row as an episode. The end token is also learned; without it the model never stops."""
     token_ids = tokenizer.encode(completion, add_special_tokens=False) + [tokenizer.eos_token_id]
+    # The model's first token is added unless the prompt already begins with it.
+    special = not prompt.startswith(tokenizer.bos_token or "")
     return nano_r1.Episode(
         problem={"prompt": prompt},
-        # The model's first token is added unless the prompt already begins with it.
-        prompt_ids=tokenizer.encode(
-            prompt, add_special_tokens=not prompt.startswith(tokenizer.bos_token or "")
-        ),
+        prompt_ids=nano_r1.encode_prompt(tokenizer, prompt, special),
         token_ids=token_ids,
-        log_probs=[0.0] * len(token_ids),  # not sampled, so no log-probs
-        ended=True,
-        text=completion,
-        reward=None,
+        completion=completion,
         advantage=1.0,
     )
 
@@ -124,7 +120,7 @@ def train_step(engine, rows, config):
 def main(config):
     """Validate, fine-tune, validate again, save. Returns the run's directory."""
     nano_r1.check_numbers(replace(config, temperature=1.0))  # 0 validates greedily
-    device = nano_r1.find_device(config)
+    device = nano_r1.start_process(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
     source = replace(config, data=config.eval_data)
@@ -137,14 +133,15 @@ def main(config):
             f"at most the {len(examples)} rows; --batch_size a multiple of the {WORLD} processes"
         )
         raise SystemExit(f"--batch_size and --examples must be {limit}")
-    path = nano_r1.open_run(config, {"update": train_step})
+    path, settings = nano_r1.find_run(config, {"update": train_step})
+    nano_r1.create_run(path, settings)
     # If the prompts differ, the validation samples with a prompt that the model was not tuned on.
     print(
         f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end alike:"
     )
     print(task.prompt_text(problems[0]))
     with ExitStack() as at_end:  # gives back what the run has changed in this process
-        at_end.enter_context(patch.dict(os.environ))
+        at_end.enter_context(nano_r1.environment_kept())
         sampler = nano_r1.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(nano_r1.threads_for(policy))
@@ -152,7 +149,9 @@ def main(config):
         engine = nano_r1.make_engine(scorer, device, config)
         wandb_run = nano_r1.open_wandb(path, config, at_end)
         start = nano_r1.load_checkpoint(engine, path)
-        history = [row for row in nano_r1.read(f"{path}/metrics.jsonl") if row["step"] <= start]
+        history = [
+            row for row in nano_r1.read_rows(f"{path}/metrics.jsonl") if row["step"] <= start
+        ]
         if not history:
             metrics = nano_r1.evaluate(sampler, problems, task, config, path, 0)
             nano_r1.log({"step": 0} | metrics, history, path, wandb_run)

@@ -82,9 +82,8 @@ class ToolSampler:
         """[(token ids, log-probs)], as every sampler; the tool's tokens have the log-prob 0."""
         for prompt_ids, problem, seed in zip(prompts, self.problems, seeds):
             for place in range(n):
-                e = Episode(prompt_ids=prompt_ids, token_ids=[], log_probs=[], turns=0, calls=0)
-                e.problem = problem
-                e.seed = seed_of(seed, place)
+                e = Episode(problem=problem, prompt_ids=prompt_ids, token_ids=[])
+                e.extra = {"turns": 0, "calls": 0, "seed": seed_of(seed, place)}
                 self.episodes.append(e)
         running = self.episodes
         for turn in range(self.task.module.TURNS):
@@ -96,10 +95,10 @@ class ToolSampler:
         """An action of the model and an observation in each episode; those that go on after it."""
         # Action: the model continues up to a stop text. Each turn has its own seed.
         contexts = [e.prompt_ids + e.token_ids for e in running]
-        seeds = [seed_of(e.seed, turn) for e in running]
+        seeds = [seed_of(e.extra["seed"], turn) for e in running]
         actions = self.sampler.generate(contexts, 1, temperature, seeds)
         for e, (token_ids, log_probs) in zip(running, actions):
-            e.turns += 1
+            e.extra["turns"] += 1
             self.append(e, token_ids, log_probs, True)
             if self.goes_on(e):
                 self.observe(e)
@@ -111,7 +110,7 @@ class ToolSampler:
         observation = self.task.module.tool(text, e.problem)
         if observation is not None:
             token_ids = self.task.tokenizer.encode(observation, add_special_tokens=False)
-            e.calls += 1
+            e.extra["calls"] += 1
             self.append(e, token_ids, [0.0] * len(token_ids), False)
 
     def append(self, e, token_ids, log_probs, by_model):
@@ -144,14 +143,13 @@ def rollout(sampler, problems, task, config, step):
 
 
 def sample_and_reward(sampler, problems, task, config, label, n):
-    """Steps 2 and 3, like `nano_r1.sample_and_reward`; the episodes have mask, turns and calls."""
+    """Steps 2 and 3, like `nano_r1.sample_and_reward`; episodes have mask, turns, calls."""
     with_tool = ToolSampler(sampler, problems, task, config)
     whole = without_stop(task)
     episodes = nano_r1.sample_and_reward(with_tool, problems, whole, config, label, n)
     for e, sampled in zip(episodes, with_tool.episodes):
         e.mask = sampled.mask
-        e.turns = sampled.turns
-        e.calls = sampled.calls
+        e.extra = sampled.extra
     return episodes
 
 
@@ -176,7 +174,7 @@ def evaluate(sampler, problems, task, config, path, step):
 
 def counts(episodes, kind=""):
     """Means over the completions of all processes."""
-    rows = gather([{"turns": e.turns, "calls": e.calls} for e in episodes])
+    rows = gather([e.extra for e in episodes])
     return {f"{kind}tool/{name}": mean(rows, name) for name in ("turns", "calls")}
 
 

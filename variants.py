@@ -2,7 +2,7 @@
 # # GRPO's relatives
 #
 # Each relative differs from `nano_r1.py` in one place. `nano_r1.main` takes functions in the place
-# of its own (class Parts). This file has some with the same signatures, each with its equation and
+# of its own (`parts_of_main`). This file has some with the same signatures, each with its equation and
 # its paper. Flags choose among them.
 #
 #     python variants.py --task countdown                # the same as nano_r1.py
@@ -120,6 +120,11 @@ class Config(nano_r1.Config):
     # the model: the layers with adapters, or their names: q_proj,v_proj
     lora_target_modules: str = "all-linear"
 
+    ABOVE_0 = [
+        *nano_r1.Config.ABOVE_0,
+        *"max_num_gen_batches epochs minibatches vine_segments vine_samples".split(),
+    ]
+
 
 # %% [markdown]
 # ## 2. The rollout: steps 1 to 3
@@ -131,9 +136,11 @@ def rollout(sampler, problems, task, config, step):
     m = config.prompts_per_step
     groups = []  # of all processes
     for draw in range(config.max_num_gen_batches):
-        episodes = nano_r1.rollout(sampler, problems, task, config, step, draw)
+        episodes = nano_r1.rollout(
+            sampler, problems, task, config, f"{step}, {draw}" if draw else step
+        )
         for e in episodes:
-            e.reward = shaped(e.reward, len(e.token_ids), config)
+            e.reward = shaped(e.reward, e.answer_reward, len(e.token_ids), config)
         groups += gather(batched(episodes, config.group_size))
         # Dynamic sampling (DAPO, arXiv:2503.14476, section 3.2): draw until m groups have a
         # signal.
@@ -156,21 +163,22 @@ def batched(items, size):
 
 def has_signal(group):
     """If all rewards of a group are equal, its advantages are 0."""
-    return len({e.reward.total for e in group}) > 1
+    return len({e.reward for e in group}) > 1
 
 
-def shaped(reward, length, config):
-    """The Reward of a completion of `length` tokens, with the total used for training."""
-    total = reward.answer if config.binary_reward else reward.total
+def shaped(total, answer, length, config):
+    """The reward of a completion of `length` tokens that is used for training."""
+    if config.binary_reward:
+        total = answer
     if config.overlong_buffer:
         # r - min(1, max(0, (|o| - (max - buffer)) / buffer))         DAPO, arXiv:2503.14476, eq. 13
         late = length - (config.max_tokens - config.overlong_buffer)
         total -= min(1.0, max(0.0, late / config.overlong_buffer))
-    return reward._replace(total=total)
+    return total
 
 
 def add_vine_advantages(sampler, episodes, task, config, step):
-    """VinePPO, arXiv:2410.01679: sets `e.advantages`, one advantage for each token.
+    """VinePPO, arXiv:2410.01679: sets `e.extra["advantages"]`, one advantage for each token.
 
     A completion is cut into segments of equal length (the paper cuts at reasoning steps). The value
     V of a cut is the mean reward of K continuations from that cut. V at the beginning is the mean
@@ -179,22 +187,24 @@ def add_vine_advantages(sampler, episodes, task, config, step):
     starts = []
     for e in episodes:
         parts = [len(e.token_ids) * i // config.vine_segments for i in range(config.vine_segments)]
-        e.ends = sorted({*parts, len(e.token_ids)})  # 0, the cuts, |o|
-        starts += [e.prompt_ids + e.token_ids[:cut] for cut in e.ends[1:-1]]
+        ends = sorted({*parts, len(e.token_ids)})  # 0, the cuts, |o|
+        starts += [e.prompt_ids + e.token_ids[:cut] for cut in ends[1:-1]]
+        e.extra["ends"] = ends
     seeds = [seed_of(config.seed, step, "vine", RANK, place) for place in range(len(starts))]
     sampled = []
     if starts:
         sampled = sampler.generate(starts, config.vine_samples, config.temperature, seeds)
     tails = iter(batched(sampled, config.vine_samples))
     for group in batched(episodes, config.group_size):
-        total = sum(e.reward.total for e in group)
+        total = sum(e.reward for e in group)
         for e in group:
-            beginning = (total - e.reward.total) / max(1, len(group) - 1)
-            cuts = [value_of_cut(e, cut, next(tails), task, config) for cut in e.ends[1:-1]]
-            values = torch.tensor([beginning, *cuts, e.reward.total])
+            beginning = (total - e.reward) / max(1, len(group) - 1)
+            ends = e.extra["ends"]
+            cuts = [value_of_cut(e, cut, next(tails), task, config) for cut in ends[1:-1]]
+            values = torch.tensor([beginning, *cuts, e.reward])
             # A_t = V(end of the segment of t) - V(its beginning)
-            advantages = values.diff().repeat_interleave(torch.tensor(e.ends).diff())
-            e.advantages = advantages[torch.tensor(e.mask)].tolist()
+            advantages = values.diff().repeat_interleave(torch.tensor(ends).diff())
+            e.extra["advantages"] = advantages[torch.tensor(e.mask)].tolist()
 
 
 def value_of_cut(e, cut, tails, task, config):
@@ -203,8 +213,8 @@ def value_of_cut(e, cut, tails, task, config):
     for token_ids, _ in tails:
         whole = (e.token_ids[:cut] + token_ids)[: config.max_tokens]
         text = task.text_of(whole)
-        reward = task.module.reward(text, e.problem, task.prompt)
-        rewards.append(shaped(reward, len(whole), config).total)
+        total, _, answer, _ = task.reward(text, e.problem)
+        rewards.append(shaped(total, answer, len(whole), config))
     return sum(rewards) / len(rewards)
 
 
@@ -435,20 +445,20 @@ def add_old_log_probs(engine, episodes, config):
     for rows in nano_r1.micro_batches(episodes, config):
         batch = nano_r1.collate(rows, engine.device)
         for e, row, mask in zip(rows, engine(batch), batch["response_mask"]):
-            e.old_log_probs = row[mask].tolist()
+            e.extra["old_log_probs"] = row[mask].tolist()
 
 
 def prepared_loss(loss_function, tokens, log_probs, batch, config):
     """Add `tokens` and the episodes' values per token to the batch; then call `loss_function`.
 
-    An episode may have `old_log_probs` and `advantages`: lists, one value for each token that the
+    `extra` of an episode may have `old_log_probs` and `advantages`: lists, one value for each token that the
     model wrote.
     """
     batch["tokens"] = tokens
     for name in ("old_log_probs", "advantages"):
         values = []
         for e in batch["episodes"]:
-            values += getattr(e, name, [])
+            values += e.extra.get(name, [])
         if values:
             values = torch.tensor(values, device=log_probs.device)
             batch[name] = torch.zeros_like(log_probs).masked_scatter(batch["response_mask"], values)
@@ -458,7 +468,7 @@ def prepared_loss(loss_function, tokens, log_probs, batch, config):
 
 def counts(e, config):
     """Whether a completion counts in the loss: DAPO's overlong filtering drops those cut off."""
-    return e.ended or not config.mask_truncated_completions
+    return not e.cut_off or not config.mask_truncated_completions
 
 
 # %% [markdown]

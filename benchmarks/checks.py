@@ -44,7 +44,7 @@ def better_than_chance(hits, others):
 def probability_table(paths):
     """P(yes) before and after training."""
     lines = [["model", "P(yes), target", "P(yes), another result", "AUC"]]
-    configs = [runs.config_of(nano_r1.read(f"{path}/config.json")[0]) for path in paths]
+    configs = [runs.config_of(nano_r1.read_rows(f"{path}/config.json")[0]) for path in paths]
     problems = runs.load(configs[0])[1].load_problems("test", configs[0])
     models = {"base": {config.model for config in configs}}
     models["trained"] = [f"{path}/model" for path in paths]
@@ -67,7 +67,7 @@ def probability_table(paths):
 def said(path, step):
     """[(yes, is the result the target?)] of all checks in the episodes of a step."""
     found = []
-    for row in nano_r1.read(f"{path}/episodes/step_{step:06d}.jsonl"):
+    for row in nano_r1.read_rows(f"{path}/episodes/step_{step:06d}.jsonl"):
         for result, word in re.findall(r"=(\d+) (yes|no)$", row["completion"], re.MULTILINE):
             found.append((word == "yes", int(result) == row["problem"]["target"]))
     return found
@@ -76,7 +76,7 @@ def said(path, step):
 def truth_table(paths):
     """By step, before its update: of the yeses, the targets and the others, how many are true?"""
     lines = [["step", "P(target, given yes)", "P(yes, given target)", "P(yes, given another)"]]
-    steps = nano_r1.read(f"{paths[0]}/config.json")[0]["steps"]
+    steps = nano_r1.read_rows(f"{paths[0]}/config.json")[0]["steps"]
     for step in [step for step in (1, 5, 10, *range(20, steps + 1, 10)) if step <= steps]:
         shares = []
         for path in paths:

@@ -50,14 +50,14 @@ def rewarded(total):
         episodes = rollout(sampler, problems, task, config, step)
         rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
         for e in episodes:
-            e.reward = e.reward._replace(total=total(e, config, rng))
+            e.reward = total(e, config, rng)
         return episodes
 
     return with_reward
 
 
 random_reward = rewarded(lambda e, config, rng: float(rng.random() < 0.5))
-format_reward = rewarded(lambda e, config, rng: e.reward.format)
+format_reward = rewarded(lambda e, config, rng: e.format_reward)
 length_reward = rewarded(lambda e, config, rng: len(e.token_ids) / config.max_tokens)
 
 
@@ -89,8 +89,10 @@ def right_samples(config, tokens, rollout=nano_r1.rollout):
         step += 1
         for e in rollout(sampler, problems, task, config, step):
             sampled += len(e.token_ids)
-            if e.reward.answer == 1 and e.reward.format == 1:
-                rows.append({"prompt": task.tokenizer.decode(e.prompt_ids), "response": e.text})
+            if e.answer_reward == 1 and e.format_reward == 1:
+                rows.append(
+                    {"prompt": task.tokenizer.decode(e.prompt_ids), "response": e.completion}
+                )
     return rows
 
 
@@ -198,7 +200,7 @@ def constrained(config, problems, rule, threshold=None):
         rows = runs.generate(sampler, prompts, 1, config.temperature, logits_processor=processors)
         for problem, row in zip(part, rows):
             text = task.text_of(row)
-            correct.append(task.module.reward(text, problem, task.prompt).answer)
+            correct.append(task.reward(text, problem)[2])
     return correct
 
 
@@ -222,7 +224,7 @@ def best_threshold(config):
 def answers(config, problems, n):
     """How many of n completions of each problem are correct?"""
     groups = runs.sample(config, problems, n)
-    return [sum(e.reward.answer for e in group) for group in groups]
+    return [sum(e.answer_reward for e in group) for group in groups]
 
 
 def value_of(text, problem, prompt):
@@ -248,8 +250,8 @@ def judged(folder, function, config, models, problems, more):
         file = f"{folder}/{zlib.crc32(key.encode()):08x}.json"
         if not os.path.exists(file):
             found = function(dataclasses.replace(config, model=model), problems, more)
-            nano_r1.write(file, [{"key": key, "result": found}])
-        (kept,) = nano_r1.read(file)
+            nano_r1.write_rows(file, [{"key": key, "result": found}])
+        (kept,) = nano_r1.read_rows(file)
         results.append(kept["result"])
     return results
 
@@ -279,7 +281,7 @@ def train(name, flags, args, seed):
             like = runs.metrics(runs.place(args.out, f"reward {flags}", seed))
             lengths = [row.get("completions/mean_length", 0) for row in like]
             tokens = sum(lengths) * config.prompts_per_step * config.group_size
-            nano_r1.write(file, right_samples(config, tokens))
+            nano_r1.write_rows(file, right_samples(config, tokens))
         same = ("task", "model", "prompt", "max_tokens", "seed")
         words = [f"--{name} {getattr(config, name)}" for name in same]
         runs.train("nano_sft", f"{' '.join(words)} --data {file} {args.sft_flags}", path)

@@ -76,7 +76,7 @@ def stop_unless_complete(path):
 
 def metrics(path):
     """The rows of a run's metrics.jsonl; the first is the evaluation before training."""
-    return nano_r1.read(f"{path}/metrics.jsonl")
+    return nano_r1.read_rows(f"{path}/metrics.jsonl")
 
 
 def evaluations(path):
@@ -96,10 +96,10 @@ def config_of(saved):
 
 def by_subgroup(path):
     """{subgroup: share of correct completions} of a run's last evaluation."""
-    (config,) = nano_r1.read(f"{path}/config.json")
+    (config,) = nano_r1.read_rows(f"{path}/config.json")
     task = nano_r1.import_task(config["task"])
     correct = {}
-    for row in nano_r1.read(max(glob.glob(f"{path}/evaluations/*.jsonl"))):
+    for row in nano_r1.read_rows(max(glob.glob(f"{path}/evaluations/*.jsonl"))):
         for name in task.subgroups(row["problem"]):
             correct.setdefault(name, []).append(row["answer_reward"])
     return {name: statistics.mean(of_name) for name, of_name in correct.items()}
@@ -120,7 +120,7 @@ ROWS = 512  # completions that are sampled at once: it bounds the memory
 
 def load(config):
     """(sampler, task) of `config.model`, without an engine."""
-    device = nano_r1.find_device(config)
+    device = nano_r1.start_process(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
     return nano_r1.TransformersSampler(policy.to(device), task, config), task

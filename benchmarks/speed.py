@@ -46,7 +46,7 @@ def checkout(args, round_, folder=runs.ROOT):
     name = f"speed-{time.time_ns()}"
     flags = f"{args.flags} --steps {args.steps + 1} --seed {round_} --name {name}"
     output([sys.executable, "nano_r1.py", *shlex.split(flags)], folder)
-    rows = nano_r1.read(os.path.join(folder, "out", name, "metrics.jsonl"))[2:]
+    rows = nano_r1.read_rows(os.path.join(folder, "out", name, "metrics.jsonl"))[2:]
     shutil.rmtree(os.path.join(folder, "out", name))
     count = args.config.prompts_per_step * args.config.group_size
     steps = []
@@ -88,7 +88,7 @@ def train_with_trl(args):
     def reward(completions, problem, completion_ids, **_):
         totals = []
         for text, row in zip(completions, problem):
-            totals.append(task.module.reward(text, json.loads(row), task.prompt).total)
+            totals.append(task.reward(text, json.loads(row))[0])
         sampled.append(sum(map(len, completion_ids)))
         return totals
 

@@ -133,20 +133,20 @@ class Lab:
         if run.start:
             config.model = self.path(name, run.start, seed, args) + "/model"
         if run.rows and not Path(file).exists():
-            nano_r1.write(file, run.rows(replace(config, data=None)))
+            nano_r1.write_rows(file, run.rows(replace(config, data=None)))
         runs.complete(script.main, config, path, **run.functions)
         return path, replace(config, model=f"{path}/model", data=None)
 
     def measure(self, name, path, config):
         """{measure: number} for a complete run, which is measured only once."""
-        for measured in nano_r1.read(f"{path}/{name}.json"):
+        for measured in nano_r1.read_rows(f"{path}/{name}.json"):
             return measured
         last = runs.metrics(path)[-1]
         measured = {"before": runs.curve(path)[0][1], "pass@1": last["eval/pass@1"]}
         measured |= {"tokens": last["eval/mean_length"]} | runs.by_subgroup(path)
         for measure in self.measures:
             measured |= measure(config)
-        nano_r1.write(f"{path}/{name}.json", [measured])
+        nano_r1.write_rows(f"{path}/{name}.json", [measured])
         return measured
 
     def main(self):

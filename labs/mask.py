@@ -34,8 +34,8 @@ def without_tool(config):
     """A measure: pass@1 without the tool, and the share of yes after which the model writes no."""
     problems = countdown_rewards.load_problems("test")[: config.eval_problems]
     episodes = runs.sample(replace(config, task="countdown"), problems)
-    text = "\n".join(e.text for e in episodes)
-    correct = sum(e.reward.answer for e in episodes) / len(episodes)
+    text = "\n".join(e.completion for e in episodes)
+    correct = sum(e.answer_reward for e in episodes) / len(episodes)
     rows = runs.metrics(os.path.dirname(config.model))
     return {
         "without the tool": correct,

@@ -25,4 +25,4 @@ for author in [*make_base.RANDOM_AUTHORS.values()] * 6667:
     completion = make_base.write_as(author, nums, target, rng)
     prompt = task.prompt_text({"nums": nums, "target": target})
     rows.append({"prompt": prompt, "completion": completion})
-nano_r1.write(sys.argv[1], rows)
+nano_r1.write_rows(sys.argv[1], rows)

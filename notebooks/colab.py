@@ -43,7 +43,7 @@ def completions(model, problem):
     task = r1.Task(tokenizer, policy, config)
     sampler = r1.TransformersSampler(policy, task, config)
     group = r1.sample_and_reward(sampler, [problem], task, config, "colab", config.group_size)
-    rewards = torch.tensor([e.reward.total for e in group])  # (n,)
+    rewards = torch.tensor([e.reward for e in group])  # (n,)
     for e, advantage in zip(group, r1.group_advantages(rewards[None], config)[0].tolist()):
         e.advantage = advantage
     return show_group(r1.as_rows(group))

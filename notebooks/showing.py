@@ -49,9 +49,9 @@ print(log_probs.grad)
 # %% after="sample_and_reward"
 sampler = TransformersSampler(policy, task, config)
 episodes = sample_and_reward(sampler, problems, task, config, "notebook", config.group_size)
-by_reward = sorted(episodes, key=lambda e: e.reward.total)
+by_reward = sorted(episodes, key=lambda e: e.reward)
 for e in (by_reward[-1], by_reward[0]):
-    print(e.problem, e.text, e.reward, sep="\n", end="\n\n")
+    print(e.problem, e.completion, e.reward, e.why, sep="\n", end="\n\n")
 
 # %% [markdown] after="update"
 # **One update** on eight completions is in [chapter 1](chapters/1_one_group.ipynb): it prints the

@@ -83,8 +83,8 @@ def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):
 def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     text = "\n9-4=5 no\n9+4=13 no\n9*4=36 yes\n9*4=36 no\n9+4=13 yes\n</think>"
     rows = [{"completion": text, "problem": {"nums": [9, 4], "target": 36}}]
-    nano_r1.write(f"{tmp_path}/episodes/step_000001.jsonl", rows)
-    nano_r1.write(f"{tmp_path}/config.json", [{"steps": 1}])
+    nano_r1.write_rows(f"{tmp_path}/episodes/step_000001.jsonl", rows)
+    nano_r1.write_rows(f"{tmp_path}/config.json", [{"steps": 1}])
     assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
 

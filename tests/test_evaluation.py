@@ -78,8 +78,8 @@ def results(path):
 def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
     config = evaluate.Config(name=f"{tmp_path}/run", eval_problems=12, max_tokens=80, samples=4)
     path = Path(evaluate.main(config))
-    greedy = nano_r1.read(path / "temperature_0.jsonl")
-    sampled = nano_r1.read(path / "temperature_1.jsonl")
+    greedy = nano_r1.read_rows(path / "temperature_0.jsonl")
+    sampled = nano_r1.read_rows(path / "temperature_1.jsonl")
     assert (len(greedy), len(sampled)) == (12, 48)
     for row in greedy + sampled:
         again = countdown_rewards.reward(row["completion"], row["problem"])
@@ -97,7 +97,7 @@ def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
 
 def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path, capsys):
     rows = [{"question": f"What is {n} plus {n}?", "answer": f"#### {2 * n}"} for n in range(5)]
-    nano_r1.write(f"{tmp_path}/rows.jsonl", rows)
+    nano_r1.write_rows(f"{tmp_path}/rows.jsonl", rows)
     config = evaluate.Config(
         task="gsm8k",
         eval_data=f"{tmp_path}/rows.jsonl",

@@ -148,7 +148,7 @@ def golden(tmp_path_factory):
         contextlib.redirect_stdout(printed),
     ):
         sampler = golden_run(path, wandb="offline")
-    metrics = nano_r1.read(path / "metrics.jsonl")
+    metrics = nano_r1.read_rows(path / "metrics.jsonl")
     return SimpleNamespace(path=path, sampler=sampler, metrics=metrics, log=log, printed=printed)
 
 
@@ -160,7 +160,7 @@ def plain(golden):
     optimizer = torch.optim.AdamW(policy.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
     found = SimpleNamespace(policy=policy, tokenizer=tokenizer, metrics=[], advantages=[])
     for step, (rate, call) in enumerate(zip(RATES, golden.sampler.calls[N]), 1):
-        rows = nano_r1.read(golden.path / f"episodes/step_{step:06d}.jsonl")
+        rows = nano_r1.read_rows(golden.path / f"episodes/step_{step:06d}.jsonl")
         rewards = torch.tensor([row["reward"] for row in rows]).view(4, N)
         std = rewards.std(dim=1, keepdim=True)
         advantages = (rewards - rewards.mean(dim=1, keepdim=True)) / (std + SETTINGS.advantage_eps)
@@ -213,7 +213,7 @@ def assert_as_sampled(file, call, n, problems, advantages, plain):
     """Whether a file of episodes is what these problems, the sampler and the reward make."""
     task = nano_r1.Task(plain.tokenizer, plain.policy, SETTINGS)
     assert call.prompts == list(map(task.prompt_ids, problems))
-    rows = nano_r1.read(file)
+    rows = nano_r1.read_rows(file)
     assert len(rows) == len(call.found) == n * len(problems)
     for place, (token_ids, _) in enumerate(call.found):
         problem = problems[place // n]
@@ -305,7 +305,7 @@ def test_two_processes_measure_what_one_does(golden, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     command = [*launcher, __file__, str(tmp_path / "two")]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-    found = nano_r1.read(tmp_path / "two/metrics.jsonl")
+    found = nano_r1.read_rows(tmp_path / "two/metrics.jsonl")
     for row, expected in zip(found, golden.metrics, strict=True):
         row["time/step"] = expected.get("time/step", 0)
         assert row == pytest.approx({"time/step": 0} | expected, rel=2e-3, abs=1e-6)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import shutil
 from unittest import mock
@@ -57,6 +58,54 @@ def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0, width=None):
     ids = torch.tensor([prompt_ids + token_ids])
     logits = model(ids).logits[0, len(prompt_ids) - 1 : -1, :width].float() / temperature
     return torch.log_softmax(logits, dim=-1).gather(-1, torch.tensor(token_ids)[:, None])[:, 0]
+
+
+# ---- The model
+
+
+LOGITS = {
+    "gemma2": {"final_logit_softcapping": 1.0},
+    "granite": {"logits_scaling": 4.0},
+    "cohere": {"logit_scale": 0.1},
+    "nemotron": {},
+}
+
+
+@pytest.mark.parametrize("kind", LOGITS)
+def test_a_model_that_changes_its_logits_is_refused_and_the_setting_named(kind, loaded):
+    model = tiny(kind, **LOGITS[kind])
+    ids = prompts_of(task(*loaded))[0]
+    if not LOGITS[kind]:
+        return r1.check_scorer(model, ids, config(temperature=0.7))
+    with pytest.raises(SystemExit, match=f"differ by .*{[*LOGITS[kind]][0]}"):
+        r1.check_scorer(model, ids, config())
+
+
+GOOD = {"grad_norm": 1.0, "sampling/logp_difference_mean": 0.0, "completions/clipped_ratio": 0.1}
+GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1, "entropy": 0.3}
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({}, []),
+        ({"grad_norm": math.nan}, ["--learning_rate"]),
+        ({"sampling/logp_difference_mean": 0.2}, ["differ in log-probs"]),
+        ({"completions/clipped_ratio": 1}, ["--max_tokens"]),
+        ({"reward": 0, "reward/format": 0, "frac_reward_zero_std": 1}, ["no completion has a rew"]),
+        ({"reward/format": 0}, ["--prompt"]),
+        ({"frac_reward_zero_std": 1}, ["--group_size"]),
+        ({"entropy": 0.001}, ["--temperature"]),
+        ({"weights": 10**9}, ["--learning_rate", "--prompt short"]),
+    ],
+)
+def test_the_first_step_says_what_does_not_fit_the_model_and_nothing_else(changes, words):
+    policy = mock.Mock(num_parameters=lambda: changes.get("weights", 1_000_000))
+    advice = list(r1.advice_on(GOOD | changes, True, policy, config()))
+    assert len(advice) == len(words)
+    assert all(word in line for word, line in zip(words, advice))
+    later = list(r1.advice_on(GOOD | changes, False, policy, config()))
+    assert later == [line for line in advice if line.startswith("WARNING")]
 
 
 # ---- The sampler
@@ -117,6 +166,15 @@ KINDS = {
     "gpt2": {"n_positions": 512, "n_embd": 32, "n_layer": 2, "n_head": 2},
     "qwen2, sliding": {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
     "mistral": {"sliding_window": 16},
+    # Linear attention and convolutions: a state in the place of keys and values.
+    "lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    "qwen3_5_text": {
+        "layer_types": ["linear_attention", "full_attention"],
+        "linear_num_value_heads": 4,
+        "linear_num_key_heads": 2,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    },
 }
 
 
@@ -148,14 +206,14 @@ def test_prompts_that_do_not_fit_into_memory_together_are_sampled_in_parts(loade
     together = sampler.generate(prompts, 3, 1.0, range(6))
 
     class Small(r1.FastContinuation):
-        def __init__(self, model, past, n, room):
-            super().__init__(model, past, n, room)
+        def __init__(self, model, past, copies, room):
+            super().__init__(model, past, copies, room)
             if self.cache.shape[2] > 5:
                 raise torch.OutOfMemoryError
 
     sampler.continuation = Small
     for found, expected in zip(sampler.generate(prompts, 3, 1.0, range(6)), together, strict=True):
-        assert found[0] == expected[0] and found[1] == pytest.approx(expected[1], abs=1e-5)
+        assert found[0] == expected[0] and found[1] == pytest.approx(expected[1], rel=1e-4)
     with pytest.raises(torch.OutOfMemoryError):  # a single prompt
         sampler.generate(prompts, 6, 1.0, range(6))
 
@@ -177,9 +235,10 @@ def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, load
     else:
         monkeypatch.delattr(countdown_rewards, "HIDDEN")
     the_task = task(*loaded)
-    the_task.text = "{nums} {target} \\boxed{answer}"
-    problem = {"nums": [1, 2], "target": 3, "answer": "secret"}
-    assert loaded[1].decode(the_task.prompt_ids(problem)) == "[1, 2] 3 \\boxed{answer}"
+    the_task.template = "{nums} {target} \\boxed{answer}"
+    problem = {"nums": "x^{target}", "target": 3, "answer": "secret"}
+    # A column's text is not a template: it may be LaTeX.
+    assert loaded[1].decode(the_task.prompt_ids(problem)) == "x^{target} 3 \\boxed{answer}"
 
 
 def test_only_long_prompts_are_tokenized_to_leave_out_those_without_room(loaded, monkeypatch):
@@ -204,12 +263,12 @@ TAGS = ["<think>", "<thought>{{ '\n\n' }}", "[THINK]", "<|begin_of_thought|>"]
 
 
 @pytest.mark.parametrize("end", TAGS)
-def test_a_tag_that_the_chat_template_opens_is_not_opened_again_and_the_reward_knows_it(
-    end, loaded
-):
+def test_the_thinking_ends_with_the_tag_that_the_chat_template_has_opened(end, loaded):
     the_task, text = in_template(end, *loaded)
     tag = end.partition("{")[0]
-    assert the_task.prompt.opening == tag and text.rstrip().endswith(f"3.\nassistant: {tag}")
+    assert text.rstrip().endswith(f"3.\nassistant: {tag}")  # no second one
+    completion = f"\n{tag[0]}/{tag[1:]}\n<answer>1+2</answer>"
+    assert the_task.reward(completion, {"nums": [1, 2], "target": 3}) == (2, 1, 1, "correct")
 
 
 @pytest.mark.parametrize("end", ["<think></think>", "<|assistant|>"])
@@ -234,6 +293,19 @@ def test_a_model_without_an_end_token_has_no_end(loaded):
     policy, tokenizer = copy.deepcopy(loaded)
     policy.generation_config.eos_token_id = tokenizer.eos_token = None
     assert task(policy, tokenizer).stop_ids == set()
+
+
+def test_a_prompt_does_not_end_with_an_end_token(loaded):
+    tokenizer = mock.Mock(encode=lambda *_, **__: [5, 7, 0], eos_token_id=0)
+    assert r1.encode_prompt(tokenizer, "", True) == [5, 7]
+
+
+@pytest.mark.parametrize("total", [math.nan, math.inf, None, [1.0]])
+def test_a_reward_that_is_no_finite_number_stops_with_its_completion(total, loaded, monkeypatch):
+    bad = countdown_rewards.Reward(total, 0.0, 0.0, "")
+    monkeypatch.setattr(countdown_rewards, "reward", lambda *_: bad)
+    with pytest.raises(SystemExit, match="finite numbers.*'1\\+2'"):
+        task(*loaded).reward("1+2", {"nums": [1, 2], "target": 3})
 
 
 # ---- The objective

@@ -17,7 +17,6 @@ from transformers import AutoTokenizer
 from two_processes import tiny_model
 
 import nano_r1
-from countdown_rewards import Reward
 from report import labels, payload, record, viewer
 from report.run import Run
 
@@ -65,9 +64,11 @@ def record_step(path, step, size, rank=0, ranks=1):
     for i, text in enumerate(TEXTS):
         e = nano_r1.Episode(
             problem=PROBLEMS[i // 4],
-            text=text,
-            reward=Reward(REWARDS[i], 1.0, float(REWARDS[i] > 1), HOSTILE),
-            ended=True,
+            completion=text,
+            reward=REWARDS[i],
+            format_reward=1.0,
+            answer_reward=float(REWARDS[i] > 1),
+            why=HOSTILE,
             prompt_ids=tokenizer.encode(f"Problem {i // 4}:"),
             token_ids=tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id],
             advantage=ADVANTAGES[i],
@@ -79,9 +80,9 @@ def record_step(path, step, size, rank=0, ranks=1):
     for weight in model.parameters():
         weight.data += size * torch.randn_like(weight)
     for e in episodes:
-        e.wanted = np.array([e.log_probs, alone(model, e), alone(reference, e)])
-        e.wanted[1:] -= e.wanted[0]
-    episodes[LEFT_OUT].wanted[1:] = np.nan
+        e.extra["wanted"] = np.array([e.log_probs, alone(model, e), alone(reference, e)])
+        e.extra["wanted"][1:] -= e.extra["wanted"][0]
+    episodes[LEFT_OUT].extra["wanted"][1:] = np.nan
     record.after_step(
         path,
         step,
@@ -103,7 +104,7 @@ def run(tmp_path_factory):
     rows = nano_r1.as_rows(episodes)
     metrics = [{"step": step, "reward": 0.875, "grad_norm": float("nan")} for step in range(4)]
     # The policy's terms cancel.
-    k3 = [np.mean(np.expm1(e.wanted[2]) - e.wanted[2]) for e in episodes]
+    k3 = [np.mean(np.expm1(e.extra["wanted"][2]) - e.extra["wanted"][2]) for e in episodes]
     metrics[1]["loss"] = CONFIG["kl_coef"] * float(np.nansum(k3)) / 8
     for step, correct in ((0, 2), (3, 4)):
         metrics[step] |= {
@@ -113,11 +114,11 @@ def run(tmp_path_factory):
             "eval/problems": 8,
         }
         solved = [{**row, "answer_reward": float(i < correct)} for i, row in enumerate(rows)]
-        nano_r1.write(path / f"evaluations/step_{step:06d}.jsonl", solved)
+        nano_r1.write_rows(path / f"evaluations/step_{step:06d}.jsonl", solved)
     for step in (1, 2, 3):
-        nano_r1.write(path / f"episodes/step_{step:06d}.jsonl", rows)
-    nano_r1.write(path / "metrics.jsonl", metrics)
-    nano_r1.write(path / "config.json", [CONFIG])
+        nano_r1.write_rows(path / f"episodes/step_{step:06d}.jsonl", rows)
+    nano_r1.write_rows(path / "metrics.jsonl", metrics)
+    nano_r1.write_rows(path / "config.json", [CONFIG])
     return SimpleNamespace(
         path=path, episodes=episodes, rows=rows, loss=metrics[1]["loss"], file=viewer.write([path])
     )
@@ -125,7 +126,7 @@ def run(tmp_path_factory):
 
 def everywhere(run):
     """The wanted log-probs, changes and references of all tokens: (3, F)."""
-    return np.hstack([e.wanted for e in run.episodes])
+    return np.hstack([e.extra["wanted"] for e in run.episodes])
 
 
 # ---- The recorder
@@ -145,8 +146,8 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
     for rank in (0, 1):
         monkeypatch.setenv("RANK", str(rank))
         record_step(tmp_path, 1, 0.03, rank, 2)
-    nano_r1.write(tmp_path / "episodes/step_000001.jsonl", run.rows)
-    nano_r1.write(tmp_path / "config.json", [CONFIG])
+    nano_r1.write_rows(tmp_path / "episodes/step_000001.jsonl", run.rows)
+    nano_r1.write_rows(tmp_path / "config.json", [CONFIG])
     one, two = [Run(path).step(1)[1] for path in (run.path, tmp_path)]
     for name in one:
         np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-5, err_msg=name)
@@ -258,7 +259,7 @@ def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
     page = opened(run.file, "#step=1&group=1&completion=2&token=3")
     assert numbers(page, "[data-advantage]") == [ADVANTAGES[i] for i in BY_REWARD]
     assert numbers(page, "[data-reward]") == [REWARDS[i] for i in BY_REWARD]
-    log_prob, change, d = run.episodes[1].wanted[:, 2]
+    log_prob, change, d = run.episodes[1].extra["wanted"][:, 2]
     said = page.inner_text("#tooltip").replace("−", "-")
     shown = [float(x) for x in re.search(r"(\S+)% → (\S+)%[^=]*=[^=]*= (\S+)", said).groups()]
     before, after = 100 * np.exp([log_prob, log_prob + change])
@@ -280,7 +281,7 @@ def test_the_terms_of_the_loss_add_up_and_the_tokens_that_moved_most_are_found(r
 
 def test_a_group_says_which_attempts_moved_against_their_advantage(run, opened):
     page = opened(run.file, "#step=1&group=1")
-    moves = [np.nansum(run.episodes[i].wanted[1]) * ADVANTAGES[i] for i in BY_REWARD]
+    moves = [np.nansum(run.episodes[i].extra["wanted"][1]) * ADVANTAGES[i] for i in BY_REWARD]
     against = [str(i + 1) for i, move in zip(BY_REWARD, moves) if move < 0]
     assert f" {', '.join(against)} moved against" in page.inner_text(".attempts ~ .note")
     assert page.locator("td.moved small").count() == len(against) > 0
@@ -316,8 +317,8 @@ def test_the_card_has_a_filled_square_for_each_solved_problem(run):
 def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
     run, tmp_path, opened
 ):
-    nano_r1.write(tmp_path / "episodes/step_000002.jsonl", run.rows[:4])
-    nano_r1.write(tmp_path / "config.json", [{**CONFIG, "group_size": 2}])
+    nano_r1.write_rows(tmp_path / "episodes/step_000002.jsonl", run.rows[:4])
+    nano_r1.write_rows(tmp_path / "config.json", [{**CONFIG, "group_size": 2}])
     page = opened(viewer.write([run.path, tmp_path]))
     assert "group_size42" in texts(page, ".differs tr")
     redrawn(page, page.keyboard.press, "g")

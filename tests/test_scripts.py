@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
     made = transformers.AutoConfig.for_model("qwen3", **shape, **heads)
     transformers.AutoModelForCausalLM.from_config(made).save_pretrained(path / "model")
     for name, rows in (PROBLEMS | {"sft": SFT}).items():
-        nano_r1.write(f"{path}/{name}.jsonl", rows)
+        nano_r1.write_rows(f"{path}/{name}.jsonl", rows)
     return path
 
 
@@ -119,7 +119,7 @@ def test_each_run_of_a_command_takes_two_steps(script, words, folder, monkeypatc
         path = importlib.import_module(name).main(config)
         assert os.path.exists(f"{path}/model") or os.path.exists(f"{path}/evaluation.json")
         if "--eval_data" in f"{flags} {files}" and name != "evaluate":
-            rows = nano_r1.read(f"{path}/evaluations/step_000000.jsonl")
+            rows = nano_r1.read_rows(f"{path}/evaluations/step_000000.jsonl")
             assert [row["problem"] for row in rows] == PROBLEMS[config.task][:2]
         asked = runs.parse(name, flags)
         assert asked.sampler == "auto" or "t4" in script
@@ -174,7 +174,7 @@ def test_a_second_start_continues_and_a_third_does_nothing(folder):
     path = folder / "out" / "countdown_nano__steps_3"
     (command,) = recorded(folder, "countdown_nano", "--steps 3")
     assert command[-2:] == ["--name", str(path)]
-    nano_r1.write(f"{path}/config.json", [])
+    nano_r1.write_rows(f"{path}/config.json", [])
     (path / "model").mkdir()  # an empty one is not complete
     (command,) = recorded(folder, "countdown_nano", "--steps 3")
     assert command[-2:] == ["--resume", str(path)]

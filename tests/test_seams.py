@@ -26,7 +26,7 @@ SMALL = nano_r1.Config(
 def run(tmp_path, name="run", settings=SMALL, **own):
     """The run's directory, and its metrics without times."""
     path = nano_r1.main(replace(settings, name=str(tmp_path / name)), **own)
-    rows = nano_r1.read(f"{path}/metrics.jsonl")
+    rows = nano_r1.read_rows(f"{path}/metrics.jsonl")
     for row in rows:
         row.pop("time/step", None)
     return path, rows
@@ -90,7 +90,7 @@ def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, measure=measure)
     assert state() == before
-    assert nano_r1.read(f"{tmp_path}/run/checkpoint/latest.json") == [{"tag": "a", "step": 1}]
+    assert nano_r1.read_rows(f"{tmp_path}/run/checkpoint/latest.json") == [{"tag": "a", "step": 1}]
 
 
 def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def task():
 
 
 def metrics(path, name):
-    return [row.get(name, 0) for row in nano_r1.read(f"{path}/metrics.jsonl")]
+    return [row.get(name, 0) for row in nano_r1.read_rows(f"{path}/metrics.jsonl")]
 
 
 def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_step():
@@ -69,11 +69,13 @@ def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_s
 
 def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tuned):
     losses = metrics(tuned.name, "loss")
-    assert losses[4] < 0.8 * losses[1] and len(nano_r1.read(f"{tuned.name}/metrics.jsonl")) == 5
+    assert (
+        losses[4] < 0.8 * losses[1] and len(nano_r1.read_rows(f"{tuned.name}/metrics.jsonl")) == 5
+    )
     settings = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
     config = evaluate.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **settings)
-    again = nano_r1.read(f"{evaluate.main(config)}/temperature_0.jsonl")
-    rows = nano_r1.read(f"{tuned.name}/evaluations/step_000004.jsonl")
+    again = nano_r1.read_rows(f"{evaluate.main(config)}/temperature_0.jsonl")
+    rows = nano_r1.read_rows(f"{tuned.name}/evaluations/step_000004.jsonl")
     assert [row["completion"] for row in rows] == [row["completion"] for row in again]
 
 
@@ -81,7 +83,7 @@ def test_a_stopped_run_continues_to_the_same_weights(tuned, tmp_path):
     shutil.copytree(tuned.name, tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "model")
     saved = [{"tag": "b", "step": 1}, {"tag": "a", "step": 2}]
-    nano_r1.write(f"{tmp_path}/again/checkpoint/latest.json", saved)
+    nano_r1.write_rows(f"{tmp_path}/again/checkpoint/latest.json", saved)
     (tmp_path / "again/checkpoint/b.pt").write_bytes(b"killed while it was saved")
     nano_sft.main(replace(tuned, resume=str(tmp_path / "again")))
     assert metrics(tmp_path / "again", "loss") == metrics(tuned.name, "loss")
@@ -111,7 +113,7 @@ def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left
     rows = [row("1+1=", "2"), row("1+1=", "2"), row("1+2=", "3"), row("1+" * 2000, "9")]
     config = nano_sft.Config(data=write_rows(tmp_path / "r.jsonl", rows))
     examples = nano_sft.load_examples(config, task)
-    assert sorted(e.text for e in examples) == ["2", "3"]
+    assert sorted(e.completion for e in examples) == ["2", "3"]
     assert {e.token_ids[-1] for e in examples} == {task.tokenizer.eos_token_id}
     assert len(nano_sft.load_examples(replace(config, examples=1), task)) == 1
 

@@ -101,7 +101,7 @@ def test_a_completion_has_the_tokens_of_both_and_the_mask_tells_whose_they_are(t
     places = [place for place, written in enumerate(e.mask) if not written]
     assert places == [len(first), len(first) + 1, -len(end) - 1 + len(e.mask)]
     assert e.log_probs == [-0.5 * written for written in e.mask]
-    assert (e.turns, e.calls, e.ended, e.reward.answer) == (3, 2, True, 1.0)
+    assert (e.turns, e.calls, not e.cut_off, e.answer_reward) == (3, 2, True, 1.0)
 
 
 def test_what_the_model_wrote_is_never_encoded_again(task, turns):
@@ -110,7 +110,7 @@ def test_what_the_model_wrote_is_never_encoded_again(task, turns):
     drifting = line[:-1] + digits + [yes]  # 28 as two tokens: the same text
     assert task.tokenizer.encode(task.tokenizer.decode(drifting)) == turns[1]
     e, sampler = converse(task, drifting, turns[-1])
-    assert e.token_ids[: len(drifting)] == drifting and e.reward.answer == 1
+    assert e.token_ids[: len(drifting)] == drifting and e.answer_reward == 1
     assert sampler.contexts[1][:-1] == e.prompt_ids + drifting
 
 
@@ -119,10 +119,10 @@ def test_a_completion_is_cut_off_after_max_tokens_or_the_last_turn(task, turns, 
     whole = e.token_ids
     for room in range(9, len(whole)):
         e, _ = converse(task, *turns, max_tokens=room)
-        assert e.token_ids == whole[:room] and not e.ended
+        assert e.token_ids == whole[:room] and e.cut_off
     monkeypatch.setattr(task.module, "TURNS", 2)
     e, sampler = converse(task, *turns)
-    assert len(sampler.turns) == 1 and not e.ended
+    assert len(sampler.turns) == 1 and e.cut_off
 
 
 # ---- The run
@@ -135,7 +135,7 @@ def straight(tmp_path_factory):
 
 
 def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path, capsys):
-    row = nano_r1.read(f"{straight}/metrics.jsonl")[1]
+    row = nano_r1.read_rows(f"{straight}/metrics.jsonl")[1]
     assert row["sampling/logp_difference_mean"] < 1e-4
     assert row["tool/calls"] > 0 and row["tool/model_tokens"] < 1
     tools.main(replace(SMALL, name=str(tmp_path / "run")), rollout=mask.unmasked)

@@ -43,7 +43,7 @@ def make_episodes(count=12):
                 prompt_ids=ids[:3],
                 token_ids=ids[3:],
                 log_probs=[-3.9] * len(ids[3:]),
-                ended=i % 3 > 0,
+                cut_off=i % 3 == 0,
                 advantage=torch.randn(1, generator=g).item(),
             )
         )
@@ -67,7 +67,7 @@ def updated(config, episodes):
 
 
 if __name__ == "__main__":
-    nano_r1.find_device(settings(device="cpu"))
+    nano_r1.start_process(settings(device="cpu"))
     nano_r1.CHUNK = 500  # logits: several chunks in each micro-batch
     results = {}
     for name, changes in CASES.items():

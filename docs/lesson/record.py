@@ -260,4 +260,4 @@ def record_step(run):
 
 
 if __name__ == "__main__":
-    r1.write(f"{sys.argv[1]}/lesson.json", [record_step(Run(sys.argv[1]))])
+    r1.write_rows(f"{sys.argv[1]}/lesson.json", [record_step(Run(sys.argv[1]))])

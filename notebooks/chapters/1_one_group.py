@@ -42,8 +42,8 @@ n = config.group_size
 episodes = r1.sample_and_reward(sampler, problems, task, config, "chapter 1", n)
 groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]  # one for each problem
 for problem, group in zip(problems, groups):
-    rewards = [f"{e.reward.total:3.1f}" for e in group]
-    answers = {e.reward.answer for e in group}
+    rewards = [f"{e.reward:3.1f}" for e in group]
+    answers = {e.answer_reward for e in group}
     remark = "same answers" if len(answers) == 1 else ""
     print(f"{' '.join(rewards)}   {remark:12}   {problem['question'][:60]} ...")
 
@@ -55,11 +55,11 @@ for problem, group in zip(problems, groups):
 # Read the group with the most different rewards. `why` is the verifier's sentence.
 
 # %%
-group = max(groups, key=lambda group: len({e.reward.total for e in group}))
+group = max(groups, key=lambda group: len({e.reward for e in group}))
 print(group[0].problem["question"])
 for e in group:
-    r = e.reward
-    print(f"\nreward {r.total} = format {r.format} + answer {r.answer} ({r.why})\n{e.text.strip()}")
+    print(f"\nreward {e.reward} = format {e.format_reward} + answer {e.answer_reward} ({e.why})")
+    print(e.completion.strip())
 
 # %% [markdown]
 # ## Better or worse than the rest of its group?
@@ -71,7 +71,7 @@ for e in group:
 # **Predict:** the sum of the eight advantages, and the sign of the best one's advantage.
 
 # %%
-rewards = torch.tensor([e.reward.total for e in group])  # (n,)
+rewards = torch.tensor([e.reward for e in group])  # (n,)
 by_hand = (rewards - rewards.mean()) / (rewards.std() + config.advantage_eps)
 advantages = r1.group_advantages(rewards[None], config)[0]  # (m, n) with m = 1 -> (n,)
 for name, values in {"rewards": rewards, "by hand": by_hand, "nano_r1.py": advantages}.items():
@@ -177,7 +177,7 @@ with torch.no_grad():
         weight -= 0.05 * weight.grad
     moves = (scorer(batch) - batch["old_log_probs"]).sum(dim=1)  # (B,)
 for e, moved in zip(group, moves.tolist()):
-    print(f"A {e.advantage:+.2f}   log-prob of the completion {moved:+.2f}   {e.reward.why}")
+    print(f"A {e.advantage:+.2f}   log-prob of the completion {moved:+.2f}   {e.why}")
 
 # %% [markdown]
 # Most have. But completions share tokens, so what makes one more likely also moves the others that
@@ -220,7 +220,7 @@ else:
 # A group of n completions has no signal if all its rewards are equal. Suppose that the reward is 0
 # or 1 and that a completion is correct with probability p. Write the probability that a group has
 # a signal, as a function of n and p. Then measure the share of groups with a signal for n = 2, 4,
-# 8 and 16 on 64 questions, with `e.reward.answer` as the reward. Your formula with the mean p of
+# 8 and 16 on 64 questions, with `e.answer_reward` as the reward. Your formula with the mean p of
 # all questions will not fit. *Hand in* formula, figure and the reason why it does not fit, and your
 # choice of n if a step has room for 128 completions. Before you measure, write a prediction into a
 # cell of this notebook and hand it in (docs/course.md, "Points"). No answer is in this repository.

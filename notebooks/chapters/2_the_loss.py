@@ -30,7 +30,7 @@ task = r1.Task(tokenizer, model, config)
 problems = task.load_problems("test", config)
 sampler = r1.TransformersSampler(model, task, config)
 episodes = r1.rollout(sampler, problems, task, config, step=1)
-rewards = torch.tensor([e.reward.total for e in episodes]).view(-1, config.group_size)  # (m, n)
+rewards = torch.tensor([e.reward for e in episodes]).view(-1, config.group_size)  # (m, n)
 advantages = r1.group_advantages(rewards, config)  # (m, n)
 for e, advantage in zip(episodes, advantages.flatten().tolist()):
     e.advantage = advantage

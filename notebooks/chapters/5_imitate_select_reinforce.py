@@ -57,7 +57,7 @@ def sample(policy, problems, label="chapter 5"):
 
 def is_kept(e):
     """Correct and in good format: what rejection sampling keeps."""
-    return e.reward.answer == 1 and e.reward.format == 1
+    return e.answer_reward == 1 and e.format_reward == 1
 
 
 def summary(name, episodes):
@@ -127,7 +127,7 @@ summary("kept", kept or others)
 # %%
 def weights_of(group):
     """{method: (n,) weights} of one group."""
-    rewards = torch.tensor([e.reward.total for e in group])  # (n,)
+    rewards = torch.tensor([e.reward for e in group])  # (n,)
     kept = torch.tensor([float(is_kept(e)) for e in group])  # (n,)
     return {
         "select (RFT)": kept,
@@ -137,8 +137,8 @@ def weights_of(group):
     }
 
 
-group = max(groups, key=lambda g: (len({e.reward.total for e in g}), sum(map(is_kept, g))))
-pd.DataFrame(weights_of(group), index=[e.reward.why for e in group]).round(2)
+group = max(groups, key=lambda g: (len({e.reward for e in g}), sum(map(is_kept, g))))
+pd.DataFrame(weights_of(group), index=[e.why for e in group]).round(2)
 
 # %% [markdown]
 # On fresh samples, RFT is REINFORCE with a reward of 0 or 1 and no baseline: the first step of
@@ -171,12 +171,12 @@ def kl(policy, other):
 
 
 with torch.no_grad():
-    e = min(others, key=lambda e: (-e.reward.format, abs(len(e.token_ids) - 40)))
+    e = min(others, key=lambda e: (-e.format_reward, abs(len(e.token_ids) - 40)))
     batch = r1.collate([e], "cpu")
     gain = log_probs_at(teacher.module.model, batch) - log_probs_at(model, batch)  # (N, V)
 weights = gain[range(len(gain)), batch["labels"][batch["response_mask"]]]  # (N,)
 pieces = [tokenizer.decode([i]).replace("\n", "\\n") for i in e.token_ids]
-pd.Series(weights.tolist(), pieces).plot.bar(figsize=(12, 3), title=e.reward.why, ylabel="w")
+pd.Series(weights.tolist(), pieces).plot.bar(figsize=(12, 3), title=e.why, ylabel="w")
 plt.show()
 
 # %% [markdown]

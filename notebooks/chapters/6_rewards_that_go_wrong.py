@@ -45,12 +45,12 @@ task = r1.Task(tokenizer, model, config)
 sampler = r1.TransformersSampler(model, task, config)
 DRAW = 13  # another number draws another problem
 group = r1.rollout(sampler, task.load_problems("test", config), task, config, DRAW)
-answers = [countdown_rewards.read_answer(e.text, task.prompt)[0] for e in group]
+answers = [countdown_rewards.read_answer(e.completion, task.prompt)[0] for e in group]
 votes = [countdown_rewards.judge(answer, group[0].problem, False)[0] for answer in answers]
 print(group[0].problem)
 for e, vote in zip(group, votes):
-    print(f"\nformat {e.reward.format:g}, answer {e.reward.answer:g}, votes for {vote}")
-    print(e.text.strip())
+    print(f"\nformat {e.format_reward:g}, answer {e.answer_reward:g}, votes for {vote}")
+    print(e.completion.strip())
 
 # %% [markdown]
 # **Predict:** what is the sign of the correct completion's advantage under each reward? Under which
@@ -61,8 +61,8 @@ rng = random.Random(0)
 winner = Counter(vote for vote in votes if vote).most_common(1)[0][0]
 columns = {name: [] for name in ("correct", "format", "lines", "noisy", "random", "majority")}
 for e, vote in zip(group, votes):
-    form, answer = e.reward.format, e.reward.answer
-    lines = sum("=" in line for line in e.text.splitlines())
+    form, answer = e.format_reward, e.answer_reward
+    lines = sum("=" in line for line in e.completion.splitlines())
     noisy = 1 - answer if rng.random() < 0.2 else answer
     agrees = float(vote == winner)
     rewards = (form + answer, form, form + answer + lines, form + noisy, rng.randint(0, 1))
@@ -71,7 +71,7 @@ for e, vote in zip(group, votes):
 table = pd.DataFrame(
     r1.group_advantages(torch.tensor(list(columns.values())), config).T, columns=list(columns)
 )
-table.insert(0, "verdict", [e.reward.answer for e in group])
+table.insert(0, "verdict", [e.answer_reward for e in group])
 table.round(2)
 
 # %% [markdown]
@@ -260,9 +260,9 @@ else:
 # Write a reward of your own, for example "be correct, and be brief", and say beforehand how it will
 # be cheated. Train with it for three minutes: `r1.main(config, rollout=my_rollout)`, where
 # `my_rollout` calls `r1.rollout` and gives each episode another `e.reward`
-# (`e.reward._replace(total=...)`). Then repair the reward and train again. In the repair you may
-# not use `e.reward.answer` or another verifier of the answer. The text, its length and
-# `e.reward.format` are allowed. Train each with three seeds. *Hand in* both rewards, your
+# (`e.reward = ...`). Then repair the reward and train again. In the repair you may
+# not use `e.answer_reward` or another verifier of the answer. The text, its length and
+# `e.format_reward` are allowed. Train each with three seeds. *Hand in* both rewards, your
 # prediction, the completion that cheats best, and the curves of reward and accuracy. No answer is
 # in this repository.
 #

@@ -13,7 +13,6 @@ steps, questions = 20, 128  # of training; held-out ones
 import random
 
 from dataclasses import replace
-from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -78,9 +77,7 @@ def grpo_step(scorer, optimizer, problems, label):
 # %% tags=["test"]
 def one_step(model, episodes, settings):
     """What is judged: `grpo_step` on the model and the episodes of check_step.py."""
-    written = [r1.Episode(**vars(e), advantage=0.0) for e in episodes]
-    for e in written:
-        e.reward = SimpleNamespace(total=e.reward)
+    written = [r1.Episode(problem={}, **vars(e)) for e in episodes]
     scorer = r1.Scorer(model, replace(config, temperature=settings.temperature))
     optimizer = torch.optim.SGD(model.parameters(), settings.learning_rate)
     problems = [None] * (len(written) // settings.group_size)

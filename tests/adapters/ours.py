@@ -31,7 +31,7 @@ def step(model, episodes, config, sft=False):
         raise NotImplementedError("Fine-tuning has no temperature, KL or second step.")
     settings = {name: getattr(config, name) for name in SETTINGS}
     settings = variants.Config(**settings, epochs=config.optimizer_steps, max_grad_norm=0.0)
-    device = nano_r1.find_device(settings)
+    device = nano_r1.start_process(settings)
     if nano_r1.WORLD > 1:
         # DeepSpeed knows AdamW. With an eps this large it is SGD.
         optimizer = torch.optim.AdamW(model.parameters(), 1e8, (0.0, 0.0), 1e8, weight_decay=0.0)
@@ -43,7 +43,7 @@ def step(model, episodes, config, sft=False):
     reference = None
     if config.reference:
         reference = nano_r1.Scorer(config.reference, settings)
-    batch = [nano_r1.Episode(**vars(e), ended=True, advantage=0.0) for e in episodes]
+    batch = [nano_r1.Episode(problem={}, **vars(e)) for e in episodes]
     rewards = torch.tensor([e.reward for e in batch]).view(-1, config.group_size)
     for e, advantage in zip(batch, nano_r1.group_advantages(rewards, settings).flatten().tolist()):
         e.advantage = 1.0 if sft else advantage

@@ -7,7 +7,7 @@ import nano_r1
 
 def grpo_step(scorer, optimizer, problems, label):
     episodes = write_completions(scorer, problems, label)  # noqa: F821
-    rewards = torch.tensor([e.reward.total for e in episodes]).view(len(problems), -1)
+    rewards = torch.tensor([e.reward for e in episodes]).view(len(problems), -1)
     advantages = nano_r1.group_advantages(rewards, scorer.config)
     for e, advantage in zip(episodes, advantages.flatten().tolist()):
         e.advantage = advantage

@@ -147,7 +147,7 @@ def test_a_run_with_vllm_trains_in_step_with_its_sampler_and_so_does_a_second_on
     runs = []
     for name in ("first", "second"):
         path = r1.main(config(name=str(tmp_path / name), **small))
-        rows = r1.read(f"{path}/metrics.jsonl")
+        rows = r1.read_rows(f"{path}/metrics.jsonl")
         assert all(row["sampling/logp_difference_mean"] < 1e-5 for row in rows[1:])
         runs.append([row["reward"] for row in rows[1:]])
         assert dict(os.environ) == before and not torch.distributed.is_initialized()
