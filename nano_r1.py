@@ -1265,7 +1265,7 @@ def load_model(config):
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
         if getattr(settings, "quantization_config", None):
-            raise ValueError("it is quantized, which is not supported")
+            raise SystemExit(f"--model {config.model}: it is quantized, which is not supported")
         for name, value in vars(settings).items():
             # No dropout: the policy that is trained is the one that has sampled.
             if "drop" in name and isinstance(value, float):
@@ -1547,7 +1547,7 @@ def find_run(config, functions):
     settings = asdict(config)
     settings["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
     for name, function in functions.items():
-        settings[name] = name_of(function)
+        settings[name] = getattr(function, "__qualname__", repr(function))
     settings = json.loads(json.dumps(settings))  # as in a file: a tuple is a list
     if not saved:
         return path, settings | {"id": str(time.time_ns())}  # the id of wandb's run
@@ -1559,13 +1559,6 @@ def find_run(config, functions):
                 f"--resume {path}: it was started with {setting} {value}, and needs the same again"
             )
     return path, None
-
-
-def name_of(function):
-    """A function's name; of a functools.partial also what it fixes."""
-    if isinstance(function, partial):
-        return f"{name_of(function.func)} {function.args} {function.keywords}"
-    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def create_run(path, settings):
