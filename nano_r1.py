@@ -683,7 +683,7 @@ def main(config, **own):
         f"{minutes:.1f} minutes of training\nModel: {path}/model"
     )
     if recorder and RANK == 0:
-        from report import viewer
+        from nano_report import viewer
 
         viewer.write_at_end(path)
     return path
@@ -1189,10 +1189,11 @@ def load_model(config):
 
 
 def import_task(name):
-    """The module of --task: NAME_rewards.py on Python's path, or the file of that path."""
+    """The module of --task: NAME_rewards.py on Python's path or in its tasks/, or that file."""
     try:
         if not name.endswith(".py"):
-            return importlib.import_module(f"{name}_rewards")
+            found = importlib.util.find_spec(f"{name}_rewards")
+            return importlib.import_module(f"{name}_rewards" if found else f"tasks.{name}_rewards")
         spec = importlib.util.spec_from_file_location(name, name)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # under its path, pickle finds its classes
@@ -1202,7 +1203,8 @@ def import_task(name):
         if name not in str(error):  # the task's own import: Python says where
             raise
         raise SystemExit(
-            f"--task {name}: {error}; try countdown, gsm8k or a file (theirs: clone the repository)"
+            f"--task {name}: {error}; try countdown, gsm8k, math, coins or the path of a file; if "
+            "nano_r1.py was copied alone, clone the repository"
         ) from None
 
 
@@ -1338,7 +1340,7 @@ def gather(items):
 # Settings that must be above 0. Every other number must be 0 or more.
 ABOVE_0 = """prompts_per_step group_size max_tokens temperature advantage_eps steps eval_problems
 micro_batch_size vllm_gpu_memory_utilization epochs minibatches vine_segments vine_samples samples
-batch_size attempts""".split()
+batch_size""".split()
 
 
 def check_numbers(config):
@@ -1457,10 +1459,10 @@ def save_model(policy, tokenizer, path):
 
 
 def find_recorder():
-    """report/record.py's function, which records what an update does to each token, or None."""
+    """nano_report/record.py's function, which records what updates do to tokens, or None."""
     try:
-        from report.record import after_step
-    except ImportError:  # it is not here, or somebody else's
+        from nano_report.record import after_step
+    except ImportError:  # it is not here
         return None
     return after_step
 
