@@ -549,7 +549,7 @@ def main(config, **replaced):
         save_model(policy, tokenizer, f"{path}/model")
     print_summary(history, path)
     if recorder and RANK == 0:
-        from report import viewer
+        from nano_report import viewer
 
         viewer.write_at_end(path)
     return path
@@ -1289,20 +1289,24 @@ def load_model(config):
 
 
 def import_task(name):
-    """The module of --task: NAME_rewards.py on Python's path, or the file of that path."""
+    """The module of --task: NAME_rewards.py on Python's path or in its tasks/, or that file."""
     try:
         if not name.endswith(".py"):
-            return importlib.import_module(f"{name}_rewards")
-        spec = importlib.util.spec_from_file_location(name, name)
+            found = importlib.util.find_spec(f"{name}_rewards")
+            return importlib.import_module(f"{name}_rewards" if found else f"tasks.{name}_rewards")
+        sys.path.append(os.path.dirname(os.path.abspath(name)))  # for modules beside it
+        module_name = re.sub(r"\W", "_", name)
+        spec = importlib.util.spec_from_file_location(module_name, name)
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # under its path, pickle finds its classes
+        sys.modules[module_name] = module  # there, pickle finds its classes
         spec.loader.exec_module(module)
         return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
         if name not in str(error):  # the task's own import: Python says where
             raise
         raise SystemExit(
-            f"--task {name}: {error}; try countdown, gsm8k or a file (theirs: clone the repository)"
+            f"--task {name}: {error}; try countdown, gsm8k, math, coins or the path of a file; if "
+            "nano_r1.py was copied alone, clone the repository"
         ) from None
 
 
@@ -1625,10 +1629,10 @@ def save_model(policy, tokenizer, path):
 
 
 def find_recorder():
-    """report/record.py's function, which records what an update does to each token, or None."""
+    """nano_report/record.py's function, which records what updates do to tokens, or None."""
     try:
-        from report.record import after_step
-    except ImportError:  # it is not here, or somebody else's
+        from nano_report.record import after_step
+    except ImportError:  # it is not here
         return None
     return after_step
 

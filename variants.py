@@ -2,8 +2,8 @@
 # # GRPO's relatives
 #
 # Each relative differs from `nano_r1.py` in one place. `nano_r1.main` takes functions in the place
-# of its own (`parts_of_main`). This file has some with the same signatures, each with its equation and
-# its paper. Flags choose among them.
+# of its own (`parts_of_main`). This file has some with the same signatures, each with its equation
+# and its paper. Flags choose among them.
 #
 #     python variants.py --task countdown                # the same as nano_r1.py
 #     python variants.py --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4 --minibatches 4
@@ -451,8 +451,8 @@ def add_old_log_probs(engine, episodes, config):
 def prepared_loss(loss_function, tokens, log_probs, batch, config):
     """Add `tokens` and the episodes' values per token to the batch; then call `loss_function`.
 
-    `extra` of an episode may have `old_log_probs` and `advantages`: lists, one value for each token that the
-    model wrote.
+    An episode's `extra` may have `old_log_probs` and `advantages`: lists, one value for each token
+    that the model wrote.
     """
     batch["tokens"] = tokens
     for name in ("old_log_probs", "advantages"):

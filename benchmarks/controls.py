@@ -36,7 +36,7 @@ import torch
 from transformers import LogitsProcessorList
 
 import countdown_rewards as countdown
-import evaluate
+import nano_eval
 import nano_r1
 from benchmarks import checks, runs
 
@@ -238,7 +238,7 @@ def voted(config, problems, n):
     n = n if config.temperature else 1  # greedy completions are equal
     voters = SimpleNamespace(final_answer=value_of)
     task = SimpleNamespace(module=voters, prompt=countdown.PROMPTS[config.prompt])
-    return [evaluate.majority(group, task) for group in runs.sample(config, problems, n)]
+    return [nano_eval.majority(group, task) for group in runs.sample(config, problems, n)]
 
 
 def judged(folder, function, config, models, problems, more):

@@ -29,7 +29,7 @@ import torch
 
 import countdown_rewards
 import nano_r1 as r1
-from report.viewer import show, show_group
+from nano_report.viewer import show, show_group
 
 settings = {"task": "countdown", "prompts_per_step": problems, "max_tokens": max_tokens}
 settings |= {"warmup_steps": 3}

@@ -26,7 +26,7 @@ def make_notebooks():
     scripts = [ROOT / "notebooks" / "colab.py", *sorted(ROOT.glob("notebooks/chapters/*.py"))]
     books = {script.with_suffix(".ipynb"): jupytext.read(script) for script in scripts}
     books[SHOWING.with_name("nano_r1.ipynb")] = nano_r1_notebook()
-    made = f"Made by `docs/make.sh` at commit {os.environ.get('COMMIT', '(not stated)')}."
+    made = f"Made by `docs/make/all.sh` at commit {os.environ.get('COMMIT', '(not stated)')}."
     for book in books.values():
         first = new_code_cell(FIRST.read_text().strip())
         fold(first, "Find the repository, or download it")

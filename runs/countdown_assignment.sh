@@ -35,7 +35,7 @@ case $exercise in  # the rate of the later exercises is RATE, the best one of th
   test)
     : "${MODEL:?a directory: the model to measure}"
     for file in ${FILES:?the files of problems}; do
-      start "test-${MODEL//[^A-Za-z0-9.]/_}-$(basename "$file")" evaluate.py $model \
+      start "test-${MODEL//[^A-Za-z0-9.]/_}-$(basename "$file")" nano_eval.py $model \
         --model "$MODEL" --eval_data "$file" --eval_problems 1024 --temperature 0 0.7 --samples 1 \
         "${more[@]}"
     done ;;

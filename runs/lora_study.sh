@@ -32,7 +32,7 @@ else
   use_deepspeed
   model="--model Qwen/Qwen3-4B-Instruct-2507 --dtype bfloat16 --data hub --eval_problems 500
     --prompt runs/prompts/countdown_reasoning.toml --max_tokens 1024"
-  start lora_study_base evaluate.py --task countdown $model "${more[@]}"
+  start lora_study_base nano_eval.py --task countdown $model "${more[@]}"
   sweep lora_study variants "$study $model --prompts_per_step 128 --learning_rate 1e-5 --steps 50
     --eval_every 10 --save_every 5 --gradient_checkpointing --micro_batch_size 4" \
     --axis "${grid[@]}" learning_rate=1e-4,kl_coef=1e-4 \

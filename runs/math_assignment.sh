@@ -23,7 +23,7 @@ grid() {
 }
 measure() {
   for file in ${FILES:-hub}; do
-    start "test-${1//[^A-Za-z0-9.]/_}-$(basename "$file")" evaluate.py $common --model "$1" \
+    start "test-${1//[^A-Za-z0-9.]/_}-$(basename "$file")" nano_eval.py $common --model "$1" \
       --eval_data "$file" --eval_problems 10000 --temperature 0 "${more[@]}"
   done
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [ROOT]
+sys.path[:0] = [ROOT, os.path.join(ROOT, "check")]
 os.environ["HF_HUB_OFFLINE"] = "1"  # or what is not there is asked for at the hub, for a minute
 
 # On the CPU. On a card: CUDA_VISIBLE_DEVICES=0 pytest tests/test_run.py -k "killed or ctrl_c"

@@ -219,7 +219,7 @@ def test_the_command_checks_two_processes_of_ours():
     if importlib.util.find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is for Linux")
     command = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
-    command = [sys.executable, *command, "check_step.py", "tests/adapters/ours.py"]
+    command = [sys.executable, *command, "check/check_step.py", "tests/adapters/ours.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

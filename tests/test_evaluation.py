@@ -1,8 +1,9 @@
-"""evaluate.py: its statistics by hand, and the table and the files of whole evaluations."""
+"""nano_eval.py: its statistics by hand, and the table and the files of whole evaluations."""
 
 import itertools
 import json
 import math
+import re
 import statistics
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 import countdown_rewards
-import evaluate
+import gsm8k_rewards
+import nano_eval
 import nano_r1
 
 
@@ -28,7 +30,7 @@ def completion(answer=1.0, form=1.0, text=None):
 @pytest.mark.parametrize("correct", range(5))
 def test_pass_at_k_is_the_share_of_subsets_of_k_samples_with_a_correct_one(correct):
     answers = [float(i < correct) for i in range(4)]
-    values = evaluate.measure_group([completion(answer) for answer in answers], task_of())
+    values = nano_eval.measure_group([completion(answer) for answer in answers], task_of())
     for k in (1, 2, 4):
         subsets = [max(subset) for subset in itertools.combinations(answers, k)]
         assert values[f"pass@{k}"] == pytest.approx(statistics.fmean(subsets))
@@ -50,13 +52,13 @@ def test_the_majority_decides(votes, correct, value):
         same_answer=lambda vote, other, problem: float(vote) == float(other),
     )
     group = [completion(float(vote in correct.split()), text=vote) for vote in votes.split()]
-    assert evaluate.majority(group, task) == value
+    assert nano_eval.majority(group, task) == value
 
 
 def test_the_categories_are_shares_that_add_up_to_one():
     rewards = [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.5), (0.0, 0.0)]
-    values = evaluate.measure_group([completion(*pair) for pair in rewards], task_of())
-    assert [values[name] for name in evaluate.CATEGORIES] == [0.2, 0.2, 0.2, 0.4]
+    values = nano_eval.measure_group([completion(*pair) for pair in rewards], task_of())
+    assert [values[name] for name in nano_eval.CATEGORIES] == [0.2, 0.2, 0.2, 0.4]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_the_categories_are_shares_that_add_up_to_one():
     ],
 )
 def test_the_interval_is_wilson_s_for_as_many_samples_as_have_the_variance(values, low, high):
-    assert evaluate.interval(values) == pytest.approx((low, high), abs=1e-4)
+    assert nano_eval.interval(values) == pytest.approx((low, high), abs=1e-4)
 
 
 def results(path):
@@ -76,8 +78,8 @@ def results(path):
 
 
 def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
-    config = evaluate.Config(name=f"{tmp_path}/run", eval_problems=12, max_tokens=80, samples=4)
-    path = Path(evaluate.main(config))
+    config = nano_eval.Config(name=f"{tmp_path}/run", eval_problems=12, max_tokens=80, samples=4)
+    path = Path(nano_eval.main(config))
     greedy = nano_r1.read_rows(path / "temperature_0.jsonl")
     sampled = nano_r1.read_rows(path / "temperature_1.jsonl")
     assert (len(greedy), len(sampled)) == (12, 48)
@@ -89,7 +91,7 @@ def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
     solved = np.reshape(answers, (12, 4)).max(axis=1)
     assert metrics["pass@4"][0] == pytest.approx(solved.mean())
     assert metrics["tokens"][0] == pytest.approx(statistics.fmean(row["length"] for row in sampled))
-    assert math.fsum(metrics[name][0] for name in evaluate.CATEGORIES) == pytest.approx(1)
+    assert math.fsum(metrics[name][0] for name in nano_eval.CATEGORIES) == pytest.approx(1)
     assert {"3_numbers: pass@1", "needs_muldiv: pass@1"} < set(metrics)
     text = (path / "temperature_1.txt").read_text()
     assert text.count("\n=> ") == 12 and sampled[0]["completion"] in text
@@ -98,13 +100,83 @@ def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
 def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path, capsys):
     rows = [{"question": f"What is {n} plus {n}?", "answer": f"#### {2 * n}"} for n in range(5)]
     nano_r1.write_rows(f"{tmp_path}/rows.jsonl", rows)
-    config = evaluate.Config(
+    config = nano_eval.Config(
         task="gsm8k",
         eval_data=f"{tmp_path}/rows.jsonl",
         samples=2,
         max_tokens=40,
         name=f"{tmp_path}/run",
     )
-    greedy, sampled = results(Path(evaluate.main(config))).values()
+    greedy, sampled = results(Path(nano_eval.main(config))).values()
     assert greedy["problems"] == sampled["problems"] == [5] and "maj@2" in sampled
     assert f"temperature 0{'':11}temperature 1" in capsys.readouterr().out
+
+
+# ---- --ask
+
+
+COUNTDOWN = SimpleNamespace(module=countdown_rewards, prompt=countdown_rewards.PROMPTS["chat"])
+GSM8K = SimpleNamespace(module=gsm8k_rewards, prompt=gsm8k_rewards.PROMPTS["chat"])
+WORDS = "Ava has 12 apples and eats 5. How many are left?"
+
+
+def type_in(monkeypatch, *texts):
+    """The texts are what the user types, line after line."""
+    lines = iter(texts)
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+
+
+def test_numbers_and_a_target_or_a_question_and_its_answer_may_be_typed(monkeypatch):
+    typed = nano_eval.read_problem("19, 36 55 7 = 65", COUNTDOWN)
+    assert typed == {"nums": [19, 36, 55, 7], "target": 65}
+    type_in(monkeypatch, " 7 ")
+    assert nano_eval.read_problem(WORDS, GSM8K) == {"question": WORDS, "answer": "7"}
+
+
+@pytest.mark.parametrize("text", ["make 24 from 3, 8, 5", "Make 24 from 3, 8 and 5", "3 8 5 = 24"])
+def test_a_problem_may_be_typed_as_the_pages_write_it(text):
+    assert nano_eval.read_problem(text, COUNTDOWN) == {"nums": [3, 8, 5], "target": 24}
+
+
+def test_an_answer_typed_behind_the_question_is_not_in_the_prompt():
+    typed = nano_eval.read_problem(f"{WORDS} = 7", GSM8K)
+    assert typed == {"question": WORDS, "answer": "7"}
+
+
+MISTAKES = [
+    "",
+    "1 2",
+    "1 + 2 = 3",
+    "3.5 2 = 4",
+    "-3 4 = 1",
+    "100000 1 = 2",
+    "1 2 3 4 5 6 7 8 9 = 1",
+]
+
+
+@pytest.mark.parametrize(
+    "text, task", [*((text, COUNTDOWN) for text in MISTAKES), ("hello there", GSM8K)]
+)
+def test_anything_else_is_one_sentence(text, task):
+    with pytest.raises(ValueError, match=r"\AType [^\n]+\Z"):
+        nano_eval.read_problem(text, task)
+
+
+def test_without_a_known_answer_the_models_own_answer_is_shown():
+    text = "12-5=7\n</think>\n<answer>7</answer>"
+    assert nano_eval.judge(text, {"question": WORDS, "answer": ""}, GSM8K) == "answers 7"
+    assert nano_eval.judge(text, {"question": WORDS, "answer": "7"}, GSM8K) == "correct"
+
+
+def test_two_models_answer_and_a_mistake_asks_again(monkeypatch, capsys):
+    type_in(monkeypatch, "1 2", "19 36 55 7 = 65", "", "q")
+    nano_eval.main(nano_eval.Config(ask=2, beside="models/nano-base", max_tokens=40))
+    out = capsys.readouterr().out
+    assert out.count("\nType two to eight") + out.startswith("Type two to eight") == 1
+    attempts = re.split("^── .*, completion [12]$", out, flags=re.MULTILINE)[1:]
+    assert len(attempts) == out.count("\n=> ") == 8
+    assert attempts[0] == attempts[2]  # the same model with the same seed
+
+
+def test_no_control_character_of_a_completion_reaches_the_terminal():
+    assert nano_eval.printable("a\x1b[2J\nb\r") == "a\ufffd[2J\nb"

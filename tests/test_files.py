@@ -12,8 +12,8 @@ from tables import columns, lines
 
 import countdown_rewards
 import gsm8k_rewards
-import math_rewards
 import problem_files
+from tasks import math_rewards
 
 COUNTDOWN = [{"nums": [n, n + 1, 3 * n], "target": 10 + n} for n in range(1, 41)]
 GSM8K = [{"question": f"What is {n}?", "answer": f"It is {n}, ü.\n#### {n}"} for n in range(40)]

@@ -23,7 +23,7 @@ from test_nano_r1 import plain_log_probs
 import countdown_rewards
 import nano_r1
 from nano_r1 import seed_of
-from report.run import Run
+from nano_report.run import Run
 
 ROOT = Path(__file__).parents[1]
 N = 4  # completions of a group

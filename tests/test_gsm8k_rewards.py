@@ -11,7 +11,6 @@ from test_countdown_rewards import rewards_of_hostile_texts
 
 import countdown_rewards
 import gsm8k_rewards
-import math_rewards
 from gsm8k_rewards import (
     PROMPTS,
     final_answer,
@@ -23,6 +22,7 @@ from gsm8k_rewards import (
     subgroups,
     to_problem,
 )
+from tasks import math_rewards
 
 PROBLEM = {
     "question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. "

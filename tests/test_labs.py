@@ -9,7 +9,8 @@ import pytest
 
 import countdown_rewards
 from benchmarks import controls, runs
-from labs import coins_rewards, lab
+from benchmarks.labs import lab
+from tasks import coins_rewards
 
 NAMES = sorted(
     file.stem
@@ -29,7 +30,7 @@ def few_problems(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_flags_and_runs_that_a_lab_names_exist(name):
-    declared = importlib.import_module(f"labs.{name}").LAB
+    declared = importlib.import_module(f"benchmarks.labs.{name}").LAB
     for run in declared.runs.values():
         script = "nano_sft" if run.rows else "variants"
         runs.parse(script, run.flags + " --data x" * bool(run.rows))
@@ -71,9 +72,9 @@ def test_the_lab_to_copy_runs_and_is_not_repeated(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr(
         sys, "argv", ["template.py", "--seeds", "0", "--out", str(tmp_path), "--more", TINY]
     )
-    importlib.import_module("labs.template").LAB.main()
+    importlib.import_module("benchmarks.labs.template").LAB.main()
     written = [(file, file.stat().st_mtime) for file in tmp_path.rglob("metrics.jsonl")]
-    importlib.import_module("labs.template").LAB.main()
+    importlib.import_module("benchmarks.labs.template").LAB.main()
     assert len(written) == 3 and all(file.stat().st_mtime == time for file, time in written)
     assert "Pass@1: GRPO exceeds own code by more than 5 points" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""docs/make.sh, and the lesson it makes: in a browser the page asks before it shows."""
+"""docs/make/all.sh, and the lesson it makes: in a browser the page asks before it shows."""
 
 import os
 import re
@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from docs.lesson import make, source
-from report.run import read_rows
+from docs.make.lesson import make, source
+from nano_report.run import read_rows
 
 SOURCE = source.FILE.read_text()
-SCRIPT = source.ROOT / "docs" / "make.sh"
+SCRIPT = source.ROOT / "docs/make/all.sh"
 FLAGS = "--steps 2 --prompts_per_step 4 --eval_problems 8"
 COMPLETIONS = 32  # of a step
 WIDTH = 1400  # of a page
 
 
 def make_pages(folder, programs):
-    """docs/make.sh for a short run, with `python` from that folder of programs."""
+    """docs/make/all.sh for a short run, with `python` from that folder of programs."""
     path = f"{programs}:{os.environ['PATH']}"
     command = ["bash", SCRIPT, folder, *FLAGS.split()]
     subprocess.run(command, env={**os.environ, "PATH": path}, check=True)
@@ -37,7 +37,7 @@ def test_each_page_states_its_commit_and_its_picture_and_the_lesson_leads_to_fil
     assert len(list(made.glob("hero*.*"))) == 6
     for page in ("lesson.html", "report_default_run.html"):
         text = (made / page).read_text()
-        assert re.search(r"docs/make.sh</code> at commit \w+", text)
+        assert re.search(r"docs/make/all.sh</code> at commit \w+", text)
         assert (made / re.search('og:image" content="(.*?)"', text)[1]).exists()
     lesson = (made / "lesson.html").read_text()
     links = set(re.findall(r'href="([^"#]+)"', lesson))
@@ -51,7 +51,7 @@ def test_a_finished_run_is_not_run_again(made, tmp_path):
     program.chmod(0o755)
     make_pages(made, tmp_path)
     commands = (tmp_path / "commands").read_text()
-    assert commands == "docs.lesson.make\ndocs.hero\n"
+    assert commands == "docs.make.lesson.make\ndocs.make.hero\n"
 
 
 @pytest.fixture(scope="module")

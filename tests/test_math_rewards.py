@@ -10,7 +10,7 @@ from labelled import needs_data, real
 from tables import columns, lines
 from work import light
 
-from math_rewards import (
+from tasks.math_rewards import (
     equivalent,
     final_answer,
     last_boxed,

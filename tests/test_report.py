@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 from two_processes import tiny_model
 
 import nano_r1
-from report import labels, payload, record, viewer
-from report.run import Run
+from nano_report import labels, payload, record, viewer
+from nano_report.run import Run
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 1200  # of a page
@@ -173,10 +173,10 @@ def test_the_example_agrees_with_its_advantages_then_is_mixed_short_and_moves_mo
 
 @pytest.mark.parametrize("arguments", ["nowhere", "{run} --steps 99", "a b c"])
 def test_a_mistake_gets_one_sentence_and_writes_nothing(arguments, run):
-    command = [sys.executable, "-m", "report", *arguments.format(run=run.path).split()]
+    command = [sys.executable, "-m", "nano_report", *arguments.format(run=run.path).split()]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert re.fullmatch("report: .+\n", done.stderr)
+    assert re.fullmatch("nano_report: .+\n", done.stderr)
 
 
 def test_a_metric_has_one_name_on_console_page_and_in_its_table():

@@ -92,7 +92,7 @@ def test_pasted_into_a_cell_of_a_notebook_it_trains(tmp_path):
 # ---- The size is counted in expression nodes: statements are free, nesting is not.
 
 
-DEFAULT_COMMAND = ("nano_r1.py", "countdown_rewards.py", "report/record.py")
+DEFAULT_COMMAND = ("nano_r1.py", "countdown_rewards.py", "nano_report/record.py")
 
 
 def size(file):
@@ -256,8 +256,8 @@ def test_a_log_in_another_encoding_gets_utf_8(monkeypatch):
 @pytest.mark.parametrize("file", ["report/report.tex", "report/record.py", "report.py"])
 def test_a_report_of_somebody_else_is_left_alone(file, tmp_path, monkeypatch):
     (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text("words = 3\n")
-    for name in ("report", "report.record"):
+    (tmp_path / file).write_text("raise AssertionError")
+    for name in ("nano_report", "nano_report.record"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert nano_r1.find_recorder() is None
@@ -396,7 +396,7 @@ def test_a_run_ends_with_its_result_its_files_and_the_command_that_asks(tmp_path
     assert plain[found.end() :] == (
         f"Model: {path}/model\nReport, for a browser: {path}/report.html\n"
         f"Picture: {path}/card.png\n"
-        "To ask the model: python ask.py --task countdown --prompt short \\\n"
+        "To ask the model: python nano_eval.py --ask 4 --task countdown --prompt short \\\n"
         f"    --model {path}/model\n"
     )
 
@@ -416,7 +416,7 @@ def test_the_time_left_grows_with_the_completions(tmp_path, monkeypatch, capsys)
     assert float(left) == pytest.approx(float(seconds) / 60 * (2**1.1 - 1))
 
 
-@pytest.mark.parametrize("name", ["nano_r1", "evaluate", "ask", "nano_sft", "variants"])
+@pytest.mark.parametrize("name", ["nano_r1", "nano_eval", "nano_sft", "variants"])
 def test_help_fits_into_80_columns(name, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):

@@ -111,14 +111,14 @@ def test_each_run_of_a_command_takes_two_steps(script, words, folder, monkeypatc
         problems = f"{folder}/{runs.parse(name, flags).task}.jsonl"
         files = {
             "nano_sft": f"--data {folder}/sft.jsonl --eval_data {problems} {SFT_SMALL}",
-            "evaluate": f"--eval_data {problems}",
+            "nano_eval": f"--eval_data {problems}",
         }
         files = files.get(name, f"--data {problems}")
         place = f"--model {folder}/model --name {folder}/{script}{words}{number}"
         config = runs.parse(name, f"{flags} {SMALL} {place} {files}")
         path = importlib.import_module(name).main(config)
         assert os.path.exists(f"{path}/model") or os.path.exists(f"{path}/evaluation.json")
-        if "--eval_data" in f"{flags} {files}" and name != "evaluate":
+        if "--eval_data" in f"{flags} {files}" and name != "nano_eval":
             rows = nano_r1.read_rows(f"{path}/evaluations/step_000000.jsonl")
             assert [row["problem"] for row in rows] == PROBLEMS[config.task][:2]
         asked = runs.parse(name, flags)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from test_nano_r1 import plain_log_probs
 
-import evaluate
+import nano_eval
 import nano_r1
 import nano_sft
 
@@ -73,8 +73,8 @@ def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tu
         losses[4] < 0.8 * losses[1] and len(nano_r1.read_rows(f"{tuned.name}/metrics.jsonl")) == 5
     )
     settings = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
-    config = evaluate.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **settings)
-    again = nano_r1.read_rows(f"{evaluate.main(config)}/temperature_0.jsonl")
+    config = nano_eval.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **settings)
+    again = nano_r1.read_rows(f"{nano_eval.main(config)}/temperature_0.jsonl")
     rows = nano_r1.read_rows(f"{tuned.name}/evaluations/step_000004.jsonl")
     assert [row["completion"] for row in rows] == [row["completion"] for row in again]
 

@@ -12,14 +12,14 @@ import pytest
 
 import check_grpo
 import nano_r1
-import tools
-from labs import checker_rewards, mask
-from report.run import Run
+from benchmarks.labs import mask
+from nano_report.run import Run
+from tasks import checker_rewards, tool_use
 
-ROOT = Path(tools.__file__).parent
+ROOT = Path(nano_r1.__file__).parent
 PROBLEM = {"nums": [94, 27, 39], "target": 28}
-SMALL = tools.Config(
-    task=f"{ROOT}/labs/checker_rewards.py",
+SMALL = tool_use.Config(
+    task="checker",
     model=f"{ROOT}/models/nano-base",
     prompts_per_step=2,
     max_tokens=60,
@@ -81,7 +81,7 @@ def converse(task, *turns, max_tokens=60):
     """(the episode of PROBLEM with these turns of the model, the sampler)."""
     sampler = Scripted(list(turns))
     config = replace(SMALL, max_tokens=max_tokens)
-    (e,) = tools.sample_and_reward(sampler, [PROBLEM], task, config, "test", 1)
+    (e,) = tool_use.sample_and_reward(sampler, [PROBLEM], task, config, "test", 1)
     assert len(e.token_ids) == len(e.mask) == len(e.log_probs) <= max_tokens
     return e, sampler
 
@@ -131,14 +131,14 @@ def test_a_completion_is_cut_off_after_max_tokens_or_the_last_turn(task, turns, 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     name = str(tmp_path_factory.mktemp("tools") / "straight")
-    return tools.main(replace(SMALL, steps=2, name=name))
+    return tool_use.main(replace(SMALL, steps=2, name=name))
 
 
 def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path, capsys):
     row = nano_r1.read_rows(f"{straight}/metrics.jsonl")[1]
     assert row["sampling/logp_difference_mean"] < 1e-4
     assert row["tool/calls"] > 0 and row["tool/model_tokens"] < 1
-    tools.main(replace(SMALL, name=str(tmp_path / "run")), rollout=mask.unmasked)
+    tool_use.main(replace(SMALL, name=str(tmp_path / "run")), rollout=mask.unmasked)
     assert "WARNING: sampler and trainer differ" in capsys.readouterr().out
 
 
@@ -166,15 +166,15 @@ def rows(path, file):
 
 
 def test_a_resumed_run_is_the_straight_one(straight, tmp_path):
-    path = tools.main(replace(SMALL, name=str(tmp_path / "run")))
-    tools.main(replace(SMALL, steps=2, resume=path))
+    path = tool_use.main(replace(SMALL, name=str(tmp_path / "run")))
+    tool_use.main(replace(SMALL, steps=2, resume=path))
     for file in ("metrics.jsonl", "episodes/step_000002.jsonl"):
         assert rows(path, file) == rows(straight, file)
 
 
 def test_two_processes_write_the_completions_of_one(straight, tmp_path):
     flags = "--prompts_per_step 2 --max_tokens 60 --eval_problems 8 --warmup_steps 0 --steps 1"
-    torchrun = "torch.distributed.run --nproc_per_node 2 --standalone tools.py"
+    torchrun = "torch.distributed.run --nproc_per_node 2 --standalone tasks/tool_use.py"
     command = f"{sys.executable} -m {torchrun} {flags} --name {tmp_path}/two"
     subprocess.run(command.split(), check=True, cwd=ROOT)
     for file in ("episodes/step_000001.jsonl", "evaluations/step_000000.jsonl"):
@@ -182,5 +182,5 @@ def test_two_processes_write_the_completions_of_one(straight, tmp_path):
 
 
 def test_a_task_without_a_tool_is_a_sentence():
-    with pytest.raises(SystemExit, match="--task countdown has no tool; try labs/checker"):
-        tools.main(replace(SMALL, task="countdown"))
+    with pytest.raises(SystemExit, match="--task countdown has no tool; try checker"):
+        tool_use.main(replace(SMALL, task="countdown"))

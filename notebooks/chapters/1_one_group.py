@@ -17,7 +17,7 @@
 import torch
 
 import nano_r1 as r1
-from report.viewer import show_group
+from nano_report.viewer import show_group
 
 config = r1.Config(task="gsm8k", max_tokens=64, kl_coef=0.0)
 model, tokenizer = r1.load_model(config)

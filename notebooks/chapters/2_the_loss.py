@@ -15,12 +15,14 @@
 
 # %%
 import copy
+import sys
 import tempfile
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
+sys.path.append("check")
 import check_grpo
 import nano_r1 as r1
 
@@ -224,8 +226,8 @@ for metric in ("reward", "completions/mean_length", "sampling/logp_difference_me
 #
 # Write GRPO's loss without a KL penalty. The inputs `log_probs`, `old_log_probs` and
 # `ref_log_probs` are (B, T) and `advantages` is (B,), in float64. `mask` is (B, T), bool. The test
-# below compares value and gradient with formulas: [check_grpo.py](../../check_grpo.py) names the
-# algorithm, or the mistake.
+# below compares value and gradient with formulas:
+# [check_grpo.py](../../check/check_grpo.py) names the algorithm, or the mistake.
 
 
 # %% tags=["exercise"]

@@ -20,7 +20,7 @@ import hashlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from report.labels import METRICS
+from nano_report.labels import METRICS
 
 RECORDS = "notebooks/chapters/records"
 

@@ -37,7 +37,7 @@ import torch
 
 import countdown_rewards
 import nano_r1 as r1
-from report.labels import PALETTE
+from nano_report.labels import PALETTE
 
 config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1)
 model, tokenizer = r1.load_model(config)

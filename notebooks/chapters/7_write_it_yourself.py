@@ -11,12 +11,14 @@ steps, questions = 20, 128  # of training; held-out ones
 
 # %%
 import random
+import sys
 
 from dataclasses import replace
 from unittest import mock
 
 import torch
 
+sys.path.append("check")
 import check_step
 import nano_r1 as r1
 
@@ -53,10 +55,10 @@ def write_completions(scorer, problems, label, n=config.group_size):
 # There are two tests, of one point each:
 #
 # - **Is it GRPO?** The test calls your function with the tiny model of
-#   [check_step.py](../../check_step.py) and 4 problems with 4 completions each, and compares the
-#   weights after it with those of the formula. So count the problems with `len(problems)`. It also
-#   takes two steps in a row, and one with a gradient whose norm is 2.1. Another method, such as one
-#   without a baseline or with the mean of all tokens, learns too, but gets no point here.
+#   [check_step.py](../../check/check_step.py) and 4 problems with 4 completions each, and compares
+#   the weights after it with those of the formula. So count the problems with `len(problems)`. It
+#   also takes two steps in a row, and one with a gradient whose norm is 2.1. Another method, such
+#   as one without a baseline or with the mean of all tokens, learns too, but gets no point here.
 # - **Does it learn?** Any method passes that adds 15 points to the share of correct answers.
 #
 # **Predict:** the base solves about 20% of the questions. What share is solved after 20 steps of 8

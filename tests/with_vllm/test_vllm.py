@@ -9,7 +9,7 @@ from test_nano_r1 import plain_log_probs
 
 import countdown_rewards
 import nano_r1 as r1
-import tools
+from tasks import tool_use
 
 MODEL = os.path.join(os.path.dirname(r1.__file__), "models", "nano-base")
 
@@ -99,11 +99,11 @@ def test_the_end_token_is_part_of_a_completion(sampler, policy, prompts):
 
 
 def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
-    settings = config(task=MODEL.replace("models/nano-base", "labs/checker_rewards.py"))
+    settings = config(task="checker")
     task = r1.Task(sampler.task.tokenizer, policy, settings)
     monkeypatch.setattr(sampler, "task", task)
     problems = countdown_rewards.load_problems("test")[:8]
-    episodes = tools.sample_and_reward(sampler, problems, task, settings, "test", 4)
+    episodes = tool_use.sample_and_reward(sampler, problems, task, settings, "test", 4)
     assert max(e.calls for e in episodes) > 1
     batch = r1.collate(episodes, torch.device("cpu"))
     log_probs = r1.Scorer(policy, settings)(batch)  # 0 outside of the mask, as the sampler's

@@ -1,0 +1,1228 @@
+"""Is your GRPO correct? Judge the advantages and the loss of any code base.
+
+    python check/check_grpo.py my_adapter.py
+
+my_adapter.py calls your code. Write one or both of these functions:
+
+    import my_trainer
+
+    def advantages(rewards):
+        return my_trainer.normalize(rewards)
+
+    def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask):
+        return my_trainer.policy_loss(
+            log_probs, old_log_probs, ref_log_probs, advantages, mask
+        )
+
+rewards         (m, n): m prompts with n completions each; so is the result
+log_probs       (B, T): log-prob of each token under the policy, with gradient
+old_log_probs   (B, T): the same under the policy that sampled the tokens
+ref_log_probs   (B, T): the same under the reference model
+advantages      (B,): one number per completion
+mask            (B, T), bool: True at the tokens that the policy wrote, its end
+                token included
+
+`log_probs[:, t]`, `mask[:, t]` and the other columns t belong to the same
+token. `loss` returns a scalar to minimize. All numbers are float64. Copy inputs
+before you change them in place.
+
+Two more arguments are passed by name if your function has them:
+
+sampler_log_probs   (B, T): the log-probs that the sampler reported, if your
+                    loss corrects for another precision of the sampler
+step                if your loss adds up over micro-batches: step.completions,
+                    step.tokens and step.micro_batches count the whole step
+
+The program compares value and gradient with formulas on frozen micro-batches.
+It prints the name and the numbers of your algorithm, or the name of a known
+mistake. It measures the clip range, the KL weight, eps and the constants, so
+you need not give them. If nothing agrees, it prints the nearest algorithm, the
+first entry that differs, and the properties that your function has.
+
+The exit code is 0 if an algorithm agrees, else 1. With --new it is also 0 if
+neither an algorithm nor a known mistake agrees, and your function has what
+every one needs (signs, mask, order). What your code prints goes to stderr. The
+program needs only torch.
+check_step.py looks at the optimizer step around the loss.
+"""
+
+import argparse
+import contextlib
+import functools
+import inspect
+import itertools
+import math
+import os
+import runpy
+import sys
+import textwrap
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import torch
+import torch.nn.functional as F
+
+# mistake: its consequence
+ADVANTAGE_MISTAKES = {
+    "batch instead of the group": (
+        "An easy prompt's completions all go up and a hard prompt's all go down."
+    ),
+    "groups along the wrong dimension": (
+        "Completions of different prompts are compared with each other."
+    ),
+    "rewards grouped in another order": (
+        "The groups mix prompts, because completions are not stored prompt by prompt."
+    ),
+    "mean not subtracted": (
+        "Each completion with a reward above 0 goes up, even the worst of its group."
+    ),
+    "own reward counted among the others": (
+        "The sum of the others is divided by n, so the baseline is too small."
+    ),
+    "variance instead of the deviation": (
+        "If all rewards are half as large, the advantages are twice as large."
+    ),
+    "brackets forgotten": "r - mean / std is not centred: the group's advantages do not sum to 0.",
+    "eps added after the division": (
+        "Each advantage is shifted by eps, and a group of equal rewards gives NaN."
+    ),
+    "no eps": "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
+    "normalized twice": (
+        "The second normalization, over the batch, undoes the comparison within the group."
+    ),
+    "sign of the advantage turned": "The policy learns to avoid reward.",
+}
+LOSS_MISTAKES = {
+    "mask one token late": (
+        "Each completion's first token is left out, and one token after its end is trained on."
+    ),
+    "mask one token early": "The prompt's last token is trained on, and the end token is left out.",
+    "end token left out": "The policy gets no signal about when to stop.",
+    "prompt counted": "The policy is trained on tokens that it did not write.",
+    "padding counted": (
+        "Tokens after the end are trained on, so short completions count like long ones."
+    ),
+    "tokens of a tool counted": "The policy learns to write the tool's answers itself.",
+    "mask not used": "Prompt and padding are trained on, and count as tokens.",
+    "mask only in the denominator": "Prompt and padding are trained on.",
+    "padding in the denominator": (
+        "The longest completion of a micro-batch decides how large the step is."
+    ),
+    "mean over rows, then over tokens": (
+        "A token counts more at a position that few completions reach."
+    ),
+    "micro-batches averaged": "A token counts more if its micro-batch has few tokens.",
+    "micro-batches added up": "The gradient grows with the number of micro-batches.",
+    "divided by the micro-batches twice": "The gradient shrinks with the number of micro-batches.",
+    "ratio of the policy to itself": (
+        "The ratio is always 1: nothing is clipped. Correct for one optimizer step per batch."
+    ),
+    "both terms of the ratio have a gradient": (
+        "Their gradients cancel, so the reward never reaches the weights."
+    ),
+    "ratio without gradient": "The reward never reaches the weights.",
+    "ratio upside down": "The ratio is old / new, so the policy learns to avoid reward.",
+    "ratio to the reference": "The clip holds the policy near the reference and freezes it there.",
+    "old and reference swapped": (
+        "The clip is around the reference, and the KL penalty pulls to the last policy."
+    ),
+    "minimum taken before the advantage": (
+        "For a negative advantage the clip acts at the wrong end of the range."
+    ),
+    "clip without the minimum": (
+        "A token outside of the range has no gradient, so a wrong step cannot be undone."
+    ),
+    "maximum instead of the minimum": (
+        "The clip stops steps that undo a mistake, but no step that goes too far."
+    ),
+    "sign of the policy term turned": "The policy learns to avoid reward.",
+    "ratio of the completion not length-normalized": (
+        "The product of the tokens' ratios leaves the clip range in any long completion."
+    ),
+    "arithmetic mean of the ratios": (
+        "One token with a large ratio decides the ratio of the completion."
+    ),
+    "weight with gradient": (
+        "The clipped ratio should be a constant, but its gradient is added to log pi's."
+    ),
+    "probability instead of its logarithm": "Unlikely tokens have almost no gradient.",
+    "sign of the KL penalty turned": (
+        "The policy is rewarded for leaving the reference, and collapses."
+    ),
+    "k3 with d turned": (
+        "On samples of the policy its mean is not the KL, and its gradient grows like pi / pi_ref."
+    ),
+    "KL without gradient": "The penalty is in the logged loss, but restrains nothing.",
+    "KL of prompt and padding": "The penalty counts tokens that the policy did not write.",
+    "entropy of the sampled tokens alone": (
+        "On the policy's own samples, log pi has the expected gradient 0: the bonus is noise. The "
+        "entropy needs the whole distribution."
+    ),
+    "KL counted twice": "It is subtracted from the reward and added to the loss.",
+    "length divided twice": "A token of a long completion hardly counts.",
+}
+# mistake: where it was seen. The others are common slips.
+SEEN = {
+    "batch instead of the group": "XU-YIJIE/grpo-flat #2, fla-org/flash-linear-attention #1073",
+    "rewards grouped in another order": "StarsfieldAI/R1-V #67",
+    "normalized twice": "axon-rl/gem PR #113",
+    "mask one token late": "Goekdeniz-Guelmez/mlx-lm-lora #80",
+    "end token left out": "mll-lab-nu/RAGEN #59, rasbt/reasoning-from-scratch PR #185",
+    "prompt counted": "TIGER-AI-Lab/verl-tool #116",
+    "padding counted": "bingreeky/MemGen PR #33",
+    "mask not used": "Tencent-Hunyuan/UniRL PR #409",
+    "mask only in the denominator": "huggingface/trl PR #6654",
+    "padding in the denominator": "NovaSky-AI/SkyRL PR #462, McGill-NLP/nano-aha-moment",
+    "micro-batches averaged": "allenai/open-instruct PR #1161, verl-project/verl PR #906",
+    "micro-batches added up": "huggingface/trl PR #3716",
+    "divided by the micro-batches twice": "modelscope/ms-swift #10117",
+    "ratio of the policy to itself": "meta-pytorch/torchforge PR #571, xiaomi-research/time-r1 #20",
+    "both terms of the ratio have a gradient": "Goekdeniz-Guelmez/mlx-lm-lora #55",
+    "ratio to the reference": "huggingface/trl PR #2837",
+    "minimum taken before the advantage": "rasbt/reasoning-from-scratch",
+    "sign of the policy term turned": "fla-org/flash-linear-attention #1073",
+    "ratio of the completion not length-normalized": "walkinglabs/hands-on-modern-rl #75",
+    "sign of the KL penalty turned": "qiancheng0/ToolRL #52, mll-lab-nu/RAGEN #58",
+    "k3 with d turned": "ml-explore/mlx-examples PR #1233, natolambert/rlhf-book (approx_kl3)",
+    "KL without gradient": "allenai/open-instruct #530",
+    "KL of prompt and padding": "allenai/open-instruct PR #535",
+}
+RENORMALIZED = "advantages normalized again over the micro-batch"
+INDEPENDENT = "does not depend on the advantages"
+# {baseline: {scale: name}} of advantages, and {ratio: {mean: name}} of losses
+ALGORITHMS = {
+    "group mean": {
+        "deviation with n - 1": "GRPO",
+        "deviation with n": "GRPO",
+        "no deviation": "Dr. GRPO",
+        "mean instead of the deviation": "MaxRL",
+        "deviation of the batch": "GRPO",
+        "deviation of the batch after the baseline": "REINFORCE++ with a baseline",
+    },
+    "batch mean": {
+        "deviation with n - 1": "REINFORCE++",
+        "deviation with n": "REINFORCE++",
+        "no deviation": "REINFORCE with the batch mean",
+    },
+    "mean of the others": {
+        "no deviation": "RLOO",
+    },
+    "no baseline": {
+        "no deviation": "REINFORCE",
+    },
+    "ratio of each token": {
+        "mean of the completions' means": "GRPO",
+        "mean over all tokens": "DAPO",
+        "sum over tokens / (completions x constant)": "Dr. GRPO",
+    },
+    "ratio of each completion": {
+        "mean of the completions' means": "GSPO",
+    },
+    "geometric mean of the clipped ratios": {
+        "mean of the completions' means": "GMPO",
+    },
+    "ratio as a weight": {
+        "mean over all tokens": "CISPO",
+    },
+    "ratio to the sampler, far tokens masked": {
+        "mean over all tokens": "DPPO",
+    },
+    "no ratio": {
+        "mean of the completions' means": "REINFORCE",
+        "mean over all tokens": "REINFORCE",
+        "sum over tokens / (completions x constant)": "RLOO",
+        "sum over tokens / constant": "REINFORCE",
+    },
+}
+NOTES = {
+    "no deviation": "If you meant GRPO, the deviation has no effect, as in Open-Reasoner-Zero #75.",
+    "batch mean": (
+        "If you meant GRPO, this is a mistake: mean and deviation are those of the batch instead "
+        "of the group. An easy prompt's completions all go up and a hard prompt's all go down. "
+        "Seen: XU-YIJIE/grpo-flat #2, fla-org/flash-linear-attention #1073."
+    ),
+    "k1 in the loss": "k1's gradient does not depend on the reference, so it restrains nothing.",
+    "k3 in the loss": (
+        "k3's gradient is that of KL(pi_ref, pi). Times the ratio it is that of KL(pi, pi_ref), "
+        "as in TRL 1.16."
+    ),
+}
+SCALES = [
+    "deviation with n - 1",
+    "deviation with n",
+    "no deviation",
+    "mean instead of the deviation",
+    "deviation of the batch",
+    "deviation of the batch after the baseline",
+]
+EPSILONS = [0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+RATIOS = [
+    "ratio of each token",
+    "ratio of each completion",
+    "ratio as a weight",
+    "no ratio",
+    "geometric mean of the clipped ratios",
+    "ratio to the sampler, far tokens masked",
+]
+MEANS = [
+    "mean of the completions' means",
+    "mean over all tokens",
+    "sum over tokens / (completions x constant)",
+    "sum over tokens / constant",
+]
+
+
+# ---- The formulas. Each part has named choices. A slip, named like its mistake, replaces a choice.
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """A = (r - baseline) / (deviation + eps)."""
+
+    baseline: str
+    scale: str
+    eps: float
+    root: str = "outside of the root"  # the place of eps
+    slip: str = ""
+
+    def __call__(self, rewards):
+        """(m, n) -> (m, n)."""
+        m, n = rewards.shape
+        match self.slip:
+            case "batch instead of the group":
+                return self.normalize(rewards.reshape(1, -1)).reshape(m, n)
+            case "groups along the wrong dimension":
+                return self.normalize(rewards.T).T
+            case "rewards grouped in another order":
+                return self.normalize(rewards.T.reshape(m, n)).reshape(n, m).T
+            case _:
+                return self.normalize(rewards)
+
+    def normalize(self, r):
+        """Advantages in the shape of r. Each row of r is a group."""
+        baseline = self.baseline_of(r)
+        centred = r - baseline
+        variance = self.variance_of(r, centred)
+        eps = 0.0 if self.scale == "no deviation" else self.eps
+        if self.slip == "variance instead of the deviation":
+            deviation = variance + eps
+        elif self.root == "inside of the root":
+            deviation = (variance + eps).sqrt()
+        else:
+            deviation = variance.sqrt() + eps
+        quotient = centred / deviation
+        # Equal rewards give 0 / 0, which counts as 0. There are ways to get 0 even without eps.
+        result = torch.where(quotient.isnan(), 0.0, quotient)
+        match self.slip:
+            case "brackets forgotten":
+                return r - baseline / deviation
+            case "eps added after the division":
+                # An eps too small to be seen counts as no eps: NaN agrees with nothing.
+                shift = self.eps if self.eps > 5e-9 else math.nan
+                return centred / variance.sqrt() + shift
+            case "no eps":
+                return quotient
+            case "sign of the advantage turned":
+                return -result
+            case "normalized twice":
+                return (result - result.mean()) / (result.std() + self.eps)
+            case _:
+                return result
+
+    def baseline_of(self, r):
+        """The baseline of each reward, (m, n), or of each group, (m, 1)."""
+        others = r.sum(dim=1, keepdim=True) - r
+        n = r.shape[1]
+        match self.slip, self.baseline:
+            case "own reward counted among the others", _:
+                return others / n
+            case ("mean not subtracted", _) | (_, "no baseline"):
+                return torch.zeros_like(r)
+            case _, "mean of the others":
+                return others / (n - 1)
+            case _, "batch mean":
+                return r.mean()
+            case _:
+                return r.mean(dim=1, keepdim=True)
+
+    def variance_of(self, r, centred):
+        """The square of what the advantages are divided by, (m, 1) or a scalar."""
+        if self.baseline == "batch mean":
+            r = r.reshape(1, -1)
+        match self.scale:
+            case "deviation with n - 1":
+                return r.var(dim=1, keepdim=True)
+            case "deviation with n":
+                return r.var(dim=1, keepdim=True, correction=0)
+            case "mean instead of the deviation":
+                return r.mean(dim=1, keepdim=True) ** 2
+            case "deviation of the batch":
+                return r.var()
+            case "deviation of the batch after the baseline":
+                return centred.var()
+            case _:
+                return torch.ones_like(r[:, :1])
+
+    @property
+    def name(self):
+        return ALGORITHMS[self.baseline].get(self.scale, "a relative of GRPO")
+
+    def __str__(self):
+        text = f"{self.name}: {self.baseline}, {self.scale}"
+        if self.scale != "no deviation":
+            text += f", eps {self.eps:g} {self.root}"
+        return text
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The mean of L = -w min(rho A, clip(rho, 1 - low, 1 + high) A) + kl_weight KL."""
+
+    ratio: str
+    mean: str
+    kl: str
+    place: str  # of the KL: "loss", or "reward", which subtracts it from each token's advantage
+    slip: str = ""
+    low: float = 1.0
+    high: float = math.inf
+    dual: float = math.inf  # PPO's dual clip: the largest ratio for A < 0
+    constant: float = 1.0  # the divisor of the two means that have one
+    kl_weight: float = 1.0
+    entropy: float = 0.0  # the weight of -log pi of the sampled tokens; a mistake
+    level: str = ""  # of w = pi_old / pi_sampler: "token" or "completion"; "" is no w
+    outside: str = "truncated"  # or "masked", outside of
+    least: float = 0.0
+    most: float = math.inf
+
+    def __call__(self, log_probs, old, ref, advantages, mask, sampler_log_probs=None, step=None):
+        """(B, T) and (B,) -> a scalar, this micro-batch's part of the loss of its step."""
+        mask = self.trained_on(mask)
+        sampler = old if sampler_log_probs is None else sampler_log_probs
+        correction = old - sampler  # log w
+        match self.slip:
+            case "ratio of the policy to itself":
+                old = log_probs.detach()
+            case "both terms of the ratio have a gradient":
+                old = log_probs
+            case "ratio to the reference":
+                old = ref
+            case "old and reference swapped":
+                old, ref = ref, old
+        if "sampler" in self.ratio:
+            old = sampler
+        lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
+        a = advantages[:, None].expand_as(log_probs)  # (B, T)
+        ratio = self.ratio_of(log_probs - old, mask, lengths)
+        kl = self.penalty(log_probs, old, ref, sampler)
+        if self.place == "reward" or self.slip == "KL counted twice":
+            a = a - kl.detach()
+        if self.place == "reward":
+            kl = 0 * kl
+        gain = self.gain(ratio, a, log_probs, old)
+        if "geometric" in self.ratio:
+            # GMPO (arXiv:2507.20673): the clip comes first, then the mean, then the advantage.
+            held = torch.where(a == 0, 1.0, gain / a)
+            gain = a * ((held.log() * mask).sum(dim=1, keepdim=True) / lengths).exp()
+        gain = gain * self.weight(correction, mask)
+        if self.slip == "sign of the policy term turned":
+            gain = -gain
+        loss = kl - gain + self.entropy * log_probs  # (B, T)
+        if self.slip == "KL of prompt and padding":
+            loss = torch.where(mask, loss, kl)
+        elif self.slip != "mask only in the denominator":
+            loss = loss * mask
+        return (loss / self.divisor(mask, lengths, step)).sum()
+
+    def trained_on(self, mask):
+        """The tokens that are trained on, (B, T)."""
+        seen = mask.cumsum(dim=1)  # tokens up to here
+        left = mask.flip(1).cumsum(dim=1).flip(1)  # tokens from here on
+        match self.slip:
+            case "mask one token late":
+                return F.pad(mask, (1, 0))[:, :-1]
+            case "mask one token early":
+                return F.pad(mask, (0, 1))[:, 1:]
+            case "end token left out":
+                return mask & (left > 1)
+            case "prompt counted":
+                return mask | (seen == 0)
+            case "padding counted":
+                return mask | (left == 0)
+            case "tokens of a tool counted":
+                return (seen > 0) & (left > 0)
+            case "mask not used":
+                return torch.ones_like(mask)
+            case _:
+                return mask
+
+    def ratio_of(self, log_ratio, mask, lengths):
+        """rho = pi / pi_old of each token, (B, T), or of each completion, (B, 1)."""
+        ratio = log_ratio.exp()
+        if self.ratio == "ratio of each completion":
+            total = (log_ratio * mask).sum(dim=1, keepdim=True)
+            match self.slip:
+                case "ratio of the completion not length-normalized":
+                    ratio = total.exp()
+                case "arithmetic mean of the ratios":
+                    ratio = (ratio * mask).sum(dim=1, keepdim=True) / lengths
+                case _:
+                    ratio = (total / lengths).exp()
+        match self.slip:
+            case "ratio without gradient":
+                return ratio.detach()
+            case "ratio upside down":
+                return 1 / ratio
+            case _:
+                return ratio
+
+    def weight(self, correction, mask):
+        """w = pi_old / pi_sampler of each token, (B, T), or the product of a completion's, (B, 1).
+
+        Truncated: fengyao.notion.site/off-policy-rl. Masked: IcePop (arXiv:2510.18855).
+        """
+        if not self.level:
+            return 1.0
+        if self.level == "completion":
+            correction = (correction * mask).sum(dim=1, keepdim=True)
+        weight = correction.exp()
+        held = weight.clamp(self.least, self.most)
+        if self.outside == "truncated":
+            return held
+        return torch.where(weight == held, weight, 0.0)
+
+    def penalty(self, log_probs, old, ref, sampler):
+        """The weighted KL, (B, T). With d = log(pi_ref / pi),
+
+        k1 = -d, k2 = d^2 / 2, k3 = e^d - 1 - d (http://joschu.net/blog/kl-approx.html).
+        """
+        d = ref - log_probs
+        if self.slip == "k3 with d turned":
+            d = -d
+        k2 = d**2 / 2
+        k3 = d.exp() - 1 - d
+        match self.kl:
+            case "k1":
+                kl = -d
+            case "k2":
+                kl = k2
+            case "k3":
+                kl = k3
+            case "k3 with the gradient of k2":  # verl's k3+
+                kl = k3.detach() + k2 - k2.detach()
+            case "k3 times the ratio":  # DeepSeek-V3.2, arXiv:2512.02556
+                kl = (log_probs - old).exp() * k3
+            case "k2 to the sampler":  # prime-rl
+                kl = (log_probs - sampler) ** 2 / 2
+        match self.slip:
+            case "sign of the KL penalty turned":
+                kl = -kl
+            case "KL without gradient":
+                kl = kl.detach()
+        return self.kl_weight * kl
+
+    def gain(self, ratio, a, log_probs, old):
+        """The policy term, which is maximized, (B, T)."""
+        # PPO (arXiv:1707.06347, eq. 7): min(rho A, clip(rho) A). CISPO (arXiv:2506.13585, eq. 4):
+        # clip(rho) A log pi. Dual clip (arXiv:1912.09729): max(..., dual A) if A < 0.
+        clipped = ratio.clamp(1 - self.low, 1 + self.high)
+        free = ratio * a
+        held = clipped * a
+        match self.ratio, self.slip:
+            case "ratio to the sampler, far tokens masked", _:
+                # DPPO (arXiv:2602.04879): the probability has moved too far in A's direction.
+                moved = log_probs.exp() - old.exp()
+                far = torch.where(a > 0, moved > self.high, moved < -self.low)
+                return torch.where(far, 0.0, free)
+            case "ratio as a weight", "weight with gradient":
+                return held * log_probs
+            case "ratio as a weight", _:
+                return held.detach() * log_probs
+            case "no ratio", "probability instead of its logarithm":
+                return a * log_probs.exp()
+            case "no ratio", _:
+                return a * log_probs
+            case _, "clip without the minimum":
+                gain = held
+            case _, "minimum taken before the advantage":
+                gain = torch.minimum(ratio, clipped) * a
+            case _, "maximum instead of the minimum":
+                gain = torch.maximum(free, held)
+            case _:
+                gain = torch.minimum(free, held)
+        return torch.where(a < 0, torch.maximum(gain, self.dual * a), gain)
+
+    def divisor(self, mask, lengths, step):
+        """The number that each token's loss is divided by. It counts the whole step."""
+        part = SimpleNamespace(completions=len(mask), tokens=mask.sum(), micro_batches=1)
+        if step is None:
+            step = part
+        counts = step
+        times = 1
+        match self.slip:
+            case "micro-batches averaged":
+                counts = part
+                times = step.micro_batches
+            case "micro-batches added up":
+                counts = part
+            case "divided by the micro-batches twice":
+                times = step.micro_batches
+            case "length divided twice":
+                return lengths * replace(self, slip="").divisor(mask, lengths, step)
+            case "padding in the denominator":
+                return step.completions * mask.shape[1]
+            case "mean over rows, then over tokens":
+                reached = mask.sum(dim=0)  # completions that reach a position, (T,)
+                return step.micro_batches * reached.clamp(min=1) * (reached > 0).sum()
+        completions = counts.completions * times
+        match self.mean:
+            case "mean of the completions' means":
+                return completions * lengths
+            case "mean over all tokens":
+                return counts.tokens * times
+            case "sum over tokens / (completions x constant)":
+                return completions * self.constant
+            case _:
+                return self.constant
+
+    @property
+    def name(self):
+        return ALGORITHMS[self.ratio].get(self.mean, "a relative of GRPO")
+
+    def __str__(self):
+        text = f"{self.name}: {self.ratio}"
+        if self.low < 1 or self.high < math.inf:
+            text += f", clip {self.low:g} below and {self.high:g} above"
+        if self.dual < math.inf:
+            text += f", dual clip {self.dual:g}"
+        if self.level:
+            text += f", weight old / sampler of each {self.level}"
+            text += f", {self.outside} outside of {self.least:g} to {self.most:g}"
+        text += f", {self.mean}"
+        if "constant" in self.mean:
+            text += f" {self.constant:g}"
+        if self.kl_weight:
+            text += f", {self.kl} in the {self.place} with weight {self.kl_weight:g}"
+        return text
+
+
+# ---- The frozen numbers
+
+REWARDS = [
+    torch.tensor(rows, dtype=torch.float64)
+    for rows in (
+        [[0.0, 1.0, 0.5, 2.0], [1.0, 1.0, 1.0, 1.0], [0.25, 0.25, 1.5, 0.0]],
+        [[0.0, 0.0, 0.0], [0.5, 0.501, 0.502]],
+        [[3.0, 0.5], [2.0, 0.75], [0.125, 0.25]],
+    )
+]
+SMALL_GROUP = 1e-3 * REWARDS[0][:1]  # (1, n): its deviation is small, so eps matters
+# Two optimizer steps, each with how far the policy has moved, and its micro-batches. In a row, p is
+# a token of the prompt, o a token of the completion, and t a token that a tool wrote into the
+# completion. The rest is padding.
+STEPS = [
+    (
+        0.3,
+        ["pootoo...", "pppoo....", "ppotoooo.", "poo......"],
+        ["ppoo.", "pooo.", "ppoo.", "poto."],
+    ),
+    (
+        1.5,
+        ["pooooooto.", "ppooo.....", "poo......."],
+        ["ppppoo.", "poo....", "ppoooo."],
+        ["po..", "poo.", "poo."],
+    ),
+]
+INPUTS = {
+    "advantages": ["rewards"],
+    "loss": [
+        "log_probs",
+        "old_log_probs",
+        "ref_log_probs",
+        "advantages",
+        "mask",
+        "sampler_log_probs",
+    ],
+}
+
+
+def frozen_batches():
+    """[(log_probs, old, ref, advantages, mask, sampler, step)], the same numbers at each call."""
+    generator = torch.Generator().manual_seed(0)
+    batches = []
+    for moved, *parts in STEPS:
+        step = SimpleNamespace(completions=0, tokens=0, micro_batches=len(parts))
+        for rows in parts:
+            letters = torch.tensor([list(row.encode()) for row in rows])
+            mask = letters == ord("o")  # (B, T)
+            noise = torch.randn(5, *mask.shape, generator=generator, dtype=torch.float64)
+            log_probs = -0.1 - noise[0].abs()
+            old = log_probs - moved * noise[1]
+            ref = log_probs + 0.5 * noise[2]
+            advantages = noise[3, :, 0]
+            sampler = old + noise[4]
+            batches.append((log_probs, old, ref, advantages, mask, sampler, step))
+            step.completions += len(rows)
+            step.tokens += mask.sum().item()
+    return batches
+
+
+BATCHES = frozen_batches()
+
+
+# ---- The results of the adapter
+
+
+def require(condition, sentence):
+    """Raises SystemExit with the sentence if the condition does not hold."""
+    if not condition:
+        raise SystemExit(sentence)
+
+
+def attempt(name, function, *arguments, **named):
+    """The result of a call of the user's code. Raises SystemExit with one sentence."""
+    try:
+        return function(*arguments, **named)
+    except Exception as error:
+        sentence = f"{name} raises {type(error).__name__}: {error}"
+        if isinstance(arguments[0], torch.Tensor):
+            sentence += f" (The first input had the shape {tuple(arguments[0].shape)}, in float64.)"
+        raise SystemExit(sentence) from error
+
+
+def call(name, function, tensors, shape):
+    """The result of an adapter's function in float64, if it is a tensor of that shape."""
+    given = [x.clone() for x in tensors]
+    result = attempt(name, function, *given)
+    for label, before, after in zip(INPUTS[name], tensors, given):
+        require(torch.equal(before, after), f"{name} changes {label} in place. Clone it first.")
+    kind = type(result).__name__
+    require(isinstance(result, torch.Tensor), f"{name} returns {kind} instead of a tensor.")
+    require(
+        result.shape == shape,
+        f"{name} returns shape {tuple(result.shape)} instead of {tuple(shape)}.",
+    )
+    require(result.is_floating_point(), f"{name} returns {result.dtype} instead of torch.float64.")
+    return result.double()
+
+
+def value_and_gradient(loss, place, options):
+    """A frozen micro-batch's loss, and the gradient with respect to its log_probs, (B, T).
+
+    Without "step" in `options`, the micro-batch is its own step. Without "sampler_log_probs", the
+    sampler is the old policy.
+    """
+    log_probs, old, ref, advantages, mask, sampler, step = BATCHES[place]
+    if "sampler_log_probs" not in options:
+        sampler = old
+    log_probs = log_probs.clone().requires_grad_()
+
+    def of_step(*tensors):
+        return loss(*tensors, step if "step" in options else None)
+
+    value = call("loss", of_step, (log_probs, old, ref, advantages, mask, sampler), ())
+    gradient = None
+    if value.requires_grad:
+        (gradient,) = torch.autograd.grad(value, log_probs, allow_unused=True)
+    require(
+        gradient is not None,
+        "loss has no gradient for log_probs. Look for detach(), item() or no_grad().",
+    )
+    return value.detach(), gradient
+
+
+@functools.cache
+def expected(formula, place, options):
+    """A formula's tensors for one frozen input: (advantages,) or (value, gradient)."""
+    if isinstance(formula, Advantages):
+        return (formula(REWARDS[place]),)
+    return value_and_gradient(formula, place, options)
+
+
+def precision_of(found):
+    """The precision of the results: torch.float64, or less if fewer bits hold all of them."""
+    for dtype in (torch.bfloat16, torch.float32):
+        if all(torch.equal(x.to(dtype).double(), x) for x in itertools.chain(*found)):
+            return dtype
+    return torch.float64
+
+
+# decimals of what is measured, and the largest gap between equal results
+DIGITS = {torch.float64: 12, torch.float32: 7, torch.bfloat16: 4}
+LARGEST_GAP = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 3e-2}
+
+
+# ---- The numbers of a loss are measured on one completion whose four tokens are alike
+
+PROBED = -0.5
+
+
+@functools.cache
+def probe(loss, log_ratio, d, advantage, log_weight=0.0):
+    """The loss if each token has these log(pi / pi_old), log(pi_ref / pi), log(pi_old / sampler).
+
+    The log-prob of each token is PROBED.
+    """
+    ones = torch.ones(1, 4).double()
+    log_probs = (PROBED * ones).requires_grad_()
+    old = PROBED * ones - log_ratio
+    ref = PROBED * ones + d
+    step = SimpleNamespace(completions=1, tokens=4, micro_batches=1)
+    a = advantage * ones[:, 0]
+    return loss(log_probs, old, ref, a, ones.bool(), old - log_weight, step).item()
+
+
+def push(loss, log_ratio, advantage, log_weight=0.0, d=0.0):
+    """What the advantage adds to the loss if it is twice as large."""
+    once = probe(loss, log_ratio, d, advantage, log_weight)
+    return probe(loss, log_ratio, d, 2 * advantage, log_weight) - once
+
+
+def terms(loss, d=1.0):
+    """(the loss with entropy alone, what an advantage of 1 adds, what a KL adds).
+
+    The old policy also takes the reference's place, because a loss may confuse the two.
+    """
+    rest = probe(loss, 0.0, 0.0, 0.0)
+    gain = probe(loss, 0.0, 0.0, 1.0) - rest
+    kl = probe(loss, 0.0, d, 0.0) + probe(loss, -d, 0.0, 0.0) - 2 * rest
+    return rest, gain, kl
+
+
+def clip_range(loss, digits):
+    """{low, high, dual}: the clip, from the loss at ratios far from 1, e^3 and e^-3."""
+    _, unit, _ = terms(loss)
+    if not unit:
+        unit = 1.0
+    near = 1 - 10 ** (2 - digits)  # rounded numbers that are nearer than this are equal
+    largest = round(math.exp(3), digits - 2)
+    smallest = round(math.exp(-3), digits - 2)
+    above = []
+    below = []
+    for x, advantage in itertools.product((3.0, -3.0), (1e3, -1e3)):
+        for log_ratio, d in ((x, 0.0), (0.0, x)):
+            # The advantages are so large that a KL in the reward does not change their sign.
+            ratio = round(push(loss, log_ratio, advantage, d=d) / unit / advantage, digits - 2)
+            if 1 / near < ratio < near * largest:
+                above.append(ratio)
+            elif smallest / near < ratio < near:
+                below.append(ratio)
+    high = min(above, default=math.inf)
+    dual = max(above, default=high)
+    return {
+        "low": round(1 - max(below, default=0.0), digits),
+        "high": round(high - 1, digits),
+        "dual": dual if dual > high else math.inf,
+    }
+
+
+def edge(holds, end):
+    """The number between 0 and `end` at which `holds` turns false, by bisection, or infinity."""
+    if holds(end):
+        return math.copysign(math.inf, end)
+    inside = 0.0
+    for _ in range(60):
+        middle = (inside + end) / 2
+        if holds(middle):
+            inside = middle
+        else:
+            end = middle
+    return inside
+
+
+def probability_range(loss, digits):
+    """{low, high}: how far a token's probability moves before DPPO masks the token."""
+    rise = edge(lambda x: push(loss, x, 1e3) != 0, 3.0)
+    fall = edge(lambda x: push(loss, x, -1e3) != 0, -3.0)
+    start = math.exp(PROBED)
+    high = start - math.exp(PROBED - rise)
+    low = math.exp(PROBED - fall) - start
+    return {"low": round(low, digits), "high": round(high, digits)}
+
+
+def sampler_weight(loss, digits):
+    """{level, outside, least, most}: how pi_old / pi_sampler weighs the policy term."""
+
+    def log_weight(x):
+        """log(w), or -infinity for a mask, if log(pi_old / pi_sampler) of each token is x."""
+        share = push(loss, 0.0, 1.0, x) / (push(loss, 0.0, 1.0) or 1.0)
+        return math.log(share) if share > 0 else -math.inf
+
+    power = round(log_weight(0.01), 4) / 0.01  # 1 for each token, 4 for a completion of 4 tokens
+    if power not in (1, 4):
+        return {}
+
+    def untouched(x):
+        return math.isclose(log_weight(x), power * x, rel_tol=10 ** (3 - digits))
+
+    return {
+        "level": "token" if power == 1 else "completion",
+        "outside": "masked" if -math.inf in (log_weight(3.0), log_weight(-3.0)) else "truncated",
+        "least": round(math.exp(power * edge(untouched, -3.0)), digits - 4),
+        "most": round(math.exp(power * edge(untouched, 3.0)), digits - 4),
+    }
+
+
+def with_numbers(loss, clip, moved, weight, digits, *shape):
+    """The formula with the clip range, the weights and the constant of a loss."""
+    numbers = moved if "sampler" in shape[0] else clip | weight
+    formula = Loss(*shape, **numbers)
+    rest, gain, kl = terms(loss)
+    _, gain_of_1, kl_of_1 = terms(formula)
+    scale = gain / gain_of_1
+    if not scale:
+        scale = 1.0
+    kl_unit = kl_of_1 * scale
+    if not kl_unit:
+        kl_unit = 1.0
+    kl_weight = max(0.0, round(kl / kl_unit, digits - 2))
+    constant = 1.0
+    if "constant" in formula.mean:
+        constant = round(1 / abs(scale), digits)
+    if not kl_weight:
+        formula = replace(formula, kl="k3", place="loss")
+    formula = replace(formula, kl_weight=kl_weight, constant=constant)
+    if formula.slip == "entropy of the sampled tokens alone":
+        rest_of_1, _, _ = terms(replace(formula, entropy=1.0))
+        return replace(formula, entropy=round(rest / rest_of_1, digits))
+    return formula
+
+
+def penalties(loss, digits):
+    """[(the KL's estimator, its place)]: those that a loss may have."""
+    kl = round(terms(loss)[2], digits - 2)
+    if not kl:
+        return [("k3", "loss")]  # Without a KL, any of them will do.
+    growth = terms(loss, d=2.0)[2] / kl
+    only_in_loss = []
+    match round(growth, 1):
+        case 2.0:
+            kinds = ["k1"]
+        case 4.0:
+            kinds = ["k2"]
+            only_in_loss = ["k2 to the sampler"]
+        case 6.1 | 0.0:  # k3 grows by (e^2 - 3) / (e - 2). No growth is no KL.
+            kinds = ["k3"]
+            only_in_loss = ["k3 times the ratio", "k3 with the gradient of k2"]
+        case _:
+            kinds = ["k3", "k2", "k1"]
+    places = itertools.product(kinds, ("loss", "reward"))
+    return [*places, *itertools.product(only_in_loss, ("loss",))]
+
+
+def measured_eps(formula, yours):
+    """The eps with which a formula without one gives the first advantage of the small group."""
+    centred = SMALL_GROUP - formula.baseline_of(SMALL_GROUP)
+    deviation = formula.variance_of(SMALL_GROUP, centred).sqrt()
+    eps = (centred / yours - deviation).flatten()[0].item()
+    return float(f"{eps:.6g}") if eps > 1e-13 else 0.0
+
+
+# ---- The properties of advantages and losses that agree with nothing
+
+# Properties without which a new function is wrong, whatever it is for.
+NEEDED = {
+    "some advantage is not 0",
+    "a larger reward has no smaller advantage",
+    "only the model's tokens have a gradient",
+    "a larger advantage makes no token less likely",
+    "the completions may change places",
+}
+
+
+def properties(advantages):
+    """{property: whether the function has it}"""
+
+    def of(rewards):
+        return call("advantages", advantages, (rewards,), rewards.shape)
+
+    rewards = REWARDS[0]
+    found = of(rewards)
+    another = rewards.clone()
+    another[0] = 7 - 10 * rewards[0]  # larger and smaller than all others
+    by_reward = found.gather(1, rewards.argsort(dim=1))
+    return {
+        "the same rewards give the same again": torch.equal(of(rewards), found),
+        "some advantage is not 0": found.abs().max() > 0,
+        "equal rewards give 0": found[1].abs().max() < 1e-9,
+        "no group depends on another": torch.equal(of(another)[1:], found[1:]),
+        "a larger reward has no smaller advantage": (by_reward.diff(dim=1) >= 0).all(),
+        "the completions may change places": torch.allclose(of(rewards.flip(1)).flip(1), found),
+        "each group's mean is 0": found.mean(dim=1).abs().max() < 1e-9,
+        "rewards + 1 give the same": torch.allclose(of(rewards + 1), found),
+        "2 x rewards give the same": torch.allclose(of(2 * rewards), found, rtol=0.01),
+    }
+
+
+def properties_of_loss(loss):
+    """{property: whether the function has it}"""
+    *tensors, step = BATCHES[0]
+    advantages = tensors[3]
+    mask = tensors[4]
+
+    def gradient(*tensors):
+        log_probs = tensors[0].clone().requires_grad_()
+        return torch.autograd.grad(loss(log_probs, *tensors[1:], step), log_probs)[0]
+
+    found = gradient(*tensors)
+    opposite = gradient(*tensors[:3], -advantages, *tensors[4:])
+    column = advantages[:, None]  # (B, 1)
+    pull = (found - opposite) * column  # (B, T): negative if descent follows the advantage
+    flipped = gradient(*[tensor.flip(0) for tensor in tensors])
+    return {
+        "only the model's tokens have a gradient": (found[mask == 0] == 0).all(),
+        "a larger advantage makes no token less likely": (pull <= 1e-9).all(),
+        "the completions may change places": torch.allclose(flipped.flip(0), found),
+    }
+
+
+def with_properties(right, text, found):
+    """A verdict without a name, and properties: (right, names, text)."""
+    first, *lines = text.split("\n")
+    for words, holds in found.items():
+        lines.append(f"{'yes' if holds else 'no'}: {words}")
+        if words in NEEDED and not holds:
+            right = False
+            first = first.replace("✓", "✗").replace("new", f"this is not so: {words}")
+    return right, [], "\n".join([first, *lines])
+
+
+def unchanged(loss, found, options, change):
+    """Whether changed advantages give the same loss and gradient."""
+
+    def of_others(log_probs, old, ref, advantages, *others):
+        return loss(log_probs, old, ref, change(advantages), *others)
+
+    return all(gap < 1e-4 for gap in gaps(of_others, found, options))
+
+
+# ---- The verdict
+
+
+def judge_loss(loss, new=False):
+    """(right, names, text) for a function like `loss` in this file's docstring."""
+    parameters = inspect.signature(loss).parameters
+    options = frozenset(parameters) & {"step", "sampler_log_probs"}
+    try:
+        inspect.signature(loss).bind(*INPUTS["loss"][:5], **dict.fromkeys(options))
+    except TypeError as error:
+        raise SystemExit(
+            f"loss: {error}. It gets five arguments and, by name, sampler_log_probs and step. "
+            "Rename yours, or give it a default."
+        ) from None
+
+    def subject(*inputs):
+        *five, sampler, step = inputs
+        named = {"sampler_log_probs": sampler, "step": step}
+        return attempt("loss", loss, *five, **{name: named[name] for name in options})
+
+    found = [value_and_gradient(subject, place, options) for place in range(len(BATCHES))]
+    answer = Answer("loss", found, options)
+    digits = DIGITS[answer.precision]
+    clip = clip_range(subject, digits)
+    moved = probability_range(subject, digits)
+    weight = sampler_weight(subject, digits)
+    shapes = []
+    for ratio, mean in itertools.product(RATIOS, MEANS):
+        shapes += [(ratio, mean, *penalty) for penalty in penalties(subject, digits)]
+
+    def make(*shape):
+        return with_numbers(subject, clip, moved, weight, digits, *shape)
+
+    if unchanged(subject, found, options, torch.neg):
+        text = f"✗ loss: {INDEPENDENT}\nLook at the mask, and at what is passed on."
+        return False, [INDEPENDENT], text
+    if unchanged(subject, found, options, lambda advantages: 2 * advantages + 3):
+        consequence = "The second normalization undoes the comparison within the group."
+        text = f"✗ loss: {RENORMALIZED}\n{consequence} Seen: axon-rl/gem PR #113."
+        return False, [RENORMALIZED], text
+    right, names, text = verdict(answer, make, shapes, LOSS_MISTAKES, new)
+    if names:
+        return right, names, text
+    return with_properties(right, text, properties_of_loss(subject))
+
+
+def judge_advantages(advantages, new=False):
+    """(right, names, text) for a function like `advantages` in this file's docstring."""
+    found = [(call("advantages", advantages, (rows,), rows.shape),) for rows in REWARDS]
+    small = call("advantages", advantages, (SMALL_GROUP,), SMALL_GROUP.shape)
+    parts = [
+        *itertools.product(("group mean", "mean of the others"), SCALES),
+        *itertools.product(("batch mean",), SCALES[:4]),
+        ("no baseline", "no deviation"),
+        ("no baseline", "mean instead of the deviation"),
+    ]
+    shapes = []
+    for baseline, scale in parts:
+        measured = measured_eps(Advantages(baseline, scale, 0.0), small)
+        for eps in [*EPSILONS, measured]:
+            for root in ("outside of the root", "inside of the root"):
+                shapes.append((baseline, scale, eps, root))
+    answer = Answer("advantages", found, frozenset())
+    right, names, text = verdict(answer, Advantages, shapes, ADVANTAGE_MISTAKES, new)
+    if names:
+        return right, names, text
+    return with_properties(right, text, properties(advantages))
+
+
+@dataclass
+class Answer:
+    """What a function of the adapter returned."""
+
+    name: str
+    found: list  # for each frozen input, a tuple of tensors
+    options: frozenset  # the named arguments that the function has
+
+    def __post_init__(self):
+        finite = torch.cat([x.isfinite().flatten() for x in itertools.chain(*self.found)])
+        require(finite.any(), f"{self.name} is NaN or infinite everywhere.")
+        self.finite = finite.all()
+        self.precision = precision_of(self.found)
+
+    def agrees(self, formula):
+        """Whether a formula gives the same."""
+        return all(
+            gap < LARGEST_GAP[self.precision] for gap in gaps(formula, self.found, self.options)
+        )
+
+
+def pairs(formula, found, options):
+    """(label, the formula's tensor, yours) for all frozen inputs."""
+    for place, yours in enumerate(found):
+        for what, mine, your in zip(
+            ("value", "gradient"), expected(formula, place, options), yours
+        ):
+            yield f"batch {place}, {what}", mine, your
+
+
+def gaps(formula, found, options):
+    """How far finite entries are apart, relative to the largest, for each frozen tensor."""
+    for _, mine, your in pairs(formula, found, options):
+        apart = torch.where(your.isfinite(), (mine - your).abs(), 0.0)
+        largest = mine.nan_to_num().abs().max()
+        yield (apart.max() / largest.clamp(min=1e-6)).item()
+
+
+def verdict(answer, make, shapes, mistakes, new):
+    """Compare the answer with each formula: (right, names, text)."""
+    name = answer.name
+
+    def distance(formula):
+        return sum(gaps(formula, answer.found, answer.options))
+
+    def agreeing(slip):
+        """The first formula with this slip that agrees, or None."""
+        for shape in shapes:
+            formula = make(*shape, slip)
+            if answer.agrees(formula):
+                return formula
+
+    right = agreeing("") if answer.finite else None
+    if right and answer.precision == torch.bfloat16:
+        text = f"✗ {name}: computed in bfloat16\nThat is the only difference from {right}. "
+        return False, ["bfloat16"], text + "Eight bits are left: a ratio of 1.003 becomes 1."
+    if right:
+        return True, [right.name], agreement(answer, right)
+    texts = {}
+    for slip, consequence in mistakes.items():
+        wrong = agreeing(slip)
+        if wrong:
+            seen = SEEN.get(slip, "a common slip")
+            texts[slip] = f"✗ {name}: {slip}\n{consequence} Seen: {seen}. Otherwise it is {wrong}."
+    if texts:
+        return False, list(texts), "\nor ".join(texts.values())
+    nearest = min((make(*shape, "") for shape in shapes), key=distance)
+    near = distance(nearest) < 0.01
+    lines = [f"✗ {name}: neither an algorithm nor a known mistake"]
+    if new:
+        lines = [f"✓ {name}: new"]
+    if near or not new:
+        lines += [f"The nearest is {nearest}.", first_difference(answer, nearest)]
+    if near:
+        lines.append("Look for .float(), and for small numbers in divisors.")
+    if not new:
+        lines.append("If it is new on purpose, --new exits with 0.")
+    return new, [], "\n".join(lines)
+
+
+def agreement(answer, formula):
+    """The text on results that agree with a formula."""
+    largest = max(gaps(formula, answer.found, answer.options))
+    _, _, parts = str(formula).partition(": ")
+    lines = [
+        f"✓ {answer.name}: agrees with {formula.name}",
+        f"{parts}.",
+        f"The largest difference is {largest:.0e}.",
+    ]
+    if answer.precision == torch.float32:
+        lines.append("It computes in single precision. That is the only difference.")
+    for words, note in NOTES.items():
+        if words in str(formula):
+            lines.append(note)
+    if isinstance(formula, Loss):
+        if "step" not in answer.options:
+            lines.append(
+                "Not looked at: micro-batches that are averaged or added up, because loss has no "
+                "argument step. Each micro-batch was its own step."
+            )
+        if formula.kl_weight and formula.place == "reward":
+            lines.append("Not looked at: a KL without gradient. In the reward it has none.")
+    return "\n".join(lines)
+
+
+def first_difference(answer, formula):
+    """The first entry in which a formula differs from the results, as a sentence."""
+    for label, mine, your in pairs(formula, answer.found, answer.options):
+        apart = ~torch.isclose(your, mine, rtol=1e-9, atol=1e-12)
+        if apart.any():
+            entry = tuple(apart.nonzero()[0].tolist())  # () in a value
+            if entry:
+                label += str(list(entry))
+            return (
+                f"The first difference is in {label}: "
+                f"yours {your[entry].item():.12g}, the formula's {mine[entry].item():.12g}."
+            )
+    return "No entry differs by more than 1e-12 plus 1e-9 of its size."
+
+
+def show(text):
+    """Print a text: its first line, then the details, indented, in 80 columns."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a console without the character ✓
+    for line in text.splitlines():
+        indent = "" if line[:1] in "✓✗–" else "  "
+        print(textwrap.fill(line, 80, initial_indent=indent, subsequent_indent="  "))
+
+
+def load(path):
+    """The names that an adapter defines. It can import what lies beside it."""
+    sys.path[:0] = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
+    with contextlib.redirect_stdout(sys.stderr):  # what it prints
+        try:
+            return attempt(path, runpy.run_path, path)
+        except SystemExit as end:
+            require(end.__cause__, f"{path} calls exit.")
+            raise
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("adapter", help="a Python file with advantages, loss, or both")
+    parser.add_argument("--new", action="store_true", help="exit with 0 for a new algorithm, too")
+    arguments = parser.parse_args()
+    path = arguments.adapter
+    adapter = load(path)
+    verdicts = []
+    with contextlib.redirect_stdout(sys.stderr):
+        for name, judge in (("advantages", judge_advantages), ("loss", judge_loss)):
+            if name in adapter:
+                verdicts.append(judge(adapter[name], arguments.new))
+    require(verdicts, f"{path} has neither a function advantages nor a function loss.")
+    rights, _, texts = zip(*verdicts)
+    show("\n\n".join(texts))
+    sys.exit(not all(rights))
+
+
+if __name__ == "__main__":
+    main()

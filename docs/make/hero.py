@@ -1,0 +1,98 @@
+"""The README's picture, of a default run's files: python -m docs.make.hero out/NAME FOLDER
+
+It shows one update of a group (nano_report/payload.py chooses the group), and below it, by step,
+the accuracy and how often "yes" follows a right and another result. FOLDER gets hero.png and
+hero.gif, which tells the same picture as a story and ends with it; both also dark, and hero.png for
+phones.
+"""
+
+import io
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from benchmarks.checks import said
+from nano_report.card import where
+from nano_report.payload import choose_example, recorded_table
+from nano_report.run import Run
+from nano_report.viewer import TABLE, table_page
+
+SCRIPTS = TABLE.replace("page/alone.js", "../docs/make/hero.js")
+STYLES = "page/base.css ../docs/make/hero.css"
+# (name, width, attempts, pixels a point); 868 is the width of a README's column on GitHub.
+PICTURES = [("hero", 868, "", 2), ("hero_phone", 390, "#4", 2), ("story", 868, "", 1.5)]
+COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
+
+
+def truth(path, run):
+    """The shares of yes after right and after other results: two lists of [step, share]."""
+    lines = [[], []]
+    for step in run.episodes:
+        pairs = said(path, step)
+        for line, wanted in zip(lines, (True, False)):
+            yes = [is_yes for is_yes, right in pairs if right == wanted]
+            if yes:
+                line.append([step, statistics.mean(yes)])
+    return lines
+
+
+def picture_page(path):
+    """The picture as a page; docs/make/hero.js draws it."""
+    run = Run(path)
+    step, group = choose_example(run)
+    problems = run.config["prompts_per_step"]
+    data = {
+        "group": recorded_table(run, step, group),
+        "sentence": f"{run.config['steps']} such steps, {problems} problems each: {where(run)}.",
+        "step": step,
+        "records": run.records,
+        "truth": truth(path, run),
+    }
+    return table_page(data, SCRIPTS, STYLES)
+
+
+def picture_of(page):
+    return Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+
+
+def save_gif(page, file):
+    """The page's story, which plays once. The colours are those of the last frame."""
+    frames = []
+    durations = []
+    for number in range(page.evaluate("story.length")):
+        seconds = page.evaluate("n => { story[n][0](); return story[n][1]; }", number)
+        frames.append(picture_of(page))
+        durations.append(1000 * seconds)
+    palette = frames[-1].quantize(40, **COLOURS)
+    first, *more = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first.save(file, save_all=True, append_images=more, duration=durations, optimize=True)
+
+
+def draw(path, folder):
+    """Write the picture's files."""
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        file = Path(temporary) / "hero.html"
+        file.write_text(picture_page(path))
+        program = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox"]}
+        chromium = playwright.chromium.launch(**program)
+        for theme, ending in (("light", ""), ("dark", "_dark")):
+            look = {"color_scheme": theme, "reduced_motion": "reduce"}
+            for name, width, rows, scale in PICTURES:
+                size = {"width": width, "height": 400}
+                page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
+                page.goto(file.as_uri() + rows)
+                if name == "story":
+                    save_gif(page, f"{folder}/hero{ending}.gif")
+                else:
+                    still = picture_of(page).quantize(88, **COLOURS)
+                    still.save(f"{folder}/{name}{ending}.png", optimize=True)
+        chromium.close()
+
+
+if __name__ == "__main__":
+    draw(*sys.argv[1:])

@@ -1,0 +1,287 @@
+"""Measures how good a model is, on any task, at any temperatures, with any number of samples.
+
+    python nano_eval.py --task countdown --model out/NAME/model   # greedy, and 8 samples at T = 1
+    python nano_eval.py --task countdown --temperature 0 0.3 0.6 1 --samples 1
+    python nano_eval.py --task math --eval_data hub --prompt chat --model Qwen/Qwen2.5-1.5B-Instruct
+    torchrun --local_ranks_filter 0 --nproc_per_node 8 nano_eval.py ...    # 8 GPUs
+    python nano_eval.py --ask 4 --model out/NAME/model    # 4 completions of each problem you type
+    python nano_eval.py --ask 4 --model out/NAME/model --beside models/nano-base
+
+A table shows for each temperature (0 is greedy), with 95% intervals over the problems:
+
+    pass@k      chance that a correct one is among k samples; pass@1 is the share of correct samples
+    maj@n       share of problems whose most frequent answer is correct (tasks with a final_answer)
+    categories  shares with answer and format correct, answer only, format only, neither
+    SUBGROUP    pass@1 of each subgroup of the task
+    cut off     share of completions that reached --max_tokens
+    tokens      mean length of the completions
+
+out/NAME/ gets the table in evaluation.json ([mean, low, high]) and all completions in
+temperature_T.jsonl. temperature_T.txt has the first completion of each problem, by category. Its
+seed is that of nano_r1.py's evaluation. So at the same temperature it is the same completion.
+
+With --ask, type numbers and a target (3 8 5 = 24, or make 24 from 3, 8, 5). With another task, type
+a question, then its answer. Enter draws one of the task's held-out problems, and q quits. The last
+--temperature counts.
+"""
+
+import itertools
+import math
+import os
+import random
+import re
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, pvariance
+
+import nano_r1
+
+CATEGORIES = ("answer and format", "answer only", "format only", "neither")
+
+
+@dataclass(kw_only=True)
+class Config(nano_r1.Config):
+    """Evaluate a model on a task.
+
+    The training settings of nano_r1.py have no effect.
+    """
+
+    # evaluate all problems of this file, or hub; None: the held-out problems of data
+    eval_data: str | None = None
+    temperature: tuple[float, ...] = (0.0, 1.0)  # one or more; 0 is greedy, with one sample
+    samples: int = 8  # completions per problem
+    ask: int = 0  # measure nothing: read this many completions of each problem that you type
+    beside: str | None = None  # a second model to ask, with the same seeds
+
+    ABOVE_0 = [*nano_r1.Config.ABOVE_0, "samples"]
+
+
+def sample(sampler, problems, task, config):
+    """All completions: a list with a tuple of episodes for each problem."""
+    n = config.samples if config.temperature else 1
+    draws = []
+    for k in range(n):
+        label = f"evaluation {k}" if k else "evaluation"  # the first is that of nano_r1.evaluate
+        episodes = nano_r1.sample_and_reward(sampler, problems, task, config, label, n=1)
+        draws.append(nano_r1.gather(episodes))
+        print(f"temperature {config.temperature:g}: sample {k + 1} of {n}", flush=True)
+    return list(zip(*draws))
+
+
+def category(e):
+    """One of CATEGORIES."""
+    correct = e.answer_reward == 1
+    formatted = e.format_reward == 1
+    if correct and formatted:
+        return "answer and format"
+    if correct:
+        return "answer only"
+    if formatted:
+        return "format only"
+    return "neither"
+
+
+def majority(group, task):
+    """maj@n (arXiv:2203.11171): 1.0 if the most frequent answer is correct. Ties are shared."""
+    equal = getattr(task.module, "same_answer", lambda vote, other, problem: vote == other)
+    rewards = defaultdict(list)  # {answer: rewards of the completions that gave it}
+    for e in group:
+        vote = task.module.final_answer(e.completion, e.problem, task.prompt)
+        if vote is None:
+            continue  # a completion without an answer abstains
+        for other in rewards:
+            if equal(vote, other, e.problem):
+                vote = other
+                break
+        rewards[vote].append(e.answer_reward)
+    if not rewards:
+        return 0.0
+    most = max(len(values) for values in rewards.values())
+    return fmean(max(values) for values in rewards.values() if len(values) == most)
+
+
+def measure_group(group, task):
+    """{metric: value} of the n completions of one problem."""
+    n = len(group)
+    correct = sum(e.answer_reward == 1 for e in group)
+    values = {}
+    for k in (1, 2, 4, 8, 16, 32, 64):
+        if k <= n:
+            # The unbiased estimate (arXiv:2107.03374, eq. 1): 1 - C(n - correct, k) / C(n, k)
+            values[f"pass@{k}"] = 1 - math.comb(n - correct, k) / math.comb(n, k)
+    if n > 1 and hasattr(task.module, "final_answer"):
+        values[f"maj@{n}"] = majority(group, task)
+    for name in CATEGORIES:
+        values[name] = fmean(category(e) == name for e in group)
+    values["cut off"] = fmean(e.cut_off for e in group)
+    for name in task.module.subgroups(group[0].problem):
+        values[f"{name}: pass@1"] = correct / n
+    return values
+
+
+def interval(values):
+    """95% interval (low, high) of the mean of values from 0 to 1, one per problem.
+
+    With one sample per problem it is Wilson's interval. With several it is Wilson's interval for
+    the number of independent samples whose mean would have the same variance.
+    """
+    n = len(values)
+    mean = fmean(values)
+    variance = pvariance(values)
+    if variance:
+        n = n * mean * (1 - mean) / variance
+    return nano_r1.interval(mean, n)
+
+
+def measure(groups, task):
+    """{metric: [mean, low, high]} over the problems; one number for `tokens` and `problems`."""
+    columns = defaultdict(list)
+    for group in groups:
+        for name, value in measure_group(group, task).items():
+            columns[name].append(value)
+    metrics = {name: [fmean(values), *interval(values)] for name, values in columns.items()}
+    metrics["tokens"] = [fmean(len(e.token_ids) for e in itertools.chain(*groups))]
+    metrics["problems"] = [len(groups)]
+    return metrics
+
+
+def cell(values):
+    """A metric in the table: a share with its interval, a number, or empty."""
+    match values:
+        case [share, low, high]:
+            return f"{share:.1%} [{low:.1%}, {high:.1%}]"
+        case [number]:
+            return f"{number:.0f}"
+        case _:
+            return ""
+
+
+def print_table(results):
+    """Print {"temperature 0": metrics, ...} side by side."""
+    heads = "".join(f"{name:24}" for name in results)
+    print(f"\n{'':24}{heads}")
+    for name in max(results.values(), key=len):
+        line = f"{name.replace('_', ' '):24}"
+        for metrics in results.values():
+            line += f"{cell(metrics.get(name)):24}"
+        print(line)
+
+
+def write_completions(path, groups):
+    """Write all of them to PATH.jsonl, and each problem's first, by category, to PATH.txt."""
+    rows = []
+    for e in itertools.chain(*groups):
+        rows.append(nano_r1.as_row(e) | {"category": category(e)})
+    nano_r1.write_rows(f"{path}.jsonl", rows)
+    if nano_r1.RANK != 0:
+        return
+    firsts = sorted([group[0] for group in groups], key=category)
+    with open(f"{path}.txt", "w", encoding="utf-8") as file:
+        for e in firsts:
+            print(f"== {category(e)}: {e.problem}\n{e.completion}\n=> {e.why}\n", file=file)
+
+
+def load(config, device):
+    """The model, the task with its tokenizer, and a sampler."""
+    policy, tokenizer = nano_r1.load_model(config)
+    task = nano_r1.Task(tokenizer, policy, config)
+    return policy, task, nano_r1.make_sampler(policy, task, device, config)
+
+
+def read_problem(text, task):
+    """The typed text as a problem of the task. ValueError has one sentence for the user."""
+    columns = set(re.findall(r"\{(\w+)\}", task.prompt.text)) - {"answer"}
+    if columns == {"nums", "target"}:
+        # "make 24 from 3, 8 and 5" is "3, 8 5 = 24"
+        text = re.sub(r"(?i)make (\d+) from (.*)", r"\2 = \1", text).replace(" and ", " ")
+        if not re.fullmatch(r"\d{1,5}([\s,]+\d{1,5}){1,7}\s*=\s*\d{1,5}", text):
+            raise ValueError("Type two to eight whole numbers and a target, e.g. 19 36 55 7 = 65")
+        *nums, target = map(int, re.findall(r"\d+", text))
+        return {"nums": nums, "target": target}
+    if len(columns) != 1 or len(text.split()) < 4:
+        raise ValueError("Type a question of a sentence or more, or press Enter to draw a problem")
+    question, _, answer = text.partition("? = ")
+    if answer:
+        return {columns.pop(): f"{question}?", "answer": answer}
+    return {columns.pop(): text, "answer": input("its answer, if you know it\n> ").strip()}
+
+
+def judge(text, problem, task):
+    """The verifier's sentence about a completion; without a known answer, the model's own."""
+    if problem.get("answer") == "":
+        return f"answers {task.module.final_answer(text, problem, task.prompt)}"
+    return task.reward(text, problem)[3]
+
+
+def show(models, problem, config):
+    """Print each model's completions of the problem. A model is (name, policy, task, sampler)."""
+    for name, policy, task, sampler in models:
+        prompts = [task.prompt_ids(problem)]
+        verdicts = []
+        with nano_r1.threads_for(policy):
+            found = sampler.generate(prompts, config.ask, config.temperature[-1], [config.seed])
+        for token_ids, _ in found:
+            text = task.text_of(token_ids).strip()
+            verdicts.append(judge(text, problem, task))
+            said = f"\n── {name}, completion {len(verdicts)}\n{text}\n=> {verdicts[-1]}"
+            print(nano_r1.printable(said))
+        correct = sum(verdict.startswith("correct") for verdict in verdicts)
+        if problem.get("answer") != "":
+            print(f"\n{name}: {correct} of {len(verdicts)} correct", flush=True)
+
+
+def ask(config):
+    """Show the completions of problem after problem, until q."""
+    device = nano_r1.start_process(config)
+    models = []
+    for name in filter(None, [config.model, config.beside]):
+        models.append((name, *load(replace(config, model=name), device)))
+    _, _, task, _ = models[0]
+    problems = task.load_problems("test", config)
+    random.seed(config.seed)
+    while True:
+        try:
+            text = input("\nA problem (3 8 5 = 24, or a question); Enter draws one; q ends\n> ")
+            if text.strip() == "q":
+                return
+            problem = read_problem(text.strip(), task) if text.strip() else random.choice(problems)
+            print(nano_r1.printable(task.prompt_text(problem)))
+            show(models, problem, config)
+        except ValueError as error:
+            print(error)
+        except (EOFError, KeyboardInterrupt):  # Ctrl-D, Ctrl-C
+            return print()
+
+
+def main(config):
+    """Sample, measure, print, write. Returns the directory. With --ask, see `ask`."""
+    nano_r1.check_numbers(config)
+    if not all(0 <= temperature < math.inf for temperature in config.temperature):
+        raise SystemExit("--temperature must be 0, which is greedy, or more")
+    if config.ask:
+        return ask(config)
+    if config.beside:
+        raise SystemExit("--beside is a second model to ask; add --ask 4")
+    policy, task, sampler = load(config, nano_r1.start_process(config))
+    split = "test"
+    if config.eval_data:
+        split = "all"
+        config.data = config.eval_data
+    problems = task.load_problems(split, config)
+    path = os.path.join("out", config.name or time.strftime("evaluation-%Y%m%d-%H%M%S"))
+    results = {}
+    for temperature in config.temperature:
+        now = replace(config, temperature=temperature)
+        with nano_r1.threads_for(policy):
+            groups = sample(sampler, problems[: config.eval_problems], task, now)
+        write_completions(f"{path}/temperature_{temperature:g}", groups)
+        results[f"temperature {temperature:g}"] = measure(groups, task)
+    sampler.close()
+    print_table(results)
+    nano_r1.write_rows(f"{path}/evaluation.json", [asdict(config) | {"results": results}])
+    return path
+
+
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
+    nano_r1.run_command(main, Config)

@@ -1,0 +1,117 @@
+"""Reads a run's directory. If a file is missing, its part of the report stays empty."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+
+class Run:
+    """A run's settings, metrics and vocabulary; on request a step's completions and tokens."""
+
+    def __init__(self, path):
+        """Raises ValueError if the directory does not hold a run."""
+        self.name = os.path.basename(os.path.abspath(path))
+        self.records = read_rows(f"{path}/metrics.jsonl")
+        self.episodes = numbered(f"{path}/episodes", "jsonl")
+        if not self.records and not self.episodes:
+            raise ValueError(f"{path} has no metrics.jsonl and no episodes/: name a run, out/NAME.")
+        self.tokens = numbered(f"{path}/tokens", "0.npz")
+        self.evaluations = numbered(f"{path}/evaluations", "jsonl")
+        self.config = next(iter(read_rows(f"{path}/config.json")), {})
+        self.group_size = self.config.get("group_size", 1)
+        self.vocabulary = {"tokens": [], "special": []}
+        if self.tokens and os.path.exists(f"{path}/tokenizer"):
+            self.vocabulary = vocabulary(f"{path}/tokenizer")
+
+    def step(self, step):
+        """(rows, arrays) of a step. The arrays are {} if the step's tokens were not recorded."""
+        rows = read_rows(self.episodes[step])
+        if step not in self.tokens:
+            return rows, {}
+        files = sorted(Path(self.tokens[step]).parent.glob(f"step_{step:06d}.*.npz"))
+        parts = [dict(np.load(file)) for file in files]  # without pickle, which could run code
+        return rows, join(rows, parts, self.group_size)
+
+
+def join(rows, parts, group_size):
+    """The arrays of record.py in the order of the rows; {} if they belong to another run.
+
+    token_ids, log_probs,
+    advantages              (F,)  of all completions, one after the other; log_probs: the sampler's
+    change                  (F,)  the change of a token's log-prob by the update
+    reference               (F,)  the reference's log-prob minus the policy's. Both arrays have NaN
+                                  at tokens that were not in the update
+    mask                    (F,)  False: the model did not write the token
+    lengths                 (N,)  tokens of each completion
+    prompts                 a list of token ids for each group
+    """
+    flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    lengths = np.array([row["length"] for row in rows])
+    ends = np.cumsum(lengths)
+    if ends[-1] != len(flat["token_ids"]):
+        return {}
+    share = len(rows) // len(parts)  # completions of a process
+    places = np.concatenate([part["place"] + rank * share for rank, part in enumerate(parts)])
+    # Each micro-batch token's place among all tokens.
+    order = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in places])
+    order = order[flat["mask"][order]]
+    change = np.full(ends[-1], np.nan)
+    reference = np.full(ends[-1], np.nan)
+    change[order] = flat["new_log_probs"] - flat["old_log_probs"]
+    if "ref_log_probs" in flat:
+        reference[order] = flat["ref_log_probs"] - flat["old_log_probs"]
+    prompts = np.split(flat["prompt_ids"], np.cumsum([row["prompt_length"] for row in rows])[:-1])
+    return {
+        "token_ids": flat["token_ids"],
+        "log_probs": flat["log_probs"],
+        "change": change,
+        "reference": reference,
+        "lengths": lengths,
+        "mask": flat["mask"],
+        "advantages": np.repeat([row["advantage"] for row in rows], lengths),
+        "prompts": [ids.tolist() for ids in prompts[::group_size]],
+    }
+
+
+def vocabulary(path):
+    """{"tokens": [...], "special": ids without text} of a tokenizer's directory.
+
+    A token is stored as its bytes, written as characters U+0000 to U+00FF, because one character
+    of a text may be split over tokens.
+    """
+    from transformers import AutoTokenizer  # slow to import
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    byte_level = "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
+    added = tokenizer.added_tokens_decoder  # slow: once, not for each token
+    tokens = [""] * (max(tokenizer.get_vocab().values()) + 1)
+    for piece, i in tokenizer.get_vocab().items():
+        raw = piece.replace("\u2581", " ").encode()  # SentencePiece's space
+        if byte_level and i not in added:
+            raw = bytes([byte_of[letter] for letter in piece])
+        tokens[i] = raw.decode("latin-1")
+    return {"tokens": tokens, "special": tokenizer.all_special_ids}
+
+
+def read_rows(path):
+    """The objects of a jsonl file, or [] without a file."""
+    text = Path(path).read_text("utf-8") if os.path.exists(path) else ""
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def numbered(folder, kind):
+    """{step: file} of a folder's files step_000012.KIND, in order."""
+    files = sorted(Path(folder).glob(f"step_*.{kind}"))
+    return {int(file.stem.removeprefix("step_").partition(".")[0]): file for file in files}
+
+
+def title(problem):
+    """A problem in one line, from its columns."""
+    if isinstance(problem.get("nums"), list) and "target" in problem:
+        return f"Make {problem['target']} from {', '.join(map(str, problem['nums']))}"
+    columns = [column for column in ("question", "problem") if column in problem]
+    return str(problem[columns[0]] if columns else problem)

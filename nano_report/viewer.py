@@ -1,0 +1,127 @@
+"""The report of a run: every step, group, completion and token, in one HTML file for a browser.
+
+    python -m nano_report out/NAME               # writes out/NAME/report.html and out/NAME/card.png
+    python -m nano_report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
+    show("out/NAME")                        # in a notebook
+    show_group(as_rows(episodes))           # one group's episodes, in a notebook
+
+The report reads only a run's directory, even while the run is training. The page needs no network.
+"""
+
+import base64
+import hashlib
+import html
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from nano_report.payload import as_json, group_table, pack
+from nano_report.run import Run, read_rows
+
+HERE = Path(__file__).parent
+SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/tokens.js page/table.js page/data.js
+page/curves.js page/run.js page/step.js page/group.js page/main.js"""
+TABLE = "page/dom.js page/tokens.js page/table.js page/alone.js"
+STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
+
+
+def write(
+    paths: tyro.conf.Positional[list[str]],
+    steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
+):
+    """Write the report of one run, or of two side by side, into the first one's directory.
+
+    Open it in a browser. The directory also gets card.png, a picture to show to others.
+
+    Args:
+        paths: The runs' directories, out/NAME.
+        steps: The steps whose completions are shown [all, or as many as fit].
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        ValueError: if there is no such run, or none of these steps.
+    """
+    runs = load(paths)
+    text = page(runs, steps)
+    name = "report.html" if len(paths) == 1 else f"report_beside_{Path(paths[1]).name}.html"
+    output = os.path.join(paths[0], name)
+    Path(f"{output}.hidden").write_text(text, "utf-8")
+    os.replace(f"{output}.hidden", output)
+    from nano_report.card import draw_card  # slow to import
+
+    draw_card(runs[0], os.path.join(paths[0], "card.png"))
+    return output
+
+
+def write_at_end(path):
+    """Write the report of a run that has ended. Print where it is, and how to ask the model."""
+    report = write([path])
+    config = read_rows(f"{path}/config.json")[0]
+    print(f"Report, for a browser: {report}")
+    if os.path.exists(f"{path}/card.png"):
+        print(f"Picture: {path}/card.png")
+    flags = f"--ask 4 --task {config['task']} --prompt {config['prompt']}"
+    print(f"To ask the model: python nano_eval.py {flags} \\\n    --model {path}/model")
+
+
+def show(paths, steps=()):
+    """Show the report of one or two run directories below a notebook's cell."""
+    return in_frame(page(load(paths), steps), "report of the run", 760)
+
+
+def show_group(rows):
+    """Show one group's rows of episodes/ as a table below a notebook's cell."""
+    return in_frame(table_page(group_table(rows)), "one group", 640)
+
+
+def in_frame(text, title, height):
+    """A page below a notebook's cell."""
+    from IPython.display import HTML
+
+    frame = f'srcdoc="{html.escape(text)}" title="{title}"'
+    return HTML(f'<div><iframe {frame} width="100%" height="{height}"></iframe></div>')
+
+
+def table_page(table, scripts=TABLE, styles="page/base.css"):
+    """A group of nano_report/payload.py as a page of its own."""
+    data = as_json(table).replace("<", "\\u003c")
+    return fill("page/table.html", scripts, styles, {"title": "one group", "group": data})
+
+
+def load(paths):
+    """The runs of one or two directories."""
+    if not 1 <= len(paths) <= 2:
+        raise ValueError(f"A report shows one run, or two side by side; these are {len(paths)}.")
+    return [Run(path) for path in paths]
+
+
+def page(runs, steps=()):
+    """The report as the text of an HTML page."""
+    # Base64 has no `<`, so no data can end its element.
+    element = '<script type="application/octet-stream" id="{}">{}</script>'
+    data = [element.format(*item) for item in pack(runs, steps).items()]
+    title = html.escape(" and ".join([run.name for run in runs]))
+    return fill("page/page.html", SCRIPTS, STYLES, {"title": title, "data": "\n".join(data)})
+
+
+def fill(template, scripts, styles, parts):
+    """Replace a template's {{names}}. Only these scripts run, and the page fetches nothing."""
+    script, style = ["\n".join(map(read, names.split())) for names in (scripts, styles)]
+    policy = f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}"
+    licence = read("vendor/uPlot.LICENSE")
+    parts |= {"script": script, "style": style, "policy": policy, "licence": licence}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(template))
+
+
+def read(name):
+    return (HERE / name).read_text("utf-8")
+
+
+def sha256(text):
+    """The hash of a script or style, as a content security policy writes it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
