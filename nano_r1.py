@@ -198,7 +198,8 @@ class Config:
         "prompts_per_step group_size max_tokens temperature advantage_eps micro_batch_size steps "
         "vllm_gpu_memory_utilization eval_problems"
     ).split()
-    # What may differ when a run is resumed, because it does not change what the next step does.
+    # What may differ when a run is resumed: it does not change the loss. (`steps` does change the
+    # linear learning rate.)
     MAY_CHANGE = (
         "steps resume name save_every eval_every eval_problems wandb micro_batch_size device "
         "gradient_checkpointing offload sampler vllm_gpu_memory_utilization"
@@ -1281,9 +1282,9 @@ def load_model(config):
             policy.gradient_checkpointing_enable({"use_reentrant": False})
     except (OSError, ValueError, SafetensorError) as error:
         raise SystemExit(
-            f"--model {config.model} cannot be loaded: {error}. It is a directory with safetensors "
-            "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or a model on the "
-            "hub, which needs a network"
+            f"--model {config.model} cannot be loaded. It must be a directory with safetensors "
+            "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, which "
+            f"needs a network: {error}"
         ) from None
     return policy.eval(), tokenizer
 
@@ -1302,11 +1303,11 @@ def import_task(name):
         spec.loader.exec_module(module)
         return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        if name not in str(error):  # the task's own import: Python says where
+        if name not in str(error) and "'tasks'" not in str(error):  # the task's own import
             raise
         raise SystemExit(
-            f"--task {name}: {error}; try countdown, gsm8k, math, coins or the path of a file; if "
-            "nano_r1.py was copied alone, clone the repository"
+            f"--task {name} is not there; try countdown, gsm8k, math, coins or the path of a file; "
+            "if nano_r1.py was copied alone, clone the repository"
         ) from None
 
 

@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import os
+import pickle
 import pty
 import re
 import runpy
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import termios
 import time
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
 
 import pytest
 import torch
@@ -242,6 +244,31 @@ def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straigh
         resume(path, "")
 
 
+def test_settings_that_are_tuples_and_functions_with_fixed_arguments_are_compared(tmp_path):
+    @dataclass(kw_only=True)
+    class Config(nano_r1.Config):
+        weights: tuple = (1.0, 2.0)
+
+    path, settings = nano_r1.find_run(Config(name=f"{tmp_path}/x"), {})
+    nano_r1.create_run(path, settings)
+    nano_r1.find_run(Config(resume=path), {})
+    for config, own in ((Config(resume=path, weights=(1.0,)), {}), (Config(resume=path), OWN)):
+        with pytest.raises(SystemExit, match="it was started with (weights|loss)"):
+            nano_r1.find_run(config, own)
+
+
+OWN = {"loss": partial(nano_r1.grpo_loss)}
+
+
+def test_a_task_imports_what_lies_beside_it_and_pickle_finds_its_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_it.py").write_text("from collections import namedtuple\n")
+    file = tmp_path / "own.task.py"
+    file.write_text("import beside_it\nReward = beside_it.namedtuple('Reward', 'total')\n")
+    task = nano_r1.import_task(str(file))
+    assert pickle.loads(pickle.dumps(task.Reward(1))) == (1,)
+
+
 # ---- Where it runs
 
 
@@ -267,7 +294,7 @@ def test_copied_without_model_or_task_it_says_to_clone_the_repository(tmp_path, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="--model models/nano-base .*clone the repository"):
         nano_r1.load_model(nano_r1.Config())
-    with pytest.raises(SystemExit, match="--task chess: .*clone the repository"):
+    with pytest.raises(SystemExit, match="--task chess .*clone the repository"):
         nano_r1.import_task("chess")
 
 
@@ -305,7 +332,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"task": "chess"}, "No module named 'chess_rewards'; try countdown, gsm8k or a file"),
+        ({"task": "chess"}, "--task chess is not there; try countdown, gsm8k"),
         ({"prompt": "poem"}, "--prompt must be a toml file or one of short, chat"),
         ({"data": "nothing.jsonl"}, "nothing.jsonl"),
         ({"data": "lacks.jsonl"}, "target"),
@@ -314,10 +341,15 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"model": "Qwen/Qwen2.5-0.5B"}, "needs a network"),
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "straight"}, "--resume out/straight continues it"),
-        ({"resume": "out/nothing"}, "another --name starts a new one"),
-        ({"resume": "out/straight", "seed": 1}, "needs what it was started with: seed 0"),
+        ({"resume": "out/nothing"}, "there is no run; try the directory of one"),
+        (
+            {"resume": "out/straight", "seed": 1},
+            "it was started with seed 0, and needs the same again",
+        ),
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
+        ({"name": "out/x"}, "--name x"),
+        ({"max_tokens": 4000}, "--max_tokens must be below"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_says_what_to_type(changes, said, straight, monkeypatch):
