@@ -23,8 +23,8 @@ def task_of(**functions):
 
 
 def completion(answer=1.0, form=1.0, text=None):
-    reward = SimpleNamespace(answer=answer, format=form)
-    return SimpleNamespace(reward=reward, text=text, problem={}, ended=True, token_ids=[1])
+    rewards = {"answer_reward": answer, "format_reward": form}
+    return nano_r1.Episode(problem={}, token_ids=[1], completion=text, **rewards)
 
 
 @pytest.mark.parametrize("correct", range(5))
@@ -165,7 +165,6 @@ def test_anything_else_is_one_sentence(text, task):
 def test_without_a_known_answer_the_models_own_answer_is_shown():
     text = "12-5=7\n</think>\n<answer>7</answer>"
     assert nano_eval.judge(text, {"question": WORDS, "answer": ""}, GSM8K) == "answers 7"
-    assert nano_eval.judge(text, {"question": WORDS, "answer": "7"}, GSM8K) == "correct"
 
 
 def test_two_models_answer_and_a_mistake_asks_again(monkeypatch, capsys):
@@ -176,7 +175,3 @@ def test_two_models_answer_and_a_mistake_asks_again(monkeypatch, capsys):
     attempts = re.split("^── .*, completion [12]$", out, flags=re.MULTILINE)[1:]
     assert len(attempts) == out.count("\n=> ") == 8
     assert attempts[0] == attempts[2]  # the same model with the same seed
-
-
-def test_no_control_character_of_a_completion_reaches_the_terminal():
-    assert nano_eval.printable("a\x1b[2J\nb\r") == "a\ufffd[2J\nb"

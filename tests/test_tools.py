@@ -101,7 +101,8 @@ def test_a_completion_has_the_tokens_of_both_and_the_mask_tells_whose_they_are(t
     places = [place for place, written in enumerate(e.mask) if not written]
     assert places == [len(first), len(first) + 1, -len(end) - 1 + len(e.mask)]
     assert e.log_probs == [-0.5 * written for written in e.mask]
-    assert (e.turns, e.calls, not e.cut_off, e.answer_reward) == (3, 2, True, 1.0)
+    assert (e.extra["turns"], e.extra["calls"]) == (3, 2)
+    assert not e.cut_off and e.answer_reward == 1
 
 
 def test_what_the_model_wrote_is_never_encoded_again(task, turns):
