@@ -782,7 +782,7 @@ def check_scorer(policy, ids, config):
     """
     e = Episode(problem={}, prompt_ids=ids[:1], token_ids=ids[1:9])
     batch = collate([e], policy.device)
-    logits = policy(batch["input_ids"]).logits[0] / config.temperature  # (T, V)
+    logits = policy(batch["input_ids"]).logits[0].float() / config.temperature  # (T, V)
     expected = -F.cross_entropy(logits, batch["labels"][0], reduction="none")
     found = Scorer(policy, replace(config, dtype="float32"))(batch)[0]
     difference = (found - expected).abs().max()
@@ -1283,8 +1283,8 @@ def load_model(config):
     except (OSError, ValueError, SafetensorError) as error:
         raise SystemExit(
             f"--model {config.model} cannot be loaded. It must be a directory with safetensors "
-            "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, which "
-            f"needs a network: {error}"
+            "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, "
+            f"which needs a network: {error}"
         ) from None
     return policy.eval(), tokenizer
 
