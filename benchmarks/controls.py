@@ -78,7 +78,7 @@ def k1_loss(log_probs, batch, config):
     return (k1 * mask).sum(dim=1) / mask.sum(dim=1) / batch["completions"]
 
 
-def right_samples(config, tokens, rollout=nano_r1.rollout):
+def right_samples(config, tokens):
     """Rows for nano_sft.py: the correct, well-formed completions among so many sampled tokens."""
     sampler, task = runs.load(config)
     problems = task.load_problems("train", config)
@@ -87,7 +87,7 @@ def right_samples(config, tokens, rollout=nano_r1.rollout):
     step = 0
     while sampled < tokens:
         step += 1
-        for e in rollout(sampler, problems, task, config, step):
+        for e in nano_r1.rollout(sampler, problems, task, config, step):
             sampled += len(e.token_ids)
             if e.answer_reward == 1 and e.format_reward == 1:
                 rows.append(

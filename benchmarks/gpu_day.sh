@@ -34,4 +34,3 @@ row large 900 $python nano_r1.py $large --name "$out/large"
 row offload 900 $torchrun nano_r1.py $large --offload --name "$out/offload"
 row lora 900 $python variants.py $large --lora_rank 16 --name "$out/lora"
 row update 300 $python -m benchmarks.update $large --micro_batch_size 32 --gradient_checkpointing
-row trl 900 $python -m benchmarks.speed trl

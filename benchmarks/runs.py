@@ -1,4 +1,4 @@
-"""What benchmarks and labs share: runs that are trained once, samples of a model, statistics.
+"""What benchmarks share: runs that are trained once, samples of a model, statistics.
 
 Not a benchmark. Everything starts from the repository's root.
 """
@@ -26,7 +26,7 @@ import nano_r1
 
 
 def parse(script, flags):
-    """The `Config` of these flags (one text) of nano_r1, variants or nano_sft."""
+    """The `Config` of these flags (one text) of nano_r1, variants, nano_sft, benchmarks.labs."""
     module = importlib.import_module(script)
     return tyro.cli(module.Config, args=shlex.split(flags), use_underscores=True)
 
@@ -49,12 +49,12 @@ def is_complete(path):
 
 
 def train(script, flags, path):
-    """Complete the run in `path` by `python SCRIPT.py FLAGS`; nothing to do if it is complete."""
+    """Complete the run in `path` by `python -m SCRIPT FLAGS`; nothing to do if it is complete."""
     if is_complete(path):
         print(f"complete, not repeated: {path}")
     else:
         launcher = os.environ.get("LAUNCHER", "").split()  # torchrun, in some of runs/
-        command = [sys.executable, *launcher, f"{script}.py", *shlex.split(flags)]
+        command = [sys.executable, *launcher, "-m", script, *shlex.split(flags)]
         for setting, value in started(path).items():
             command += [f"--{setting}", value]
         print("$", shlex.join(command), flush=True)

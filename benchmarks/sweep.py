@@ -9,8 +9,8 @@
 
 The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
 with commas between them and without dashes, or `default` for none. Each row of the table is
-compared with the first, seed by seed. A run that is complete is not repeated, unless SCRIPT.py has
-changed. One that was stopped continues.
+compared with the first, seed by seed. A run that is complete is not repeated, unless SCRIPT has
+changed. One that was stopped continues. The last table has the task's subgroups.
 """
 
 import argparse
@@ -62,6 +62,16 @@ def curve_table(paths):
     return runs.table(lines)
 
 
+def subgroup_table(paths):
+    """pass@1 of each subgroup of the task, after the last step."""
+    lines = [["", "subgroup", "pass@1"]]
+    for label, of_label in paths.items():
+        of_seeds = list(map(runs.by_subgroup, of_label))
+        for name in of_seeds[0]:
+            lines.append([label, name, runs.spread([shares[name] for shares in of_seeds])])
+    return runs.table(lines)
+
+
 def minutes(paths):
     """Of a run's training: the mean, with the smallest and largest."""
     found = []
@@ -77,12 +87,12 @@ def main():
     add = parser.add_argument
     add("--axis", nargs="+", action="append", default=[], metavar="FLAG=VALUE")
     add("--flags", default="", help="of every run, in one text")
-    add("--script", default="variants", help="nano_r1, variants, nano_sft or yours")
+    add("--script", default="variants", help="nano_r1, nano_sft, benchmarks.labs or yours")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--out", default="out/sweep", help="where the runs are kept")
     add("--figure", default="out/sweep/sweep.png")
     args = parser.parse_args()
-    code = Path(runs.ROOT, f"{args.script}.py").read_text("utf-8")
+    code = Path(runs.ROOT, f"{args.script.replace('.', '/')}.py").read_text("utf-8")
     folder = f"{args.out}/{args.script}-{zlib.crc32(code.encode()):08x}"
     paths = {}
     for points in itertools.product(*args.axis):
@@ -94,7 +104,8 @@ def main():
     curves = {label: list(map(runs.curve, of_label)) for label, of_label in paths.items()}
     runs.draw_curves(args.figure, " ".join(f"{args.script}.py {args.flags}".split()), curves)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
-    print(f"\n{curve_table(paths)}\n\n{minutes(paths)} minutes of training a run")
+    print(f"\n{curve_table(paths)}\n\n{subgroup_table(paths)}")
+    print(f"\n{minutes(paths)} minutes of training a run")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ combinations. Only the test problems have the one in which the second number is 
 
     python variants.py --task coins --max_tokens 40 --group_size 16 --binary_reward
 
-docs/labs.md and docs/results.md show what a run learns.
+docs/results.md shows what a run learns.
 """
 
 import random

@@ -46,7 +46,7 @@ def test_a_sweep_has_the_learning_curve_of_each_row_and_compares_the_rows(run, t
     words = ("--script", "nano_r1", "--flags", TINY, "--seeds", 0, 1, "--out", tmp_path)
     out = run(sweep.main, *words, "--figure", tmp_path / "curves.png")
     assert "\n| default | 0 | " in out and "\n| default | 1 | " in out
-    assert (tmp_path / "curves.png").exists()
+    assert (tmp_path / "curves.png").exists() and "\n| default | 3_numbers | " in out
     paths = sorted(path.parent for path in tmp_path.rglob("metrics.jsonl"))
     assert sweep.result_table({"default": paths, "other": paths}).endswith(
         "+0.000 [+0.000, +0.000] |"
@@ -111,22 +111,14 @@ def test_a_threshold_decides_between_yes_and_no(threshold, word):
         assert text.splitlines()[1].endswith(word)
 
 
-def test_two_programs_are_timed_in_pairs(run, monkeypatch):
+def test_two_checkouts_are_timed_in_pairs(run, monkeypatch):
     monkeypatch.setattr(
         speed,
         "output",
         lambda command, _: nano_r1.main(runs.parse("nano_r1", shlex.join(command[2:]))),
     )
     sizes = ("--flags", "--prompts_per_step 2 --max_tokens 8", "--rounds", 2, "--steps", 1)
-    found = run(speed.main, "checkout", *sizes, "--there", runs.ROOT)
-    assert "| ratio, pair by pair | " in found
-    assert "[[" in run(speed.main, "trl", *sizes, "--child", 0)
-
-
-def test_trl_runs_in_a_process_that_finds_the_modules(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["speed.py", "trl", "--help"])
-    with pytest.raises(ValueError):  # the help is no JSON, but it was printed
-        speed.trl(None, 0)
+    assert "| ratio, pair by pair | " in run(speed.main, runs.ROOT, *sizes)
 
 
 def test_an_update_is_timed_without_a_model_of_the_hub(capsys):

@@ -149,7 +149,7 @@ def test_a_sweep_starts_its_runs_as_its_script_does(monkeypatch, capfd):
     monkeypatch.setattr(sys, "executable", "echo")  # instead of python
     with pytest.raises(SystemExit):  # it has trained nothing
         runs.train("variants", "--steps 5", "out/none")
-    assert f"\n{TORCHRUN} variants.py --steps 5" in capfd.readouterr().out
+    assert f"\n{TORCHRUN} -m variants --steps 5" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("first", ["--steps 5", "4b --steps 5"])

@@ -12,7 +12,7 @@ import pytest
 
 import check_grpo
 import nano_r1
-from benchmarks.labs import mask
+from benchmarks import labs
 from nano_report.run import Run
 from tasks import checker_rewards, tool_use
 
@@ -139,7 +139,7 @@ def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path
     row = nano_r1.read_rows(f"{straight}/metrics.jsonl")[1]
     assert row["sampling/logp_difference_mean"] < 1e-4
     assert row["tool/calls"] > 0 and row["tool/model_tokens"] < 1
-    tool_use.main(replace(SMALL, name=str(tmp_path / "run")), rollout=mask.unmasked)
+    tool_use.main(replace(SMALL, name=str(tmp_path / "run")), rollout=labs.unmasked)
     assert "WARNING: sampler and trainer differ" in capsys.readouterr().out
 
 
