@@ -22,10 +22,10 @@ from nano_report.payload import as_json, group_table, pack
 from nano_report.run import Run, read_rows
 
 HERE = Path(__file__).parent
-SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/tokens.js page/table.js page/data.js
-page/curves.js page/run.js page/step.js page/group.js page/main.js"""
+SCRIPTS = """page/dom.js page/tokens.js page/table.js page/chart.js page/data.js page/run.js
+page/step.js page/group.js page/main.js"""
 TABLE = "page/dom.js page/tokens.js page/table.js page/alone.js"
-STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
+STYLES = "page/base.css page/page.css"
 
 
 def write(
@@ -113,8 +113,7 @@ def fill(template, scripts, styles, parts):
     """Replace a template's {{names}}. Only these scripts run, and the page fetches nothing."""
     script, style = ["\n".join(map(read, names.split())) for names in (scripts, styles)]
     policy = f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}"
-    licence = read("vendor/uPlot.LICENSE")
-    parts |= {"script": script, "style": style, "policy": policy, "licence": licence}
+    parts |= {"script": script, "style": style, "policy": policy}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(template))
 
 
