@@ -26,15 +26,6 @@ WIDTH = 1200  # of a page
 HOSTILE = "</script>\r\t\x1b<img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
 TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7", "no"]
 TEXTS += ["19+36=55 no", "58+7=65 yes", "three", "four"]
-    HOSTILE,
-    "6*7=42 yes\n</think>",
-    "2*3=7",
-    "no",
-    "19+36=55 no",
-    "58+7=65 yes",
-    "three",
-    "four",
-]
 PROBLEMS = [{"question": HOSTILE}, {"nums": [19, 36, 55, 7], "target": 65}]
 REWARDS = [0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # two groups of four
 ADVANTAGES = [-0.75, 1.25, 0.25, -0.75, 0.0, 0.0, 0.0, 0.0]
