@@ -166,12 +166,17 @@ def test_the_example_agrees_with_its_advantages_then_is_mixed_short_and_moves_mo
     assert sorted(ranks) == ranks and len(set(ranks)) == 5
 
 
-@pytest.mark.parametrize("arguments", ["nowhere", "{run} --steps 99", "a b c"])
-def test_a_mistake_gets_one_sentence_and_writes_nothing(arguments, run):
-    command = [sys.executable, "-m", "nano_report", *arguments.format(run=run.path).split()]
+def test_a_directory_without_a_run_gets_one_sentence():
+    command = [sys.executable, "-m", "nano_report", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch("nano_report: .+\n", done.stderr)
+
+
+@pytest.mark.parametrize("others, steps", [([], (99,)), (["a", "b"], ())])
+def test_a_step_that_was_not_recorded_or_a_third_run_is_refused(others, steps, run):
+    with pytest.raises(ValueError):
+        viewer.write([run.path, *others], steps)
 
 
 def test_a_metric_has_one_name_on_console_page_and_in_its_table():
