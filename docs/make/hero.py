@@ -6,6 +6,7 @@ picture as a story and ends with it; both also dark, and hero.png for phones.
 """
 
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -14,7 +15,6 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from nano_report.card import where
 from nano_report.payload import checks_of, choose_example, recorded_table
 from nano_report.run import Run
 from nano_report.viewer import TABLE, table_page
@@ -38,6 +38,12 @@ def picture_page(path):
         "checks": [one for step in run.tokens for one in checks_of(run, step, *run.step(step))],
     }
     return table_page(data, SCRIPTS, STYLES)
+
+
+def where(run):
+    """How long the run has trained, and on what: the machine on which this is called."""
+    minutes = sum(record.get("time/step", 0) for record in run.records) / 60
+    return f"{minutes:.1f} minutes of training on {os.cpu_count()} CPU cores"
 
 
 def picture_of(page):
