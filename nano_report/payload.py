@@ -9,6 +9,8 @@ import gzip
 import itertools
 import json
 import os
+import re
+import statistics
 
 import numpy as np
 
@@ -17,11 +19,9 @@ from nano_report.run import read_rows, title
 
 LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
 SHORT = 80  # mean tokens of a group's completions that an example has at most
-UNITS = {  # the unit of each array
-    "log_probs": 1e-3,
-    "change": 1e-4,
-    "reference": 1e-4,
-}
+COLUMNS = 100  # steps in the picture of every completion
+DOTS = 100  # checks of a step in the picture of P(yes), of each kind
+UNITS = {"log_probs": 1e-3, "change": 1e-4}  # the unit of each array
 
 
 def pack(runs, steps=()):
@@ -36,9 +36,11 @@ def pack(runs, steps=()):
         used = set()
         best = [((), 0, 1)]
         for step in choose_steps(run, steps):
-            values = pack_step(run, step)
-            head["steps"][step] = "token_ids" in values
-            best.append(values["best"])
+            rows, arrays = run.step(step)
+            best.append(best_group(run, step, rows, arrays))
+            head["steps"][step] = best[-1][2] if arrays else 0
+            head["checks"] += checks_of(run, step, rows, arrays)
+            values = pack_step(run, rows, arrays)
             used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
             blocks[f"run{number}-step{step}"] = compress(values)
         head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
@@ -46,8 +48,18 @@ def pack(runs, steps=()):
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    head = {"runs": heads, "metrics": METRICS, "panels": PANELS, "alarms": ALARMS}
+    head = {"runs": heads, "alarms": ALARMS, **metrics_of(runs)}
     return {"head": compress(head), **blocks}
+
+
+def metrics_of(runs):
+    """The labels of all metrics and the panels of the curves, with those of a run's own."""
+    records = itertools.chain(*[run.records for run in runs])
+    numbers = [name for row in records for name, x in row.items() if isinstance(x, (int, float))]
+    own = [name for name in dict.fromkeys(numbers) if name not in METRICS and name != "step"]
+    own = [name for name in own if not name.endswith(("_low", "_high"))]
+    labels = {name: (name, "A metric of this run's own.") for name in own}
+    return {"metrics": METRICS | labels, "panels": [*PANELS, *[(name, [name]) for name in own]]}
 
 
 def as_json(values):
@@ -60,6 +72,11 @@ def compress(values):
     """An object as base64 text."""
     raw = as_json(values).encode()
     return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
+
+
+def evenly(items, most):
+    """At most so many of the items, evenly chosen."""
+    return items[:: -(-len(items) // most) or 1]
 
 
 def choose_steps(run, steps):
@@ -81,12 +98,21 @@ def pack_run(run):
         "recorded": len(run.episodes),
         "evaluation": pack_evaluations(run),
         "special": run.vocabulary["special"],
-        "steps": {},  # {step that is shown: whether its tokens were recorded}
+        "glance": [[step, levels_of(run, step)] for step in evenly(list(run.episodes), COLUMNS)],
+        "checks": [],
+        "steps": {},  # {step that is shown: the group that shows most, 0 without tokens}
     }
 
 
+def levels_of(run, step):
+    """A digit for each completion of a step: 2 correct, 1 in the right format, 0 neither."""
+    rows = read_rows(run.episodes[step])
+    levels = [2 if row["answer_reward"] == 1 else int(row["format_reward"] == 1) for row in rows]
+    return "".join(map(str, levels))
+
+
 def pack_evaluations(run):
-    """Every held-out problem, and its attempt at each evaluation; no texts if these are many."""
+    """Every held-out problem, and its completion at each evaluation; no texts if these are many."""
     evaluations = [read_rows(file) for file in run.evaluations.values()]
     attempts = [list(rows) for rows in zip(*evaluations)]  # of each problem
     problems = [title(rows[0]["problem"]) for rows in attempts]
@@ -97,19 +123,51 @@ def pack_evaluations(run):
     return {"steps": list(run.evaluations), "problems": problems, "attempts": attempts}
 
 
-def pack_step(run, step):
+def pack_step(run, rows, arrays):
     """A step's completions, and its tokens if they were recorded."""
-    rows, arrays = run.step(step)
-    n = run.group_size
     values = {
-        "step": step,
-        "problems": [title(row["problem"]) for row in rows[::n]],
+        "problems": [title(row["problem"]) for row in rows[:: run.group_size]],
         "rows": [{**row, "problem": None} for row in rows],
-        "best": best_group(run, step, rows, arrays),
     }
+    # With VinePPO each segment has an advantage, and with a teacher each token: not the row's.
+    if run.config.get("credit") == "vineppo" or run.config.get("teacher"):
+        for row in values["rows"]:
+            row["advantage"] = None
     if arrays:
-        values |= pack_tokens(run, values["rows"], arrays)
+        for row in values["rows"]:
+            row["completion"] = None  # its tokens have the text
+        values |= {name: whole(arrays[name], unit) for name, unit in UNITS.items()}
+        values["token_ids"] = arrays["token_ids"].tolist()
+        values |= {"units": UNITS, "prompt_ids": arrays["prompts"]}
     return values
+
+
+def checks_of(run, step, rows, arrays):
+    """What the model said of its lines in a Countdown step: [{step, means, dots}], or [].
+
+    A dot is [P(yes), whether the result is the target, group, completion, line]. The means are
+    those of P(yes) after other results and after the target.
+    """
+    found = [], []
+    tokens = run.vocabulary["tokens"]
+    ends = np.cumsum(arrays.get("lengths", []), dtype=int)
+    for i, (row, end) in enumerate(zip(rows, ends)):
+        group, place = divmod(i, run.group_size)
+        text = ""
+        for k in range(end - row["length"], end):
+            word = tokens[arrays["token_ids"][k]]
+            result = re.search(r"\S*=(\d+)$", text)
+            if word in (" yes", " no") and result and "target" in row["problem"]:
+                share = float(np.exp(arrays["log_probs"][k]))
+                yes = share if word == " yes" else 1 - share
+                hit = int(result[1]) == row["problem"]["target"]
+                found[hit].append([round(yes, 3), int(hit), group + 1, place + 1, result[0]])
+            text += word
+    if not all(found):
+        return []
+    means = [statistics.mean(dot[0] for dot in kind) for kind in found]
+    dots = [dot for kind in found for dot in evenly(kind, DOTS)]
+    return [{"step": step, "means": means, "dots": dots}]
 
 
 def best_group(run, step, rows, arrays):
@@ -122,7 +180,7 @@ def best_group(run, step, rows, arrays):
 
 def group_table(rows):
     """A group's rows, as in episodes/, in the form that page/table.js draws."""
-    return {"title": title(rows[0]["problem"]), "attempts": rows}
+    return {"title": title(rows[0]["problem"]), "completions": rows}
 
 
 def recorded_table(run, step, group):
@@ -139,52 +197,30 @@ def recorded_table(run, step, group):
     return {**group_table(rows[own]), "special": special}
 
 
-def pack_tokens(run, rows, arrays):
-    """A step's tokens as whole numbers. Each row gets its mean k3."""
-    d = np.nan_to_num(arrays["reference"])
-    k3 = np.expm1(d) - d
-    ends = np.cumsum(arrays["lengths"])
-    for row, end in zip(rows, ends):
-        own = np.arange(end - row["length"], end)
-        written = own[arrays["mask"][own]]
-        row["completion"] = None  # its tokens have the text
-        row["kl"] = float(k3[written].mean())
-    return {
-        "token_ids": arrays["token_ids"].tolist(),
-        "units": UNITS,
-        "prompt_ids": arrays["prompts"],
-        **{name: whole(arrays[name], unit) for name, unit in UNITS.items()},
-    }
-
-
 def rank_groups(rows, arrays, n):
     """How well each group of a step shows what an update does: the largest tuple is the best.
 
-    The tuple is (attempts whose probability moved in the direction of their advantage, whether at
-    least a quarter of the attempts is correct and a quarter wrong, whether the texts are short,
-    movement). The movement is a mean over the attempts: the largest change of a token's probability
-    in the direction of the advantage.
+    The tuple is (completions whose probability moved in the direction of their advantage, whether
+    at least a quarter is correct and a quarter wrong, whether the texts are short, movement). The
+    movement is a mean over the completions: the largest change of a token's probability in the
+    direction of the advantage.
     """
     starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
-    moves = np.add.reduceat(np.nan_to_num(arrays["change"]), starts)
+    change = np.nan_to_num(arrays["change"])
     signs = np.sign(arrays["advantages"])
+    moves = np.add.reduceat(change, starts)
     agreeing = (np.sign(moves) * signs[starts] > 0).reshape(-1, n).sum(axis=1)
     correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
     mixed = (correct >= 0.25) & (correct <= 0.75)
     short = arrays["lengths"].reshape(-1, n).mean(axis=1) <= SHORT
-    towards = np.maximum.reduceat(gains(arrays) * signs, starts)
-    movement = towards.reshape(-1, n).mean(axis=1)
+    gains = np.exp(arrays["log_probs"]) * np.expm1(change)
+    movement = np.maximum.reduceat(gains * signs, starts).reshape(-1, n).mean(axis=1)
     return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, short, movement)]
 
 
 def choose_example(run):
     """(step, group) of the recorded group that shows best what an update does."""
     return max([best_group(run, step, *run.step(step)) for step in run.tokens])[1:]
-
-
-def gains(arrays):
-    """The change of each token's probability; 0 if it was not computed."""
-    return np.nan_to_num(np.exp(arrays["log_probs"]) * np.expm1(arrays["change"]))
 
 
 def whole(values, unit):

@@ -12,8 +12,7 @@ These arrays have the completions in the order of the update's micro-batches, an
 tokens that the model wrote:
 
     place                           (M,)   each completion's place among the N
-    new_log_probs                   (F',)  each token's log-prob after the update
-    old_log_probs, ref_log_probs    (F',)  the same before the update, and under the reference
+    old_log_probs, new_log_probs    (F',)  each token's log-prob before and after the update
 """
 
 import os
@@ -40,11 +39,9 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
         arrays[name] = np.concatenate([getattr(e, name) for e in episodes])
     for batch in batches:
         batch["new_log_probs"] = engine(batch)
-    for name in ("new_log_probs", "old_log_probs", "ref_log_probs"):
-        if name in batches[0]:
-            arrays[name] = torch.cat(
-                [batch[name][batch["response_mask"]] for batch in batches]
-            ).cpu()
+    for name in ("new_log_probs", "old_log_probs"):
+        written = [batch[name][batch["response_mask"]] for batch in batches]
+        arrays[name] = torch.cat(written).cpu()
     rank = os.environ.get("RANK", "0")
     if step == 1 and rank == "0":
         tokenizer.save_pretrained(f"{path}/tokenizer")

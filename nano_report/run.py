@@ -40,9 +40,8 @@ def join(rows, parts, group_size):
 
     token_ids, log_probs,
     advantages              (F,)  of all completions, one after the other; log_probs: the sampler's
-    change                  (F,)  the change of a token's log-prob by the update
-    reference               (F,)  the reference's log-prob minus the policy's. Both arrays have NaN
-                                  at tokens that were not in the update
+    change                  (F,)  the change of a token's log-prob by the update; NaN if the token
+                                  was not in the update
     mask                    (F,)  False: the model did not write the token
     lengths                 (N,)  tokens of each completion
     prompts                 a list of token ids for each group
@@ -58,16 +57,12 @@ def join(rows, parts, group_size):
     order = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in places])
     order = order[flat["mask"][order]]
     change = np.full(ends[-1], np.nan)
-    reference = np.full(ends[-1], np.nan)
     change[order] = flat["new_log_probs"] - flat["old_log_probs"]
-    if "ref_log_probs" in flat:
-        reference[order] = flat["ref_log_probs"] - flat["old_log_probs"]
     prompts = np.split(flat["prompt_ids"], np.cumsum([row["prompt_length"] for row in rows])[:-1])
     return {
         "token_ids": flat["token_ids"],
         "log_probs": flat["log_probs"],
         "change": change,
-        "reference": reference,
         "lengths": lengths,
         "mask": flat["mask"],
         "advantages": np.repeat([row["advantage"] for row in rows], lengths),

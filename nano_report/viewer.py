@@ -1,6 +1,6 @@
 """The report of a run: every step, group, completion and token, in one HTML file for a browser.
 
-    python -m nano_report out/NAME               # writes out/NAME/report.html and out/NAME/card.png
+    python -m nano_report out/NAME               # writes out/NAME/report.html
     python -m nano_report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
     show("out/NAME")                        # in a notebook
     show_group(as_rows(episodes))           # one group's episodes, in a notebook
@@ -22,10 +22,10 @@ from nano_report.payload import as_json, group_table, pack
 from nano_report.run import Run, read_rows
 
 HERE = Path(__file__).parent
-SCRIPTS = """vendor/uPlot.iife.min.js page/dom.js page/tokens.js page/table.js page/data.js
-page/curves.js page/run.js page/step.js page/group.js page/main.js"""
+SCRIPTS = """page/dom.js page/tokens.js page/table.js page/chart.js page/data.js page/run.js
+page/step.js page/group.js page/main.js"""
 TABLE = "page/dom.js page/tokens.js page/table.js page/alone.js"
-STYLES = "vendor/uPlot.min.css page/base.css page/page.css"
+STYLES = "page/base.css page/page.css"
 
 
 def write(
@@ -34,7 +34,7 @@ def write(
 ):
     """Write the report of one run, or of two side by side, into the first one's directory.
 
-    Open it in a browser. The directory also gets card.png, a picture to show to others.
+    Open it in a browser.
 
     Args:
         paths: The runs' directories, out/NAME.
@@ -52,9 +52,6 @@ def write(
     output = os.path.join(paths[0], name)
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
-    from nano_report.card import draw_card  # slow to import
-
-    draw_card(runs[0], os.path.join(paths[0], "card.png"))
     return output
 
 
@@ -63,8 +60,6 @@ def write_at_end(path):
     report = write([path])
     config = read_rows(f"{path}/config.json")[0]
     print(f"Report, for a browser: {report}")
-    if os.path.exists(f"{path}/card.png"):
-        print(f"Picture: {path}/card.png")
     flags = f"--ask 4 --task {config['task']} --prompt {config['prompt']}"
     print(f"To ask the model: python nano_eval.py {flags} \\\n    --model {path}/model")
 
@@ -113,8 +108,7 @@ def fill(template, scripts, styles, parts):
     """Replace a template's {{names}}. Only these scripts run, and the page fetches nothing."""
     script, style = ["\n".join(map(read, names.split())) for names in (scripts, styles)]
     policy = f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}"
-    licence = read("vendor/uPlot.LICENSE")
-    parts |= {"script": script, "style": style, "policy": policy, "licence": licence}
+    parts |= {"script": script, "style": style, "policy": policy}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(template))
 
 

@@ -64,11 +64,12 @@ def opened(chromium, request):
                 route.abort()
 
         context.route("**/*", asked)
+        context.set_default_timeout(60_000)  # a slow machine fails no test
         page = context.new_page()
         page.on("console", lambda said: troubles.append(said.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.goto(Path(file).as_uri() + place)
-        page.wait_for_selector("html[data-drawn]", timeout=10_000)
+        page.wait_for_selector("html[data-drawn]", timeout=60_000)
         return page
 
     yield open_page

@@ -2,6 +2,7 @@
 
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -61,31 +62,33 @@ def record(made):
 
 
 def test_the_values_of_the_loss_are_those_of_the_completion(record):
-    attempt = make.attempt_of(record)
+    completion = make.completion_of(record)
     values = make.values_by_line(SOURCE, record)
 
     def value(function, text):
         return values[make.line_of(SOURCE, function, text)][0]
 
     assert float(value("main", "e.advantage = ")[1].replace("−", "-")) == pytest.approx(
-        attempt["advantage"], abs=1e-3
+        completion["advantage"], abs=1e-3
     )
     losses = [float(x.replace("−", "-")) for x in value("grpo_loss", "loss = loss +")[2]]
     part = float(value("grpo_loss", "return")[1].replace("−", "-"))
-    assert len(losses) == len(record["pieces"]) == len(attempt["tokens"])
+    assert len(losses) == len(record["pieces"]) == len(completion["tokens"])
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
-def test_the_page_has_each_line_of_code_once_and_functions_in_the_order_of_the_calls(record):
+def test_the_page_has_each_line_of_code_once_in_the_order_of_the_file(record):
     numbers = re.findall(r'class="line" id="L(\d+)"', make.page(SOURCE, record))
     numbers = list(map(int, numbers))
     lines = SOURCE.splitlines()
     code = {k for k, line in enumerate(lines, start=1) if line and not line.startswith("#")}
-    assert len(numbers) == len(set(numbers)) and code <= set(numbers)
-    nodes = source.functions_of(SOURCE)
-    names = "main rollout sample_and_reward group_advantages update collate grpo_loss measure_step"
-    places = [numbers.index(nodes[name].lineno) for name in names.split()]
-    assert places == sorted(places)
+    assert numbers == sorted(set(numbers)) and code <= set(numbers)
+
+
+def test_the_verifier_has_values_that_add_up_to_the_reward(record):
+    reward = make.completion_of(record)
+    [shown] = list(record["values"]["reward"].values())[-1]
+    assert shown[1].startswith(f"Reward(total={reward['reward']}, format={reward['format_reward']}")
 
 
 @pytest.mark.parametrize("width", [1400, 390])
@@ -115,9 +118,23 @@ def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made,
             assert question.locator("a").get_attribute("href") == following
 
 
-@pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(theme, width, made, opened):
+def test_in_a_browser_a_clicked_reward_moves_all_advantages_by_the_chosen_rule(made, opened):
+    page = opened(made / "lesson.html")
+    page.click("summary:text('What if')")
+    real = page.locator("#what-if .reward").all_text_contents()
+    page.click("#what-if .reward >> nth=0")
+    rewards = [(float(real[0]) + 1) % 3, *map(float, real[1:])]
+    mean = statistics.mean(rewards)
+    divisors = {"GRPO": statistics.stdev(rewards) + 1e-4, "RLOO": 7 / 8, "Dr. GRPO": 1}
+    for rule, divisor in divisors.items():
+        page.click(f"#what-if button:text-is('{rule}')")
+        shown = page.locator("#what-if [data-advantage]").all_text_contents()
+        expected = [(reward - mean) / divisor for reward in rewards]
+        assert [float(x.replace("−", "-")) for x in shown] == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.parametrize("width, theme", [(1400, "dark"), (390, "light")])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(width, theme, made, opened):
     from axe_playwright_python.sync_playwright import Axe
 
     page = opened(made / "lesson.html", width=width, color_scheme=theme)

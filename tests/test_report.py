@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from axe_playwright_python import sync_playwright as axe
-from PIL import Image, ImageColor
 from transformers import AutoTokenizer
 from two_processes import tiny_model
 
@@ -23,12 +23,13 @@ from nano_report.run import Run
 ROOT = Path(__file__).parents[1]
 WIDTH = 1200  # of a page
 HOSTILE = "</script>\r\t\x1b<img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
-TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7, 1+2+3=6", "no", "one", "two", "three", "four"]
+TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7", "no"]
+TEXTS += ["19+36=55 no", "58+7=65 yes", "three", "four"]
 PROBLEMS = [{"question": HOSTILE}, {"nums": [19, 36, 55, 7], "target": 65}]
 REWARDS = [0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # two groups of four
 ADVANTAGES = [-0.75, 1.25, 0.25, -0.75, 0.0, 0.0, 0.0, 0.0]
 BY_REWARD = [1, 2, 0, 3]  # the first group in the order of its table
-CONFIG = {"group_size": 4, "kl_coef": 0.01, "record_tokens_every": 2, "steps": 3, "model": "<b>$x$"}
+CONFIG = {"group_size": 4, "record_tokens_every": 2, "steps": 3, "model": "<b>$x$"}
 LEFT_OUT = 7  # this completion is not part of the update
 
 
@@ -48,10 +49,9 @@ def alone(model, e):
     return log_probs[0, len(e.prompt_ids) - 1 :].tolist()
 
 
-def micro_batch(model, reference, rows):
+def micro_batch(model, rows):
     batch = nano_r1.collate(rows, "cpu")
     batch["old_log_probs"] = score(model, batch)
-    batch["ref_log_probs"] = score(reference, batch)
     return batch
 
 
@@ -59,7 +59,6 @@ def record_step(path, step, size, rank=0, ranks=1):
     """Record a process's share of a step. Returns all episodes, each with what is `wanted`."""
     tokenizer = AutoTokenizer.from_pretrained("models/nano-base")
     model = tiny_model(0, len(tokenizer))
-    reference = tiny_model(1, len(tokenizer))
     episodes = []
     for i, text in enumerate(TEXTS):
         e = nano_r1.Episode(
@@ -76,11 +75,11 @@ def record_step(path, step, size, rank=0, ranks=1):
         e.log_probs = [0.0] * len(e.token_ids)
         e.log_probs = alone(model, e)
         episodes.append(e)
-    batches = [micro_batch(model, reference, rows) for rows in (episodes[3::-1], episodes[4:7])]
+    batches = [micro_batch(model, rows) for rows in (episodes[3::-1], episodes[4:7])]
     for weight in model.parameters():
         weight.data += size * torch.randn_like(weight)
     for e in episodes:
-        e.extra["wanted"] = np.array([e.log_probs, alone(model, e), alone(reference, e)])
+        e.extra["wanted"] = np.array([e.log_probs, alone(model, e)])
         e.extra["wanted"][1:] -= e.extra["wanted"][0]
     episodes[LEFT_OUT].extra["wanted"][1:] = np.nan
     record.after_step(
@@ -103,9 +102,6 @@ def run(tmp_path_factory):
         episodes = record_step(path, step, size)
     rows = nano_r1.as_rows(episodes)
     metrics = [{"step": step, "reward": 0.875, "grad_norm": float("nan")} for step in range(4)]
-    # The policy's terms cancel.
-    k3 = [np.mean(np.expm1(e.extra["wanted"][2]) - e.extra["wanted"][2]) for e in episodes]
-    metrics[1]["loss"] = CONFIG["kl_coef"] * float(np.nansum(k3)) / 8
     for step, correct in ((0, 2), (3, 4)):
         metrics[step] |= {
             "eval/pass@1": correct / 8,
@@ -119,13 +115,11 @@ def run(tmp_path_factory):
         nano_r1.write_rows(path / f"episodes/step_{step:06d}.jsonl", rows)
     nano_r1.write_rows(path / "metrics.jsonl", metrics)
     nano_r1.write_rows(path / "config.json", [CONFIG])
-    return SimpleNamespace(
-        path=path, episodes=episodes, rows=rows, loss=metrics[1]["loss"], file=viewer.write([path])
-    )
+    return SimpleNamespace(path=path, episodes=episodes, rows=rows, file=viewer.write([path]))
 
 
 def everywhere(run):
-    """The wanted log-probs, changes and references of all tokens: (3, F)."""
+    """The wanted log-probs and changes of all tokens: (2, F)."""
     return np.hstack([e.extra["wanted"] for e in run.episodes])
 
 
@@ -138,7 +132,7 @@ def test_the_record_of_a_due_step_is_what_the_model_says_before_and_after_the_up
     assert arrays["token_ids"].tolist() == sum([e.token_ids for e in run.episodes], [])
     assert arrays["prompts"] == [run.episodes[i].prompt_ids for i in (0, 4)]
     assert arrays["advantages"].tolist() == np.repeat(ADVANTAGES, arrays["lengths"]).tolist()
-    for name, wanted in zip(("log_probs", "change", "reference"), everywhere(run)):
+    for name, wanted in zip(("log_probs", "change"), everywhere(run)):
         np.testing.assert_allclose(arrays[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
@@ -171,12 +165,17 @@ def test_the_example_agrees_with_its_advantages_then_is_mixed_short_and_moves_mo
     assert sorted(ranks) == ranks and len(set(ranks)) == 5
 
 
-@pytest.mark.parametrize("arguments", ["nowhere", "{run} --steps 99", "a b c"])
-def test_a_mistake_gets_one_sentence_and_writes_nothing(arguments, run):
-    command = [sys.executable, "-m", "nano_report", *arguments.format(run=run.path).split()]
+def test_a_directory_without_a_run_gets_one_sentence():
+    command = [sys.executable, "-m", "nano_report", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch("nano_report: .+\n", done.stderr)
+
+
+@pytest.mark.parametrize("others, steps", [([], (99,)), (["a", "b"], ())])
+def test_a_step_that_was_not_recorded_or_a_third_run_is_refused(others, steps, run):
+    with pytest.raises(ValueError):
+        viewer.write([run.path, *others], steps)
 
 
 def test_a_metric_has_one_name_on_console_page_and_in_its_table():
@@ -226,19 +225,22 @@ MOVES = [  # a key or a click, and where it leads
     ("[data-group='2']", "#step=1&group=2"),
     ("P", "#step=1&group=1"),
     ("n", "#step=1&group=1&completion=2"),  # the one with the highest reward
-    ("ArrowRight", "#step=3&group=1&completion=2"),  # the next step that is recorded
+    ("ArrowRight", "#step=3&group=1"),  # the next step that is recorded, its best group
     ("r", "#run"),
     (".wall >> nth=1 >> [data-problem='2']", "#run&problem=2"),
-    ("[data-kind='gained']", "#run&problem=3"),
-    ("s", "#step=3"),
-    ("a[aria-label^='attempt 3'] >> nth=0", "#step=3&group=1&completion=3"),
+    ("[data-kind='wrong, then correct']", "#run&problem=3"),
+    (".dot >> nth=1", "#step=1&group=2&completion=2"),
+    ("r", "#run&problem=3"),
+    ("s", "#step=1"),
+    ("a[aria-label^='completion 3'] >> nth=0", "#step=1&group=1&completion=3"),
 ]
 
 
 def test_keys_and_clicks_go_to_the_same_places(run, opened):
     page = opened(run.file)
     for action, place in MOVES:
-        redrawn(page, page.keyboard.press if action.isalpha() else page.click, action)
+        act = page.keyboard.press if action.isalpha() else page.click
+        redrawn(page, act, action)
         assert page.evaluate("location.hash") == place, action
     page.keyboard.press("?")
     assert page.is_visible("#help")
@@ -247,7 +249,6 @@ def test_keys_and_clicks_go_to_the_same_places(run, opened):
 def test_what_a_model_wrote_is_text(run, opened):
     page = opened(run.file, "#step=1&group=1")
     assert texts(page, ".tokens") == [TEXTS[i] for i in BY_REWARD]
-    assert texts(page, ".attempts [data-wrong]") == ["2", "*", "3", "=", "7"]
     assert texts(page, "figcaption .problem") == [HOSTILE]
     for key in "rsg":
         redrawn(page, page.keyboard.press, key)
@@ -259,59 +260,75 @@ def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
     page = opened(run.file, "#step=1&group=1&completion=2&token=3")
     assert numbers(page, "[data-advantage]") == [ADVANTAGES[i] for i in BY_REWARD]
     assert numbers(page, "[data-reward]") == [REWARDS[i] for i in BY_REWARD]
-    log_prob, change, d = run.episodes[1].extra["wanted"][:, 2]
+    log_prob, change = run.episodes[1].extra["wanted"][:, 2]
     said = page.inner_text("#tooltip").replace("−", "-")
-    shown = [float(x) for x in re.search(r"(\S+)% → (\S+)%[^=]*=[^=]*= (\S+)", said).groups()]
+    shown = [float(x) for x in re.search(r"(\S+)% → (\S+)%\D*by \+?(\S+) nats", said).groups()]
     before, after = 100 * np.exp([log_prob, log_prob + change])
-    loss = 0.01 * (np.exp(d) - 1 - d) - 1.25
-    assert shown == pytest.approx([before, after, loss], abs=0.06)
+    assert shown == pytest.approx([before, after, change], abs=0.06)
 
 
-def test_the_terms_of_the_loss_add_up_and_the_tokens_that_moved_most_are_found(run, opened):
+def test_the_token_that_moved_most_is_listed_first(run, opened):
     page = opened(run.file, "#step=1")
-    terms = [-1.5 / 8, 1.5 / 8, 0, run.loss, run.loss]
-    assert numbers(page, "[data-term]") == pytest.approx(terms, rel=1e-3, abs=1e-6)
     moved = page.locator("[data-pushed]").first
-    log_probs, change, _ = everywhere(run)
+    log_probs, change = everywhere(run)
     gains = np.exp(log_probs) * np.expm1(change)
     assert int(moved.get_attribute("data-pushed")) == np.nanargmax(gains)
     redrawn(page, moved.click)
     assert page.is_visible("#tooltip")
 
 
-def test_a_group_says_which_attempts_moved_against_their_advantage(run, opened):
+def test_a_check_is_a_dot_at_its_p_yes_by_whether_its_result_is_the_target(run):
+    [checks] = payload.checks_of(Run(run.path), 1, *Run(run.path).step(1))
+    words = [e.extra["wanted"][0][-2] for e in run.episodes[4:6]]  # before the end token
+    shares = np.exp(words) - [1, 0]  # of no, of yes
+    assert checks["dots"] == [
+        [pytest.approx(-shares[0], abs=1e-3), 0, 2, 1, "19+36=55"],
+        [pytest.approx(shares[1], abs=1e-3), 1, 2, 2, "58+7=65"],
+    ]
+
+
+def test_a_group_says_which_completions_moved_against_their_advantage(run, opened):
     page = opened(run.file, "#step=1&group=1")
     moves = [np.nansum(run.episodes[i].extra["wanted"][1]) * ADVANTAGES[i] for i in BY_REWARD]
     against = [str(i + 1) for i, move in zip(BY_REWARD, moves) if move < 0]
-    assert f" {', '.join(against)} moved against" in page.inner_text(".attempts ~ .note")
+    assert f"Against their advantage: {', '.join(against)}." in page.inner_text("table ~ .note")
     assert page.locator("td.moved small").count() == len(against) > 0
 
 
-def test_the_story_of_a_group_hides_its_attempts_and_ends_at_the_next_recorded_step(run, opened):
+def test_the_story_of_a_group_hides_its_completions_and_stops_at_its_end(run, opened):
     page = opened(run.file, "#step=1&group=1")
     page.clock.install()
     page.click(".play")
     assert page.locator(".unseen").count() == 4
     page.clock.run_for(10_000)
-    page.wait_for_selector("h1:text('Step 3, group 1')")
+    page.wait_for_selector(".play:text('play')")
+    assert page.inner_text("h1") == "Step 1, group 1" and not page.locator(".plain").count()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
+def test_no_advantage_is_stated_that_the_update_did_not_use(run, tmp_path, opened):
+    shutil.copytree(run.path, tmp_path / "run")
+    nano_r1.write_rows(tmp_path / "run/config.json", [{**CONFIG, "credit": "vineppo"}])
+    page = opened(viewer.write([tmp_path / "run"]), "#step=1&group=1")
+    assert texts(page, "[data-advantage]") == ["–"] * 4 and not page.locator(".bar").count()
+    assert "an advantage for each segment" in page.inner_text("figcaption")
+
+
+def test_a_stopped_run_says_of_which_step_its_result_is(run, tmp_path, opened):
+    shutil.copytree(run.path, tmp_path / "run")
+    rows = nano_r1.read_rows(run.path / "metrics.jsonl")
+    nano_r1.write_rows(tmp_path / "run/metrics.jsonl", [*rows, {"step": 4, "reward": 1.0}])
+    page = opened(viewer.write([tmp_path / "run"]))
+    assert page.inner_text("h1").endswith("solved at the first try after 3 steps")
+
+
+@pytest.mark.parametrize("width, theme", [(390, "light"), (1400, "dark")])
 def test_axe_finds_nothing_and_no_view_is_too_wide(width, theme, run, opened):
     page = opened(run.file, width=width, color_scheme=theme)
     for key in "rsg":
         redrawn(page, page.keyboard.press, key)
-        assert axe.Axe().run(page).response["violations"] == []
+        violations = axe.Axe().run(page).response["violations"]
+        assert [(found["id"], found["nodes"][0]["html"]) for found in violations] == []
         assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), key
-
-
-def test_the_card_has_a_filled_square_for_each_solved_problem(run):
-    pixels = np.asarray(Image.open(run.path / "card.png"))
-    assert pixels.shape == (630, 1200, 3)
-    filled = (pixels == ImageColor.getrgb(labels.PALETTE["level-3"])).all(axis=-1)
-    before, after = filled[:, :600].sum(), filled[:, 600:].sum()
-    assert after == pytest.approx(2 * before, rel=0.01)
 
 
 def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
@@ -322,9 +339,7 @@ def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
     page = opened(viewer.write([run.path, tmp_path]))
     assert "group_size42" in texts(page, ".differs tr")
     redrawn(page, page.keyboard.press, "g")
-    assert "not in this file. The file has 1 of 1 recorded step" in page.inner_text(
-        ".column >> nth=1"
-    )
+    assert "not shown. This file has 1 of 1 recorded step" in page.inner_text(".column >> nth=1")
 
 
 def in_notebook(cell, folder, opened):

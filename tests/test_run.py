@@ -427,7 +427,6 @@ def test_a_run_ends_with_its_result_its_files_and_the_command_that_asks(tmp_path
     found = re.search(r"(✓|✗) .*\n\nFrom \S+% to \S+% of .*, in [\d.]+ minutes.*\n", plain)
     assert plain[found.end() :] == (
         f"Model: {path}/model\nReport, for a browser: {path}/report.html\n"
-        f"Picture: {path}/card.png\n"
         "To ask the model: python nano_eval.py --ask 4 --task countdown --prompt short \\\n"
         f"    --model {path}/model\n"
     )

@@ -4,7 +4,7 @@
 #     bash docs/make/all.sh                                           # 20 minutes on two cores
 #     bash docs/make/all.sh /tmp/trial --steps 2 --eval_problems 8    # a trial, in another folder
 #
-#     docs/report_default_run.html, docs/card.png     the run's report; its picture, to show
+#     docs/report_default_run.html                    the run's report
 #     docs/hero*.png, docs/hero*.gif                  the README's picture: light, dark, for phones
 #     docs/lesson.html                                nano_r1.py with the values of one of its steps
 #     notebooks/*.ipynb, notebooks/chapters/*.ipynb   run from top to bottom (not in a trial)
@@ -32,7 +32,6 @@ fi
 [ -e "$run/lesson.json" ] || python -m docs.make.lesson.record "$run"
 python -m docs.make.lesson.make "$run" "$run/lesson.html"
 python -m docs.make.hero "$run" "$pages"
-cp "$run/card.png" "$pages/card.png"
 made="<p>Made by <code>docs\/make\/all.sh<\/code> at commit $COMMIT.<\/p>"
 sed "s/<\/footer>/$made&/" "$run/lesson.html" > "$pages/lesson.html"
 sed "s/<\/footer>/$made&/" "$run/report.html" > "$pages/report_default_run.html"

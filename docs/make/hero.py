@@ -1,14 +1,13 @@
 """The README's picture, of a default run's files: python -m docs.make.hero out/NAME FOLDER
 
-It shows one update of a group (nano_report/payload.py chooses the group), and below it, by step,
-the accuracy and how often "yes" follows a right and another result. FOLDER gets hero.png and
-hero.gif, which tells the same picture as a story and ends with it; both also dark, and hero.png for
-phones.
+It shows one update in a group (nano_report/payload.py chooses the group), and beside it, by step,
+P(yes) of every check that the model wrote. FOLDER gets hero.png and hero.gif, which tells the same
+picture as a story and ends with it; both also dark, and hero.png for phones.
 """
 
 import io
+import os
 import shutil
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -16,44 +15,35 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from benchmarks.checks import said
-from nano_report.card import where
-from nano_report.payload import choose_example, recorded_table
+from nano_report.payload import checks_of, choose_example, recorded_table
 from nano_report.run import Run
 from nano_report.viewer import TABLE, table_page
 
-SCRIPTS = TABLE.replace("page/alone.js", "../docs/make/hero.js")
+SCRIPTS = TABLE.replace("page/alone.js", "page/chart.js ../docs/make/hero.js")
 STYLES = "page/base.css ../docs/make/hero.css"
-# (name, width, attempts, pixels a point); 868 is the width of a README's column on GitHub.
-PICTURES = [("hero", 868, "", 2), ("hero_phone", 390, "#4", 2), ("story", 868, "", 1.5)]
+# (name, width, pixels a point); 868 is the width of a README's column on GitHub.
+PICTURES = [("hero", 868, 2), ("hero_phone", 390, 2), ("story", 868, 1)]
 COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
-
-
-def truth(path, run):
-    """The shares of yes after right and after other results: two lists of [step, share]."""
-    lines = [[], []]
-    for step in run.episodes:
-        pairs = said(path, step)
-        for line, wanted in zip(lines, (True, False)):
-            yes = [is_yes for is_yes, right in pairs if right == wanted]
-            if yes:
-                line.append([step, statistics.mean(yes)])
-    return lines
 
 
 def picture_page(path):
     """The picture as a page; docs/make/hero.js draws it."""
     run = Run(path)
     step, group = choose_example(run)
-    problems = run.config["prompts_per_step"]
+    before, *_, after = [row["eval/pass@1"] for row in run.records if "eval/pass@1" in row]
     data = {
         "group": recorded_table(run, step, group),
-        "sentence": f"{run.config['steps']} such steps, {problems} problems each: {where(run)}.",
+        "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; {where(run)}.",
         "step": step,
-        "records": run.records,
-        "truth": truth(path, run),
+        "checks": [one for step in run.tokens for one in checks_of(run, step, *run.step(step))],
     }
     return table_page(data, SCRIPTS, STYLES)
+
+
+def where(run):
+    """How long the run has trained, and on what: the machine on which this is called."""
+    minutes = sum(record.get("time/step", 0) for record in run.records) / 60
+    return f"{minutes:.1f} minutes of training on {os.cpu_count()} CPU cores"
 
 
 def picture_of(page):
@@ -82,10 +72,10 @@ def draw(path, folder):
         chromium = playwright.chromium.launch(**program)
         for theme, ending in (("light", ""), ("dark", "_dark")):
             look = {"color_scheme": theme, "reduced_motion": "reduce"}
-            for name, width, rows, scale in PICTURES:
+            for name, width, scale in PICTURES:
                 size = {"width": width, "height": 400}
                 page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
-                page.goto(file.as_uri() + rows)
+                page.goto(file.as_uri())
                 if name == "story":
                     save_gif(page, f"{folder}/hero{ending}.gif")
                 else:

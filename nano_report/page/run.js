@@ -1,120 +1,346 @@
-// The run as a whole: from what to what, one problem through training, warnings, curves, time, settings.
+// The run as a whole: from what to what, every completion, when yes got its meaning, held-out
+// problems, curves, settings.
 
 function runView() {
   const { runs } = report;
+  const note = "Hover for the numbers of a step; a click goes there.";
+  const curves = h("section", { "aria-label": "curves" }, h("h2", {}, "Curves"), h("p", {}, note));
+  curves.append(curvesOf(runs));
   return [
-    runs.length > 1 ? differences(runs) : null,
-    columns((run) => [outcome(run), problemsOf(run), warningsOf(run)]),
-    h("section", { "aria-label": "curves" },
-      h("h2", {}, "Curves"),
-      h("p", { class: "note" }, "Hover for numbers, drag to zoom, double-click to zoom out, click to go to that step."),
-      curvesOf(runs, (step) => go({ view: "step", step: nearest(step) }))),
+    runs.length > 1 && differences(runs),
+    columns((run) => [outcome(run), warningsOf(run), glanceOf(run), dotsOf(run), problemsOf(run)]),
+    curves,
     columns((run) => settingsOf("Settings", run.config)),
   ];
 }
 
 /** What the settings of two runs differ in. */
 function differences([a, b]) {
-  const names = Object.keys({ ...a.config, ...b.config }).filter((name) => !["out", "name"].includes(name) && JSON.stringify(a.config[name]) !== JSON.stringify(b.config[name]));
-  const rows = names.map((name) => h("tr", {}, h("th", { scope: "row" }, name), [a, b].map((run) => h("td", {}, String(run.config[name] ?? "–")))));
-  return h("section", { class: "card differs", "aria-label": "what differs" },
-    h("h1", {}, "What differs"),
-    names.length ? h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "setting"), [a, b].map((run) => h("th", { scope: "col" }, run.name)))), h("tbody", {}, rows)) : h("p", { class: "note" }, "No setting differs, so the difference comes from the code or from chance."));
+  const text = (run, name) => String(run.config[name] ?? "–");
+  const names = Object.keys({ ...a.config, ...b.config }).filter(
+    (name) => name !== "name" && text(a, name) !== text(b, name),
+  );
+  const rows = names.map((name) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, name),
+      h("td", {}, text(a, name)),
+      h("td", {}, text(b, name)),
+    ),
+  );
+  const heads = ["setting", a.name, b.name].map((name) => h("th", { scope: "col" }, name));
+  const table = h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows));
+  const none = "No setting differs, so the difference comes from the code or from chance.";
+  const made = names.length ? table : h("p", {}, none);
+  return h("section", { class: "card differs" }, h("h1", {}, "What differs"), made);
 }
 
 /** One column for each run, with its name above if there are two. */
 function columns(make) {
-  const made = report.runs.map(make), name = (i) => h("p", { class: "run-name" }, h("b", { class: `tag run-${i + 1}` }, "AB"[i]), ` ${report.runs[i].name}`);
-  if (!made.some(Boolean) || made.length === 1) return made[0];
-  made.forEach((parts, i) => [parts].flat(9).forEach((part) => { // no two sections of a name
-    if (part?.ariaLabel) part.ariaLabel += `, ${"AB"[i]}`;
-  }));
-  return h("div", { class: "columns" }, made.map((parts, i) => h("div", { class: "column" }, name(i), parts)));
+  const made = report.runs.map(make);
+  if (made.length === 1) return made[0];
+  return h(
+    "div",
+    { class: "columns" },
+    made.map((parts, i) => {
+      const name = h("p", { class: "run-name" }, h("b", {}, "AB"[i]), ` ${report.runs[i].name}`);
+      const column = h("div", { class: "column" }, name, parts);
+      for (const section of column.querySelectorAll("section")) // no two of one name
+        section.ariaLabel = `${section.ariaLabel ?? "part"}, ${"AB"[i]}`;
+      return column;
+    }),
+  );
 }
 
-const TASKS = { // in a sentence
+const TASKS = {
   countdown: "Countdown: reach the target from the given numbers with + - * /, each number once.",
   gsm8k: "Word problems of arithmetic: the answer is a number.",
   math: "Competition mathematics: the answer is in a box.",
 };
 
-/** Held-out accuracy before and after. */
+/** Held-out accuracy before and after, and the way to the group that shows most. */
 function outcome(run) {
-  const evaluations = run.evaluated, first = evaluations[0], last = evaluations.at(-1), { config } = run, done = run.trained.at(-1)?.step ?? 0;
-  const about = [config.model, `${plural(done, "step")} of ${config.steps ?? "?"}`, config.prompts_per_step && `${config.prompts_per_step} problems × ${config.group_size} attempts per step`, timeOf(run)];
-  return h("section", { class: "outcome", "aria-label": "result" },
-    first ? h("h1", { class: "headline" }, last === first ? null : `${percent(first["eval/pass@1"], 1)} → `, h("strong", {}, percent(last["eval/pass@1"], 1)),
-      h("small", {}, " of ", plural(last["eval/problems"], "held-out problem"), " ", term("solved at the first try", report.metrics["eval/pass@1"][1])))
-      : h("h1", {}, "No evaluation is recorded"),
-    h("p", { class: "lead" }, about.filter(Boolean).join(" · ")),
-    TASKS[config.task] ? h("p", { class: "lead" }, TASKS[config.task]) : null);
+  const { config } = run;
+  const [first, last] = [run.evaluated[0], run.evaluated.at(-1)];
+  const done = run.trained.at(-1)?.step ?? 0;
+  const seconds = sum(run.trained.map((record) => record["time/step"] ?? 0));
+  const about = [
+    config.model,
+    `${plural(done, "step")} of ${config.steps ?? "?"}`,
+    config.prompts_per_step &&
+      `${config.prompts_per_step} problems × ${config.group_size} completions a step`,
+    seconds && `${show(seconds / 60, 1)} minutes of training`,
+  ];
+  const value = (record) => percent(record["eval/pass@1"], 1);
+  let title = h("h1", {}, "No evaluation is recorded");
+  if (first) {
+    const solved = term("solved at the first try", report.metrics["eval/pass@1"][1]);
+    const when = done > last.step && last.step ? ` after ${plural(last.step, "step")}` : "";
+    const of = plural(last["eval/problems"], "held-out problem");
+    const from = last === first ? "" : `${value(first)} → `;
+    const rest = h("small", {}, ` of ${of} `, solved, when);
+    title = h("h1", { class: "headline" }, from, h("strong", {}, value(last)), rest);
+  }
+  const [step, group] = run.start;
+  const link = h("a", { href: hashOf({ view: "group", step, group }) }, `one update in one group`);
+  return h(
+    "section",
+    { "aria-label": "result" },
+    title,
+    h("p", { class: "note" }, about.filter(Boolean).join(" · ")),
+    h("p", {}, TASKS[config.task], " How it learns: ", link, "."),
+  );
 }
 
-const KINDS = { // of problems: from the first to the last evaluation
-  gained: ["wrong, then correct", (first, last) => !first && last],
-  lost: ["correct, then wrong", (first, last) => first && !last],
-  kept: ["correct in both", (first, last) => first && last],
-  never: ["wrong in both", (first, last) => !first && !last],
-};
+/** Every completion of the run as a cell: a column is a step, sorted by group. */
+function glanceOf(run) {
+  if (run.glance.length < 2) return null;
+  const n = run.group_size;
+  const ordered = run.glance.map(([step, levels]) => {
+    const groups = [];
+    for (let first = 0; first < levels.length; first += n) {
+      const cells = [...levels.slice(first, first + n)].map(Number);
+      groups.push({ group: first / n + 1, cells: cells.sort((a, b) => b - a) });
+    }
+    groups.sort((a, b) => sum(b.cells) - sum(a.cells));
+    return { step, groups };
+  });
+  const [wide, high] = [1120, 280];
+  const canvas = h("canvas", { width: wide, height: high, class: "glance", role: "img" });
+  canvas.ariaLabel = "every completion of the run: format comes first, correct answers later";
+  const css = getComputedStyle(document.documentElement);
+  const probe = h("i", {});
+  document.body.append(probe);
+  const colours = ["--level-0", "--level-2", "--level-4"].map((name) => {
+    probe.style.color = `var(${name})`; // resolves light-dark()
+    return getComputedStyle(probe).color;
+  });
+  probe.remove();
+  const context = canvas.getContext("2d");
+  const width = wide / ordered.length;
+  ordered.forEach(({ groups }, column) => {
+    const height = high / (groups.length * n);
+    groups.forEach(({ cells }, row) =>
+      cells.forEach((level, k) => {
+        const bottom = high - (row * n + k + 1) * height;
+        context.fillStyle = colours[level];
+        context.fillRect(column * width, bottom, width - 1.5, height - (k === n - 1 ? 1.5 : 0));
+      }),
+    );
+  });
+  canvas.onclick = (event) => {
+    const { step, groups } =
+      ordered[Math.floor((event.offsetX / canvas.clientWidth) * ordered.length)];
+    const row = Math.floor((1 - event.offsetY / canvas.clientHeight) * groups.length);
+    go({ view: "group", step: nearest(step), group: groups[row].group, completion: 0 });
+  };
+  const [from, to] = [ordered[0].step, ordered.at(-1).step];
+  const note = `A column is a step, from ${from} to ${to}; a cell is a completion. Dark: correct.
+    Middle: wrong, in the right format. Pale: wrong format. A click goes to the group.`;
+  const title = h("h2", {}, "Every completion of the run");
+  return h(
+    "section",
+    { "aria-label": "every completion" },
+    title,
+    h("p", { class: "note" }, note),
+    canvas,
+  );
+}
+
+/** Every check that the model wrote, at its P(yes), by step. */
+function dotsOf(run) {
+  if (!run.checks.length) return null;
+  const tones = ["bad", "good"];
+  const lines = ["after another result", "after the target"].map((label, hit) => ({
+    label,
+    tone: tones[hit],
+    points: run.checks.map(({ step, means }) => [step, means[hit]]),
+  }));
+  const scatter = (x, y) =>
+    run.checks.flatMap(({ step, dots }) =>
+      dots.map(([share, hit, group, completion, text], k) => {
+        const place = { view: "group", step, group, completion };
+        return h("circle", {
+          cx: x(step) + ((k * 7) % 13) / 2 - 3,
+          cy: y(share),
+          r: 1.3,
+          class: `dot ${tones[hit]}`,
+          "data-tip": `${text} yes: ${percent(share)}`,
+          onclick: () => go(place),
+        });
+      }),
+    );
+  const title = h("h2", {}, "When did yes start to mean yes?");
+  const note = `A dot is a line that the model ended with yes or no: how likely “yes” was, after a
+    result that is the target and after another one. A click shows its completion.`;
+  const drawn = chart("P(yes)", lines, { share: true, scatter, onstep: null });
+  return h("section", { "aria-label": "checks" }, title, h("p", { class: "note" }, note), drawn);
+}
+
 const solved = (row) => row.answer_reward === 1;
 
-/** Every held-out problem at every evaluation as a square: the same problems, and the same seeds. A chosen problem has its attempts below. */
+/** Of two attempts at a problem, the first and the last evaluation's. */
+function kindOf(rows) {
+  const [first, last] = [rows[0], rows.at(-1)].map(solved);
+  if (first) return last ? "correct in both" : "correct, then wrong";
+  return last ? "wrong, then correct" : "wrong in both";
+}
+
+/** Every held-out problem at every evaluation as a square; a chosen one has its texts below. */
 function problemsOf(run) {
   const { problems, attempts, steps } = run.evaluation;
   if (!problems.length) return null;
-  const kindOf = (rows) => Object.keys(KINDS).find((kind) => KINDS[kind][1](solved(rows[0]), solved(rows.at(-1))));
-  const kinds = attempts.map(kindOf), believed = attempts.findIndex((rows, i) => kinds[i] === "gained" && rows[0].completion?.includes(" yes")); // wrongly, at first
-  const chosen = Math.min(state.problem || 1 + Math.max(believed < 0 ? kinds.indexOf("gained") : believed, 0), problems.length) - 1, count = (kind) => kinds.filter((one) => one === kind).length;
-  const next = (kind) => 1 + ((at) => (at < 0 ? kinds.indexOf(kind) : at))(kinds.indexOf(kind, chosen + 1));
-  const shown = steps.map((_, e) => e).filter((e) => steps.length < 5 || e === steps.length - 1 || e % Math.ceil((steps.length - 1) / 3) === 0);
-  return h("section", { class: "problems", "aria-label": "held-out problems" },
+  const kinds = attempts.map(kindOf);
+  const first = Math.max(0, kinds.indexOf("wrong, then correct"));
+  const chosen = Math.min(state.problem || first + 1, problems.length) - 1;
+  const next = (kind) => {
+    const later = kinds.indexOf(kind, chosen + 1);
+    return 1 + (later < 0 ? kinds.indexOf(kind) : later);
+  };
+  const every = Math.ceil((steps.length - 1) / 3);
+  const places = [...steps.keys()];
+  const drawn = places.filter((e) => e % every === 0 || e === steps.length - 1 || every < 2);
+  const chips = [...new Set(kinds)].sort().map((kind) => {
+    const about = { type: "button", "data-kind": kind, "aria-pressed": kinds[chosen] === kind };
+    const count = h("small", {}, ` ${kinds.filter((one) => one === kind).length}`);
+    return h("button", { ...about, onclick: () => go({ problem: next(kind) }) }, kind, count);
+  });
+  const note = `Each square is a problem, filled if the model’s completion was correct. A red frame
+    marks a problem that was correct before training. The brackets have the 95% interval. Click a
+    square to read the completions.`;
+  const texts = attempts[chosen];
+  const differ = drawn.filter(
+    (e, k) => !k || texts[e].completion !== texts[drawn[k - 1]].completion,
+  );
+  return h(
+    "section",
+    { class: "problems", "aria-label": "held-out problems" },
     h("h2", {}, "Every held-out problem"),
-    h("p", { class: "note" }, "Each square is a problem, at the same place in each picture. It is filled if the model’s attempt was correct. The brackets have the 95% interval. A red frame marks a problem that was correct before training and is wrong here. Click a square to read the attempts."),
-    h("div", { class: "walls" }, shown.map((e) => wallOf(run, e, kinds, chosen))),
-    h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, Object.entries(KINDS).filter(([kind]) => count(kind)).map(([kind, [label]]) =>
-      h("button", { type: "button", "data-kind": kind, "aria-pressed": kinds[chosen] === kind, onclick: () => go({ problem: next(kind) }) }, label, h("small", {}, ` ${count(kind)}`)))),
-    h("p", { class: "problem big", "data-chosen": chosen + 1 }, `${chosen + 1}. ${problems[chosen]}`),
-    h("div", { class: "completions" }, shown.map((e) => {
-      const row = attempts[chosen][e];
-      return h("article", { class: `card completion${solved(row) ? "" : " wrong"}`, "data-evaluation": steps[e] },
-        h("header", {}, h("b", {}, whenOf(steps[e])), verdict(row)),
-        h("p", { class: "note" }, lengthOf(row)),
-        row.completion === null ? h("p", { class: "note" }, "The text is not in this file.") : textOf([{ text: row.completion.trim() }]));
-    })));
+    h("p", { class: "note" }, note),
+    h(
+      "div",
+      { class: "walls" },
+      drawn.map((e) => wallOf(run, e, chosen)),
+    ),
+    h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, chips),
+    h("p", { class: "problem", "data-chosen": chosen + 1 }, `${chosen + 1}. ${problems[chosen]}`),
+    h(
+      "div",
+      { class: "completions" },
+      differ.map((e) => completionOf(texts[e], steps[e])),
+    ),
+  );
 }
 
 const whenOf = (step) => (step ? `after ${plural(step, "step")}` : "before training");
 
-/** The squares of one evaluation, and its accuracy with the 95% interval. */
-function wallOf(run, e, kinds, chosen) {
-  const { problems, attempts, steps } = run.evaluation, columns = Math.ceil(Math.sqrt(2 * problems.length)), record = run.byStep.get(steps[e]) ?? {};
-  const [value, low, high] = ["", "_low", "_high"].map((end) => percent(record[`eval/pass@1${end}`], 1));
-  const number = attempts.filter((rows) => solved(rows[e])).length;
-  const square = (rows, i) => h("rect", { x: 10 * (i % columns) + 1, y: 10 * Math.floor(i / columns) + 1, width: 8, height: 8, rx: 1.5, "data-problem": i + 1,
-    class: `${solved(rows[e]) ? "solved" : solved(rows[0]) ? "lost" : "unsolved"}${i === chosen ? " chosen" : ""}`, "data-tip": `${problems[i]}: ${rows[e].why}` });
-  return h("figure", { class: "wall" },
-    h("figcaption", {}, h("b", {}, whenOf(steps[e])), ` ${value} `, h("small", {}, isNumber(record["eval/pass@1_low"]) ? `[${low}, ${high}]` : "")),
-    h("svg", { viewBox: `0 0 ${10 * columns} ${10 * Math.ceil(problems.length / columns)}`, role: "img", "aria-label": `${whenOf(steps[e])}: ${number} of ${plural(problems.length, "problem")} correct`,
-      onclick: ({ target }) => target.dataset.problem && go({ problem: Number(target.dataset.problem) }) }, attempts.map(square)));
+/** One text of a held-out problem; one that repeats the evaluation before it is left out. */
+function completionOf(row, step) {
+  const length = plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
+  const text = row.completion ?? "The text is not in this file.";
+  return h(
+    "article",
+    { class: "card completion", "data-evaluation": step },
+    h("header", {}, h("b", {}, whenOf(step)), verdict(row), h("small", {}, length)),
+    textOf([{ text: text.trim() }]),
+  );
 }
 
-/** "✓ correct" or "✗ equals 138, not 53", and where a completion ended. */
-const verdict = (row) => h("span", { class: row.answer_reward === 1 ? "verdict correct" : "verdict" }, `${row.answer_reward === 1 ? "✓" : "✗"} ${row.why}`);
-const lengthOf = (row) => plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
+/** The squares of one evaluation, and its accuracy with the 95% interval. */
+function wallOf(run, e, chosen) {
+  const { problems, attempts, steps } = run.evaluation;
+  const wide = Math.ceil(Math.sqrt(2 * problems.length));
+  const record = run.byStep.get(steps[e]) ?? {};
+  const name = "eval/pass@1";
+  const [low, high] = [record[`${name}_low`], record[`${name}_high`]];
+  const squares = attempts.map((rows, i) => {
+    const kind = solved(rows[e]) ? "solved" : solved(rows[0]) ? "lost" : "";
+    return h("rect", {
+      x: 10 * (i % wide) + 1,
+      y: 10 * Math.floor(i / wide) + 1,
+      width: 8,
+      height: 8,
+      rx: 1.5,
+      "data-problem": i + 1,
+      class: i === chosen ? `${kind} chosen` : kind,
+      "data-tip": `${problems[i]}: ${rows[e].why}`,
+    });
+  });
+  const number = attempts.filter((rows) => solved(rows[e])).length;
+  const about = {
+    viewBox: `0 0 ${10 * wide} ${10 * Math.ceil(problems.length / wide)}`,
+    role: "img",
+    "aria-label": `${whenOf(steps[e])}: ${number} of ${plural(problems.length, "problem")} correct`,
+    onclick: ({ target: { dataset } }) =>
+      dataset.problem && go({ problem: Number(dataset.problem) }),
+  };
+  const interval = isNumber(low) && h("small", {}, `[${percent(low, 1)}, ${percent(high, 1)}]`);
+  const caption = [h("b", {}, whenOf(steps[e])), ` ${percent(record[name], 1)} `, interval];
+  return h("figure", { class: "wall" }, h("figcaption", {}, caption), h("svg", about, squares));
+}
 
 function warningsOf(run) {
-  const found = report.alarms.map(([name, limit, text]) => [text, run.trained.filter((record) => !((record[name] ?? 0) <= limit)).map((record) => record.step)]);
-  const alarms = found.filter(([, steps]) => steps.length), link = (step) => h("a", { href: hashOf({ view: "step", step: nearest(step) }) }, ` ${step}`);
-  return alarms.length ? h("section", { class: "card warnings", "aria-label": "warnings" }, h("h2", {}, "Warnings"),
-    h("ul", {}, alarms.map(([text, steps]) => h("li", {}, `${text} At ${plural(steps.length, "step")}:`, steps.slice(0, 12).map(link))))) : null;
+  const items = report.alarms.map(([name, limit, text]) => {
+    const steps = run.trained.filter((record) => !((record[name] ?? 0) <= limit));
+    if (!steps.length) return null;
+    const links = steps.slice(0, 12).map(({ step }) => {
+      const href = hashOf({ view: "step", step: nearest(step) });
+      return h("a", { href }, ` ${step}`);
+    });
+    return h("li", {}, `${text} At ${plural(steps.length, "step")}:`, links);
+  });
+  if (!items.some(Boolean)) return null;
+  const title = h("h2", {}, "Warnings");
+  return h(
+    "section",
+    { class: "card warnings", "aria-label": "warnings" },
+    title,
+    h("ul", {}, items),
+  );
 }
 
-/** How long the training took. */
-function timeOf(run) {
-  const seconds = run.trained.reduce((sum, record) => sum + (record["time/step"] || 0), 0);
-  return seconds ? `${show(seconds / 60, 1)} minutes of training` : null;
+/** All panels that have something to show; two runs differ by hue. */
+function curvesOf(runs) {
+  const pointsOf = (run, name) =>
+    run.records
+      .filter((record) => isNumber(record[name]))
+      .map((record) => [record.step, record[name]]);
+  const drawn = report.panels.map(([title, names]) => {
+    const lines = runs.flatMap((run, r) =>
+      names.map((name, k) => {
+        const evaluated = name.startsWith("eval/");
+        const [label] = report.metrics[name];
+        const rows = run.records.filter((record) => isNumber(record[`${name}_low`]));
+        const edges = (record) => [record.step, record[`${name}_low`], record[`${name}_high`]];
+        return {
+          label: runs.length > 1 ? `${"AB"[r]} ${label}` : label,
+          points: pointsOf(run, name),
+          tone: `tone-${runs.length > 1 ? r : k}${evaluated ? " evaluated" : ""}`,
+          dots: evaluated,
+          band: rows.length ? rows.map(edges) : null,
+        };
+      }),
+    );
+    const filled = lines.filter(({ points }) => points.length);
+    if (!filled.length) return null;
+    const share = names.every((name) => SHARES.test(name));
+    const tip = names.map((name) => report.metrics[name].join(": ")).join("\n");
+    const onstep = (step) => go({ view: "step", step: nearest(step) });
+    return chart(term(title, tip), filled, { share, onstep });
+  });
+  const shown = drawn.filter(Boolean);
+  const box = (list) => h("div", { class: "curves" }, list);
+  const more = h("details", {}, h("summary", {}, "More curves"), box(shown.slice(6)));
+  return h("div", {}, box(shown.slice(0, 6)), shown.length > 6 && more);
 }
 
 /** Names and values, folded. */
-const settingsOf = (title, values) => h("details", {}, h("summary", {}, title), h("dl", { class: "settings" }, Object.entries(values).map(([name, value]) =>
-  h("div", {}, h("dt", {}, term(name, report.metrics[name]?.[1])), h("dd", { "data-name": name }, String(isNumber(value) ? +value.toPrecision(6) : value))))));
+function settingsOf(title, values) {
+  const items = Object.entries(values).map(([name, value]) => {
+    const text = String(isNumber(value) ? +value.toPrecision(6) : value);
+    const label = h("dt", {}, term(name, report.metrics[name]?.[1]));
+    return h("div", {}, label, h("dd", { "data-name": name }, text));
+  });
+  return h("details", {}, h("summary", {}, title), h("dl", { class: "settings" }, items));
+}

@@ -1,139 +1,240 @@
-// A group as one table: each attempt with its tokens, its verdict, its reward, its advantage, and what the update did to it.
+// A group as one table: of each completion its tokens, verdict, reward and advantage, and what the
+// update did to it. Report, lesson, notebooks and the README's picture draw it with this file.
 //
-// A group is { title, special, full, attempts }, from nano_report/payload.py: its attempts are rows of episodes/. A reward of `full` fills its box.
-// An attempt whose update was recorded has tokens, and for each token its log_probs and change.
-// Report, lesson, notebooks and the README's picture draw it with this function: a report has hundreds of groups, so they cannot be drawn before.
+// A group is { title, special, completions }, from payload.py. A completion is a row of episodes/;
+// if its update was recorded, it has tokens, and for each token its log_probs and change.
 
-const LONG = 110; // characters of an attempt, above which its middle is folded
-const HEAD = 24, TAIL = 76; // characters that stay at its ends
+const LONG = 110; // characters of a completion, above which its middle is folded
+const HEAD = 24; // characters that stay at its beginning
+const TAIL = 76; // and at its end
 
-/** The table with its caption, its exception and ▶; `after` is called when the story has been told. */
-function groupFigure(group, { after = null, ...options } = {}) {
-  const table = groupTable(group, options), recorded = group.attempts.some((attempt) => attempt.change), mark = (tone, text) => h("span", { class: `token ${tone}` }, text);
-  const play = h("button", { type: "button", class: "play", onclick: () => tell(storyOf(table), after) }, "▶ play");
-  return h("figure", { class: "group" },
-    h("figcaption", {}, h("p", { class: "problem" }, group.title),
-      h("p", { class: "note" }, explained(group), recorded ? ["The update made ", mark("up-2", "blue tokens"), " more likely and ", mark("down-2", "orange ones"), " less. Attempts share tokens, so a row also has tokens of the other color."] : null)),
-    play, table, exceptionOf(group));
+/** The table with its caption and ▶. */
+function groupFigure(group, options) {
+  const table = groupTable(group, options);
+  const play = h("button", { type: "button", class: "play" }, "▶ play");
+  play.onclick = async () => {
+    const stop = play.textContent.startsWith("■");
+    telling += 1; // a story that is being told stops
+    if (stop) return;
+    play.textContent = "■ stop";
+    await tell(storyOf(table));
+    play.textContent = "▶ play";
+  };
+  const note = [explained(group), colours(group)];
+  return h(
+    "figure",
+    { class: "told" },
+    h("figcaption", {}, h("p", { class: "problem" }, group.title), h("p", { class: "note" }, note)),
+    play,
+    table,
+    exceptionOf(group),
+  );
 }
 
-/** What group, reward and advantage are, with the numbers of the best attempt if they are the usual ones. */
-function explained(group) {
-  const { mean, std, attempts } = group, [{ reward, advantage }] = byReward(group);
-  const parts = attempts.every((attempt) => attempt.reward === attempt.format_reward + attempt.answer_reward);
+/** What group, reward and advantage are, with the best completion's numbers if they are usual. */
+function explained({ mean, std, completions }) {
+  const [{ reward, advantage }] = completions;
+  const parts = completions.every((c) => c.reward === c.format_reward + c.answer_reward);
+  const rewards = parts ? ": up to 1 for its format, and 1 more for a correct answer" : "";
+  const text = `The completions of one problem are a group. A program rewards each${rewards}. `;
+  if (!isNumber(advantage))
+    return `${text}This run had an advantage for each segment, or none; the files do not have it. `;
   const usual = advantage !== 0 && Math.abs((reward - mean) / std - advantage) < 0.005;
-  return `All attempts (completions) at one problem are a group. A program rewards each attempt${parts ? ": up to 1 for its format, and 1 more for a correct answer" : ""}. The advantage ${usual
-    ? `is the reward minus the group’s mean, divided by the rewards’ standard deviation: (${+reward.toFixed(2)} − ${show(mean, 2)}) / ${show(std, 2)} = ${signed(advantage, 2)}. `
-    : "says how strongly the update pushes the attempt up or down. "}`;
+  if (!usual) return `${text}The advantage says how strongly the update pushes a completion. `;
+  const formula = `(${+reward.toFixed(2)} − ${show(mean, 2)}) / ${show(std, 2)}`;
+  return `${text}The advantage is the reward minus the group’s mean, divided by the rewards’
+    standard deviation: ${formula} = ${signed(advantage, 2)}. `;
 }
 
-let telling = 0; // number of the newest story; an older one stops
+/** What the colours of the tokens mean. */
+function colours({ completions }) {
+  if (!completions.some((c) => c.change)) return null;
+  const mark = (name, text) => h("span", { class: `token ${name}` }, text);
+  const tool = completions.some((c) => c.written < c.length);
+  return [
+    "The update made ",
+    mark("up-2", "blue tokens"),
+    " more likely and ",
+    mark("down-2", "orange ones"),
+    " less. ",
+    tool ? [mark("unknown", "Grey tokens"), " were written by a tool."] : null,
+  ];
+}
+
+let telling = 0; // number of the newest story; an older one stops, and shows its end
 
 /** Plays frames, [what changes, seconds until the next]. */
-async function tell(frames, after = null) {
+async function tell(frames) {
   const mine = ++telling;
   hideTooltip();
   for (const [change, seconds] of frames) {
-    if (mine !== telling) return;
     change();
-    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+    if (mine === telling) await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
   }
-  if (mine === telling) after?.();
 }
 
-const byReward = ({ attempts }) => attempts.toSorted((a, b) => b.reward - a.reward || b.advantage - a.advantage);
-
-/** Adds what is computed: the group's mean and standard deviation, and of each attempt its number, its pieces of text, and how far its log-prob moved. */
+/** Sorts the completions, and adds what is computed of the group and of each of them. */
 function prepare(group) {
-  const { attempts, special } = group;
-  group.mean ??= attempts.reduce((sum, { reward }) => sum + reward, 0) / attempts.length;
-  group.std ??= Math.sqrt(attempts.reduce((sum, { reward }) => sum + (reward - group.mean) ** 2, 0) / Math.max(1, attempts.length - 1));
-  group.full ??= Math.max(1, ...attempts.map(({ reward }) => reward));
-  attempts.forEach((attempt, k) => {
-    attempt.number ??= k + 1;
-    attempt.pieces ??= attempt.tokens ? piecesOf(attempt.tokens, special) : [{ text: attempt.completion }];
-    attempt.moved ??= attempt.change?.reduce((sum, change) => sum + (isNumber(change) ? change : 0), 0);
+  const { completions, special } = group;
+  const rewards = completions.map(({ reward }) => reward);
+  group.mean = sum(rewards) / rewards.length;
+  const squares = rewards.map((reward) => (reward - group.mean) ** 2);
+  group.std = Math.sqrt(sum(squares) / Math.max(1, rewards.length - 1));
+  completions.forEach((c, k) => {
+    c.number ??= k + 1;
+    c.pieces ??= c.tokens ? piecesOf(c.tokens, special) : [{ text: c.completion }];
+    if (c.change) c.moved = sum(c.change.filter(isNumber));
   });
+  completions.sort((a, b) => b.reward - a.reward || b.advantage - a.advantage);
   return group;
 }
 
-/** The table. `current` is the number of an attempt whose text is open; `link` makes an attempt's address. */
-function groupTable(group, { current = null, link = null } = {}) {
-  const { full, mean, std, attempts } = prepare(group), recorded = attempts.some((attempt) => attempt.change);
-  const head = (name, ...words) => h("th", { scope: "col", role: "columnheader", class: name }, words);
-  const scale = { full, reach: Math.max(1, ...attempts.map(({ advantage }) => Math.abs(advantage))) };
-  return h("table", { class: "attempts", role: "table" },
-    h("thead", {}, h("tr", { role: "row" }, head("which", h("span", { "aria-label": "number" }, "#")), head("text", "what the model wrote"), head("reward", "reward"),
-      head("push", "advantage ", h("small", {}, `mean ${show(mean, 2)}, std ${show(std, 2)}`)), recorded ? head("moved", "probability ", h("small", {}, "of the text")) : null)),
-    h("tbody", {}, byReward(group).map((attempt) => attemptRow(attempt, scale, recorded, attempt.number === current, link))));
+/**
+ * The table. `current` is the number of a completion whose text is open; `link` makes the address
+ * of one, and `last` the content of the last column.
+ */
+function groupTable(group, { current = null, link = null, last = movedOf } = {}) {
+  const { mean, std, completions } = group.mean === undefined ? prepare(group) : group;
+  const scale = {
+    full: Math.max(1, ...completions.map(({ reward }) => reward)),
+    reach: Math.max(1, ...completions.map(({ advantage }) => Math.abs(advantage) || 0)),
+  };
+  const head = (name, ...words) =>
+    h("th", { scope: "col", role: "columnheader", class: name }, words);
+  const small = (text) => h("small", {}, text);
+  const rows = completions.map((c) => {
+    const cells = rowOf(c, scale, link, last);
+    const open = c.number === current ? "open current" : null;
+    const row = h("tr", { role: "row", class: open, tabindex: -1, "data-number": c.number }, cells);
+    foldMiddle(row.querySelector(".tokens"), () => row.classList.add("open"));
+    return row;
+  });
+  const heads = [
+    head("which", h("span", { "aria-label": "number" }, "#")),
+    head("text", "what the model wrote"),
+    head("reward", "reward"),
+    head("push", "advantage ", small(`mean ${show(mean, 2)}, std ${show(std, 2)}`)),
+    head("moved", last === movedOf ? ["probability ", small("of the text")] : null),
+  ];
+  return h(
+    "table",
+    { class: "group", role: "table" },
+    h("thead", {}, h("tr", { role: "row" }, heads)),
+    h("tbody", {}, rows),
+  );
 }
 
-function attemptRow(attempt, { full, reach }, recorded, open, link) {
-  const { number, reward, advantage, why } = attempt, correct = attempt.answer_reward === 1, cell = (name, ...parts) => h("td", { class: name, role: "cell" }, parts);
-  const text = tokensOf(attempt), side = Math.abs(advantage) < 5e-4 ? "none" : advantage > 0 ? "above" : "below";
-  const row = h("tr", { role: "row", class: open ? "open current" : null, "data-completion": number, tabindex: -1 },
-    cell("which", link ? h("a", { href: link(number), class: "place", "aria-label": `attempt ${number}` }, number) : number),
-    cell("text", text, h("div", { class: "judged" }, h("span", { class: correct ? "verdict correct" : "verdict" }, `${correct ? "✓" : "✗"} ${why}`), mostMoved(attempt))),
-    cell("reward", h("span", { class: "box", style: { "--part": `${100 * Math.min(1, Math.max(0, reward / full))}%` } }, h("b", { "data-reward": true }, +reward.toFixed(2)))),
-    cell("push", h("span", { class: `number ${side}`, "data-advantage": true }, signed(advantage, 2)),
-      side === "none" ? null : h("span", { class: `bar ${side}`, "aria-hidden": "true", style: { "--part": `${(46 * Math.abs(advantage)) / reach}%` } })),
-    recorded ? cell("moved", movedOf(attempt)) : null);
-  foldMiddle(text, () => row.classList.add("open"));
-  return row;
+/** The cells of a completion. */
+function rowOf(c, { full, reach }, link, last) {
+  const cell = (name, ...parts) => h("td", { class: name, role: "cell" }, parts);
+  const name = `completion ${c.number}`;
+  const which = link && h("a", { href: link(c.number), "aria-label": name }, c.number);
+  const part = Math.min(1, Math.max(0, c.reward / full));
+  const reward = h("b", { "data-reward": true }, +c.reward.toFixed(2));
+  let side = "none";
+  if (Math.abs(c.advantage) >= 5e-4) side = c.advantage > 0 ? "above" : "below";
+  const length = `${(46 * Math.abs(c.advantage)) / reach}%`;
+  return [
+    cell("which", which ?? c.number),
+    cell("text", tokensOf(c), h("div", { class: "judged" }, verdict(c), mostMoved(c))),
+    cell("reward", h("span", { class: "box", "--part": `${100 * part}%` }, reward)),
+    cell(
+      "push",
+      h("span", { class: `number ${side}`, "data-advantage": true }, signed(c.advantage, 2)),
+      side !== "none" && h("span", { class: `bar ${side}`, "--part": length }),
+    ),
+    cell("moved", last(c)),
+  ];
 }
 
-/** ▲ ×1.19: how many times as likely the update has made the whole attempt. */
+/** "✓ correct" or "✗ equals 138, not 53". */
+function verdict({ answer_reward, why }) {
+  const correct = answer_reward === 1;
+  const name = correct ? "verdict correct" : "verdict";
+  return h("span", { class: name }, `${correct ? "✓" : "✗"} ${why}`);
+}
+
+/** ▲ ×1.19: how many times as likely the update has made the whole completion. */
 function movedOf({ moved, advantage }) {
   if (!isNumber(moved)) return null;
-  const word = movement(moved), times = show(Math.exp(moved), 2), mark = { rose: "▲ ", fell: "▼ " }[word] ?? "";
-  return [h("b", { class: word.replace(" ", "-"), role: "img", "aria-label": `${word}: ${times} times as likely` }, `${mark}×${times}`), isAgainst({ moved, advantage }) ? h("small", {}, "against its advantage") : null];
+  const times = show(Math.exp(moved), 2);
+  let [name, mark] = moved > 0 ? ["rose", "▲ "] : ["fell", "▼ "];
+  if (hardly(moved)) [name, mark] = ["hardly-moved", ""];
+  const label = `${name.replace("-", " ")}: ${times} times as likely`;
+  return [
+    h("b", { class: name, role: "img", "aria-label": label }, `${mark}×${times}`),
+    isAgainst(moved, advantage) && h("small", {}, "against its advantage"),
+  ];
 }
 
-const isAgainst = ({ moved, advantage }) => isNumber(moved) && !hardly(moved) && moved * advantage < 0;
-
-/** Two sentences if an attempt of the group moved against its advantage. */
-function exceptionOf(group) {
-  const numbers = byReward(group).filter(isAgainst).map(({ number }) => number);
-  return numbers.length ? h("p", { class: "note" }, `${numbers.length > 1 ? "Attempts" : "Attempt"} ${numbers.join(", ")} moved against ${numbers.length > 1 ? "their" : "its"} advantage. `,
-    "One update comes from all attempts of the step, and attempts share tokens, so the others can pull harder.") : null;
+/** A sentence if a completion of the group moved against its advantage. */
+function exceptionOf({ completions }) {
+  const against = completions.filter((c) => isAgainst(c.moved, c.advantage));
+  if (!against.length) return null;
+  const numbers = against.map(({ number }) => number).join(", ");
+  const text = `Against their advantage: ${numbers}. All completions of a step share the weights,
+    so the others can pull harder.`;
+  return h("p", { class: "note" }, text);
 }
 
 /** The token whose probability changed most in the direction of the advantage: yes 18% → 16%. */
 function mostMoved({ pieces, log_probs, change, advantage }) {
-  const gains = (change || []).map((c, k) => (isNumber(c) && pieces[k].text.trim() ? Math.exp(log_probs[k]) * Math.expm1(c) * Math.sign(advantage) : 0));
+  const gains = (change ?? []).map((x, k) => {
+    const counts = isNumber(x) && pieces[k].text.trim();
+    return counts ? Math.exp(log_probs[k]) * Math.expm1(x) * Math.sign(advantage) : 0;
+  });
   const k = gains.indexOf(Math.max(...gains));
-  return gains[k] >= 0.005 ? h("span", { class: "note" }, "token ", h("bdi", { class: `token ${shade(change[k])}` }, h("code", {}, pieces[k].text.trim())), ` ${chances(log_probs[k], change[k], 0)}`) : null;
+  if (!(gains[k] >= 0.005)) return null;
+  const token = h("code", {}, pieces[k].text.trim());
+  const mark = h("bdi", { class: `token ${shade(change[k])}` }, token);
+  return h("span", { class: "note" }, "token ", mark, ` ${chances(log_probs[k], change[k], 0)}`);
 }
 
-/** Folds the middle of a long attempt, at the ends of lines if there are any. */
+/** Folds the middle of a long completion, at the ends of lines if there are any. */
 function foldMiddle(holder, open) {
-  const tokens = [...holder.children], ends = [0]; // characters before each token
+  const tokens = [...holder.children];
+  const ends = [0]; // characters before each token
   for (const token of tokens) ends.push(ends.at(-1) + token.textContent.length);
-  const places = [...tokens.keys()], lines = places.filter((k) => k > 1 && tokens[k - 1].textContent.includes("\n"));
-  const inHead = (k) => ends[k] <= HEAD, inTail = (k) => ends.at(-1) - ends[k] <= TAIL;
-  const first = lines.findLast(inHead) ?? places.findLast(inHead), last = lines.find(inTail) ?? places.find(inTail);
+  const places = [...tokens.keys()];
+  const lines = places.filter((k) => k > 1 && tokens[k - 1].textContent.includes("\n"));
+  const inHead = (k) => ends[k] <= HEAD;
+  const inTail = (k) => ends.at(-1) - ends[k] <= TAIL;
+  const first = lines.findLast(inHead) ?? places.findLast(inHead);
+  const last = lines.find(inTail) ?? places.find(inTail);
   if (ends.at(-1) <= LONG || !(last > first)) return;
-  const middle = tokens.slice(first, last), left = lines.filter((k) => k > first && k <= last).length;
+  const middle = tokens.slice(first, last);
   middle.forEach((token) => token.classList.add("folded"));
-  holder.insertBefore(h("button", { type: "button", class: "fold", onclick: open }, `… ${left ? plural(left, "line") : plural(middle.length, "token")} …`), tokens[last]);
+  const left = lines.filter((k) => k > first && k <= last).length;
+  const what = left ? plural(left, "line") : plural(middle.length, "token");
+  const button = h("button", { type: "button", class: "fold", onclick: open }, `… ${what} …`);
+  holder.insertBefore(button, tokens[last]);
 }
 
-/** The table's story in four beats, as frames [what changes, seconds until the next]: attempts appear, rewards fill, bars leave the mean, tokens colour. */
+/**
+ * The table's story, as frames: completions appear, rewards fill, bars leave the mean, tokens
+ * get their colours.
+ */
 function storyOf(table) {
-  const rows = [...table.tBodies[0].rows], css = (name, value) => table.style.setProperty(name, value), thirds = [1 / 3, 2 / 3, 1];
-  const hidden = () => {
+  const rows = [...table.tBodies[0].rows];
+  const set = (name) => (part) => [() => table.style.setProperty(name, part), 0.1];
+  const pause = (seconds) => [() => {}, seconds];
+  const hide = () => {
     rows.forEach((row) => row.classList.add("unseen"));
     table.classList.add("plain", "unjudged", "untold");
-    css("--filled", 0);
-    css("--pushed", 0);
+    table.style.setProperty("--filled", 0);
+    table.style.setProperty("--pushed", 0);
   };
+  const shown = (name) => () => table.classList.remove(name);
+  const thirds = [1 / 3, 2 / 3, 1];
   return [
-    [hidden, 0.3],
+    [hide, 0.3],
     ...rows.map((row) => [() => row.classList.remove("unseen"), 0.15]),
-    [() => table.classList.remove("unjudged"), 0.6],
-    ...thirds.map((part) => [() => css("--filled", part), part < 1 ? 0.1 : 1.4]),
-    [() => table.classList.remove("untold"), 0.1],
-    ...thirds.map((part) => [() => css("--pushed", part), part < 1 ? 0.1 : 1.6]),
-    [() => table.classList.remove("plain"), 2.5],
+    [shown("unjudged"), 0.6],
+    ...thirds.map(set("--filled")),
+    pause(1.3),
+    [shown("untold"), 0.1],
+    ...thirds.map(set("--pushed")),
+    pause(1.5),
+    [shown("plain"), 2.5],
   ];
 }

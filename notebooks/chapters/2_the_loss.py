@@ -14,7 +14,9 @@
 # each token (T).
 
 # %%
+import contextlib
 import copy
+import io
 import sys
 import tempfile
 
@@ -193,8 +195,10 @@ short = {"task": "gsm8k", "max_tokens": 64, "steps": short_steps, "warmup_steps"
 short |= {"eval_every": 0, "eval_problems": 8}
 records = {}
 for name, change in changes.items():
-    path = r1.main(r1.Config(**short, name=tempfile.mkdtemp()), **change)
+    with contextlib.redirect_stdout(io.StringIO()):  # the log of each step
+        path = r1.main(r1.Config(**short, name=tempfile.mkdtemp()), **change)
     records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
+    print(f"{name}: reward {records[name]['reward'].iloc[-1]:.2f} in the last step")
 
 # %% tags=["untested"]
 for metric in ("reward", "completions/mean_length", "sampling/logp_difference_mean"):

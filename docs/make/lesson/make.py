@@ -1,9 +1,8 @@
 """Makes the lesson of nano_r1.py and a run's record: python -m docs.make.lesson.make out/NAME PAGE
 
-The page shows the lines of the file with the values of one real step beside them. It begins with
-the loop of `main`. The functions follow in the order in which the step called them, then the rest
-of the file. The values are those of out/NAME/lesson.json, which record.py has written with the same
-nano_r1.py.
+The page shows the lines of the file, from its top to its end, with the values of one real step
+beside them; the verifier's lines stand after those that call it. The values are those of
+out/NAME/lesson.json, which record.py has written with the same files.
 """
 
 import ast
@@ -14,85 +13,81 @@ import re
 import sys
 from pathlib import Path
 
-from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from docs.make.lesson.equations import EQUATIONS
-from docs.make.lesson.example import shade
-from docs.make.lesson.source import FILE, functions_of, statements_of
+from docs.make.lesson.source import FILE, VERIFIER, functions_of, statements_of
+from nano_report.labels import CUTS
 from nano_report.run import read_rows
 from nano_report.viewer import fill
 
-SCRIPTS = "page/dom.js page/tokens.js page/table.js ../docs/make/lesson/page/lesson.js"
-STYLES = "page/base.css ../docs/make/lesson/page/lesson.css"
+FOLDER = "../docs/make/lesson/page"
+SCRIPTS = f"page/dom.js page/tokens.js page/table.js {FOLDER}/lesson.js"
+STYLES = f"page/base.css {FOLDER}/lesson.css"
+CHANGE = "the completion:"
+STEPS = [  # (title, function, the beginning of its line), of steps 1 to 9
+    ("draw a problem", "rollout", "drawn = "),
+    ("sample", "sample_and_reward", "completions = "),
+    ("reward", "reward", "return Reward"),
+    ("advantage", "group_advantages", "return"),
+    ("reference", "update", 'batch["ref_log_probs"]'),
+    ("loss", "grpo_loss", "return"),
+    ("AdamW", "update", "engine.step()"),
+    ("new weights", "main", "sampler.sync(policy)"),
+    ("log", "main", "metrics = parts.measure"),
+]
 
 
-# ---- Prose and code
-
-
-def equation(text, display):
-    """MathML, with the plain text for readers who do not see it."""
-    math = convert(EQUATIONS[text], display=display)
-    return math.replace("<math ", f'<math alttext="{html.escape(text)}" ', 1)
-
-
-def cells_of(source):
-    """[(whether it is prose, number of its first line, its lines)]."""
-    cells = []
-    for number, line in enumerate(source.splitlines(), start=1):
-        if line.startswith("# %%"):
-            cells.append(("[markdown]" in line, number + 1, []))
-        else:
-            cells[-1][2].append(line)
-    return cells
+# ---- The files
 
 
 def sections_of(source):
-    """[[the lines of its prose, its pieces of code, its title]].
-
-    A piece (first line, line after it) ends with a function or class.
-    """
+    """[[title, lines of prose, pieces of code]]. A piece is (first line, line after it)."""
     sections = []
     defined = [node for node in ast.parse(source).body if hasattr(node, "name")]
-    for is_prose, first, lines in cells_of(source):
-        if is_prose:
-            title = [line.strip("# ") for line in lines if line.startswith("# #")][-1]
-            sections.append([lines, [], title])
+    cells = list(re.finditer(r"^# %%(.*)\n", source, re.MULTILINE))
+    for cell, after in zip(cells, [*cells[1:], None]):
+        text = source[cell.end() : after.start() if after else None]
+        first = source.count("\n", 0, cell.end()) + 1
+        if "[markdown]" in cell[1]:
+            title = re.findall(r"^# #+ (?:\d+\. )?(.+)", text, re.MULTILINE)[-1]
+            sections.append([title, text.splitlines(), []])
             continue
-        end = first + len(lines)
+        end = first + text.count("\n")
         ends = [node.end_lineno + 1 for node in defined if first <= node.lineno < end]
         for last in [*ends[:-1], end]:
-            sections[-1][1].append((first, last))
+            sections[-1][2].append((first, last))
             first = last
     return sections
 
 
 def prose(lines):
-    """A Markdown cell as HTML with its equations typeset. The page's own title is the only <h1>."""
-    markdown = MarkdownIt("commonmark", {"html": False})
-    tokens = markdown.parse("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
-    for token in tokens:
-        if token.type == "code_block" and token.content.strip() in EQUATIONS:
-            token.type = "html_block"
-            token.content = f'<div tabindex="0">{equation(token.content.strip(), "block")}</div>\n'
-        if token.tag == "h1":
-            token.tag = "h2"
-        for part in token.children or []:
-            if part.type == "text":
-                part.type = "html_inline"
-                part.content = typeset(part.content)
-    text = markdown.renderer.render(tokens, markdown.options, {})
-    return f'<div class="prose">{text}</div>'.replace("<pre>", '<pre tabindex="0">')
+    """A Markdown cell as HTML, without its titles."""
+    kept = [line for line in lines if not line.startswith("# #")]
+    text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in kept)
+    rendered = MarkdownIt("commonmark", {"html": False}).render(text)
+    return f'<div class="prose">{rendered}</div>'.replace("<pre>", '<pre tabindex="0">')
 
 
-def typeset(text):
-    """A text as HTML with its equations and symbols typeset."""
-    within = "|".join(rf"(?<!\w){re.escape(plain)}(?!\w)" for plain in EQUATIONS)
-    pieces = re.split(f"({within})", text)
-    return "".join(equation(p, "inline") if p in EQUATIONS else html.escape(p) for p in pieces)
+def line_of(source, function, text):
+    """The number of the last line of a function that begins with a text."""
+    node = functions_of(source).get(function)
+    lines = source.splitlines()
+    for number in range(node.end_lineno, node.lineno, -1) if node else ():
+        if lines[number - 1].strip().startswith(text):
+            return number
+    sys.exit(f"{function} has no line `{text}`: change docs/make/lesson/make.py.")
+
+
+def place_of(function, text):
+    """The id on the page of such a line of nano_r1.py, or of the verifier."""
+    for letter, file in (("V", VERIFIER), ("L", FILE)):
+        source = file.read_text()
+        if function in functions_of(source):
+            return f"{letter}{line_of(source, function, text)}"
+    sys.exit(f"There is no function {function}: change docs/make/lesson/make.py.")
 
 
 def highlighted(source):
@@ -100,26 +95,21 @@ def highlighted(source):
     text = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
     dot = r'<span class="o">\.</span>'
     free = rf'(?:(?<!{dot})|(?<=<span class="n">parts</span>{dot}))'  # no method, or main's part
-    for name, node in functions_of(source).items():
+    functions = functions_of(source)
+    letter = "L" if "main" in functions else "V"
+    for name, node in functions.items():
         called = rf'{free}<span class="n">{name}</span>(?=<span class="p">\()'
-        text = re.sub(called, f'<a href="#L{node.lineno}">{name}</a>', text)
+        text = re.sub(called, f'<a href="#{letter}{node.lineno}">{name}</a>', text)
     return text.split("\n")
 
 
-def folds_of(source):
-    """{first line: (last line, summary)}: what stands around the loop of `main`."""
-    main = functions_of(source)["main"]
-    loop = next(node for node in statements_of(main) if isinstance(node, ast.For))
-    [piece] = [
-        p for _, pieces, _ in sections_of(source) for p in pieces if loop.lineno in range(*p)
-    ]
-    return {
-        piece[0]: (loop.lineno - 1, "The beginning of <code>main</code>: it prepares the run"),
-        loop.end_lineno + 1: (main.end_lineno, "The end of <code>main</code>: it saves the model"),
-    }
-
-
 # ---- Values
+
+
+def shade(change):
+    """The class of a token's colour for its change in nats: "up-3", or "" near 0."""
+    size = sum(abs(change) >= cut for cut in CUTS)
+    return f"{'up' if change > 0 else 'down'}-{size}" if size else ""
 
 
 def value_html(record, name, text, tokens):
@@ -127,90 +117,95 @@ def value_html(record, name, text, tokens):
     label = f"<b>{html.escape(name)}</b> {html.escape(text)}"
     if not tokens:
         return f"<div>{label}</div>"
-    cells = []
+    cells = ""
     for piece, number in zip(record["pieces"], tokens):
         colour = ""
         if name == CHANGE:
             colour = f' class="{shade(number)}"'
             number = f"{100 * math.expm1(number):+.1f}%".replace("-", "−")
-        cells.append(f"<li{colour}><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>")
-    cells = "".join(cells)
+        cells += f"<li{colour}><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>"
     return f'<details><summary>{label}</summary><ol tabindex="0">{cells}</ol></details>'
+
+
+def completion_of(record):
+    """The completion that is followed."""
+    return record["table"]["completions"][record["place"] - 1]
+
+
+def times_as_likely(record):
+    """What the update has made of the completion's probability."""
+    return math.exp(sum(completion_of(record)["change"]))
 
 
 def values_by_line(source, record):
     """{line: [[name, text, tokens]]}."""
     found = {}
-    for function, node in functions_of(source).items():
+    functions = functions_of(source)
+    for function, node in functions.items():
         for number, statement in enumerate(statements_of(node)):
             shown = record["values"].get(function, {}).get(str(number))
             if shown:
                 found[statement.lineno] = shown
-    changes = attempt_of(record)["change"]
-    times = f"now {math.exp(sum(changes)):.2f} times as likely"
-    found[line_of(source, "main", "batches = ")] = [[CHANGE, times, changes]]
+    if "main" in functions:
+        times = f"now {times_as_likely(record):.2f} times as likely"
+        change = [CHANGE, times, completion_of(record)["change"]]
+        found[line_of(source, "main", "batches = ")] = [change]
     return found
 
 
-CHANGE = "the completion:"
-
-
-def attempt_of(record):
-    """The completion that is followed."""
-    return record["table"]["attempts"][record["place"] - 1]
+def outline(record):
+    """The nine steps as links to their lines, each with its value."""
+    e = completion_of(record)
+    metrics = record["metrics"]
+    rewards = [row["reward"] for row in record["table"]["completions"]]
+    mean = sum(rewards) / len(rewards)
+    std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
+    values = [
+        record["table"]["title"],
+        e["completion"].strip(),
+        f"format {e['format_reward']:g} + answer {e['answer_reward']:g} = {e['reward']:g}",
+        f"({e['reward']:g} − {mean:.2f}) / {std:.2f} = {e['advantage']:+.2f}",
+        f"{e['length']} log-probs",
+        f"{-e['advantage']:+.2f} a token, + KL",
+        f"rate {metrics['lr']:.2g}, gradient {metrics['grad_norm']:.2f}",
+        f"the text: × {times_as_likely(record):.2f}",
+        f"{metrics['reward/answer']:.0%} of the step correct",
+    ]
+    links = ""
+    for number, ((title, *place), value) in enumerate(zip(STEPS, values), start=1):
+        text = html.escape(value.replace("-", "−") if number in (4, 6) else value)
+        links += f'<li><a href="#{place_of(*place)}"><b>{number}</b> {title}<code>{text}</code></a>'
+    return links
 
 
 # ---- Predictions
 
 
-def line_of(source, function, text):
-    """The number of the first line of a function that begins with a text."""
-    node = functions_of(source)[function]
-    lines = source.splitlines()
-    for number in range(node.lineno, node.end_lineno + 1):
-        if lines[number - 1].strip().startswith(text):
-            return number
-    sys.exit(f"{function} of nano_r1.py has no line `{text}`: change docs/make/lesson/make.py.")
-
-
 def predictions_of(source, record, values):
-    """[{line, question, choices, answer, because}] in the order of the calls.
+    """[{line, question, choices, answer, because}] in the order of the file.
 
-    The page begins with the group's table. So no question asks for a reward, an advantage or a
-    change of a probability.
+    No line above a question tells its answer, and none asks for what the group's table shows.
     """
-    d = line_of(source, "grpo_loss", "d = batch")
+    e = completion_of(record)
+    sizes = [f"−{abs(e['advantage']):.2f}", f"+{abs(e['advantage']):.2f}"]
+    d = line_of(source, "k3", "d = ")
     distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
     mean = f"{sum(distances) / len(distances):.3f}".replace("-", "−")
     asked = [
         (
             line_of(source, "group_advantages", "std = "),
-            "If all rewards of a group are equal, what are its advantages?",
-            ["0", "1", "not defined"],
-            0,
-            "The difference from the mean is 0, and the small constant keeps the divisor above 0.",
-        ),
-        (
-            line_of(source, "collate", "mask = padded"),
-            "Do the tokens of the prompt count in the loss?",
-            ["yes", "no"],
+            "Another group has the rewards 2, 2, 1, 1. What is the advantage of its first?",
+            ["+0.50", "+0.87", "+1.00"],
             1,
-            "The mask is 1 only at the tokens that the model wrote.",
+            "The mean is 1.5 and the standard deviation, with n − 1, is 0.58: 0.5 / 0.58.",
         ),
         (
-            line_of(source, "grpo_loss", "ratio = "),
-            "Each batch has one update, and pi_old is the policy before that update. Is the ratio "
-            "of a token below 1, exactly 1, or above 1?",
-            ["below 1", "exactly 1", "above 1"],
-            1,
-            "The policy is still the one that sampled. Only the gradient of the ratio matters.",
-        ),
-        (
-            line_of(source, "grpo_loss", "loss = -torch"),
-            "The advantage is positive. What is the sign of each token's loss?",
-            ["positive", "0", "negative"],
-            2,
-            "At ratio 1 a token's loss is minus the advantage.",
+            line_of(source, "grpo_loss", "clipped = "),
+            f"The ratio of each token is 1, and the advantage is {e['advantage']:+.2f}. What is "
+            "the loss of a token, without the KL penalty?",
+            sizes,
+            int(e["advantage"] < 0),
+            "It is minus the advantage: the update lowers the loss.",
         ),
         (
             d,
@@ -229,108 +224,92 @@ def predictions_of(source, record, values):
         ),
     ]
     names = ("line", "question", "choices", "answer", "because")
-    return [dict(zip(names, one)) for one in asked]
+    return sorted([dict(zip(names, one)) for one in asked], key=lambda one: one["line"])
 
 
 # ---- The page
 
 
-def code_html(source, record):
-    """{line: its HTML}, with its value, and with folds begun and ended."""
+def code_html(source, record, letter, asked):
+    """{line: its HTML}, with its values."""
     values = values_by_line(source, record)
-    folds = folds_of(source)
-    asked = [one["line"] for one in predictions_of(source, record, values)]
     functions = functions_of(source).values()
     lines = {}
-    ends = set()
     for number, code in enumerate(highlighted(source)[: len(source.splitlines())], start=1):
-        comment = re.fullmatch(r"\s*# (.+?)(?:   .*)?", source.splitlines()[number - 1])
-        math = equation(comment[1], "inline") if comment and comment[1] in EQUATIONS else ""
         shown = "".join(value_html(record, *one) for one in values.get(number, []))
         # Below a prediction the function's values also wait for the answer.
         here = [node for node in functions if node.lineno <= number <= node.end_lineno]
         waits = [line for line in asked if here and here[0].lineno < line <= number]
         ask = f' data-ask="{asked.index(max(waits))}"' if waits else ""
-        line = (
-            f'<div class="line" id="L{number}"><a href="#L{number}" tabindex="-1">{number}</a>'
-            f'<code>{code}</code><div class="value"{ask}>{math}{shown}</div></div>'
-        )
-        if number in folds:
-            last, name = folds[number]
-            ends.add(last)
-            line = f"<details><summary>{name} ({last - number + 1} lines)</summary>{line}"
-        lines[number] = line + "</details>" * (number in ends)
+        link = f'<a href="#{letter}{number}" tabindex="-1">{number}</a>'
+        value = f'<div class="value"{ask}>{shown}</div>'
+        line = f'<div class="line" id="{letter}{number}">{link}<code>{code}</code>{value}</div>'
+        lines[number] = line
     return lines
 
 
-def file_html(source, record):
-    """The file: its algorithm in the order of the calls, then the rest, each section folded."""
-    code = code_html(source, record)
-    lines = {name: node.lineno for name, node in functions_of(source).items()}
-    sections = sections_of(source)
-    story = []  # HTML
-    for line in [lines[called] for called in record["values"]]:
-        for section in sections[2:8]:  # 2. to 7.
-            for piece in [piece for piece in section[1] if line in range(*piece)]:
-                if section[0]:
-                    story.append(prose(section[0]))
-                    section[0].clear()
-                story.append(piece_html(code, piece))
-                section[1].remove(piece)
-    story.append("<h2>The rest of the file</h2>")
-    for text, pieces, title in sections:
-        if pieces:
-            parts = [prose(text), *[piece_html(code, piece) for piece in pieces]]
-            summary = f"<summary>{title}</summary>"
-            story.append(f'<details class="rest">{summary}{"".join(parts)}</details>')
-    return "\n".join(story)
+def folded(title, text):
+    return f'<details class="rest"><summary>{title}</summary>{text}</details>'
 
 
-def piece_html(code, piece):
+def piece_html(lines, first, after):
     """A piece of code without the empty lines around it."""
-    lines = "".join(code[number] for number in range(*piece))
-    lines = re.sub(f"^({EMPTY})+|({EMPTY})+$", "", lines)
-    return f'<div class="code">{lines}</div>'
+    text = "".join(lines[number] for number in range(first, after))
+    return f'<div class="code">{re.sub(f"^({EMPTY})+|({EMPTY})+$", "", text)}</div>'
 
 
 EMPTY = '<div class="line"[^>]*><a [^>]*>\\d+</a><code></code><div class="value"></div></div>'
 
 
-def outline(source):
-    """The nine steps of the header as links, each to its own place: a function whose docstring
-    names the step, else the last line that begins with the step's number.
-    """
-    links = []
-    lines = source.splitlines()
-    for number, text in re.findall(r"^#  (\d)\. (.+?)(?: o_1|[.:,;])", source, re.MULTILINE):
-        places = []
-        for place, line in enumerate(lines, start=1):
-            if line.strip().startswith(f'"""Step {number}:'):
-                places = [place - 1]
-                break
-            if line.startswith("  ") and line.strip().startswith(f"# {number}. "):
-                places.append(place)
-        links.append(f'<li><a href="#L{places[-1]}"><b>{number}</b> <span>{text}</span></a></li>')
-    return "".join(links)
+def verifier_html(record):
+    """The lines of the reward's functions that the step ran."""
+    source = VERIFIER.read_text()
+    lines = code_html(source, record, "V", [])
+    ran = [node for name, node in functions_of(source).items() if name in record["values"]]
+    pieces = [piece_html(lines, node.lineno, node.end_lineno + 1) for node in ran]
+    title = "<h2>The verifier: step 3, countdown_rewards.py</h2>"
+    return "".join([title, *pieces])
+
+
+def file_html(source, record, asked):
+    """The file from top to end. A section without values is folded, as is main's preparation."""
+    lines = code_html(source, record, "L", asked)
+    functions = {name: node for name, node in functions_of(source).items() if "." not in name}
+    main = functions["main"]
+    loop = next(node for node in statements_of(main) if isinstance(node, ast.For))
+    ran = [node.lineno for name, node in functions.items() if name in record["values"]]
+    found = []
+    for title, text, pieces in sections_of(source):
+        shown = prose(text)
+        for first, after in pieces:
+            if loop.lineno in range(first, after):
+                before = piece_html(lines, first, loop.lineno)
+                shown += folded("The beginning of main: it prepares the run", before)
+                first = loop.lineno
+            shown += piece_html(lines, first, after)
+        has_values = any(line in range(*piece) for piece in pieces for line in ran)
+        if has_values and main.lineno > pieces[0][0]:
+            found.append(f"<h2>{title}</h2>{shown}")
+        else:
+            found.append(folded(title, shown))
+        if "rollout" in title:
+            found.append(verifier_html(record))
+    return "\n".join(found)
 
 
 def page(source, record):
     """The page as text. The same file and record give the same page."""
-    asked = predictions_of(source, record, values_by_line(source, record))
-    loop = line_of(source, "main", "for step")
-    about = f"Eight attempts at one problem, in step {record['step']} of {record['steps']}."
-    follows = f"This page follows attempt {record['place']}, in the frame."
+    predictions = predictions_of(source, record, values_by_line(source, record))
     parts = {
-        "title": "nano_r1, with the values of one step",
-        "outline": outline(source),
-        "story": f"{about} {follows}",
-        "file": file_html(source, record),
-        "predictions": json.dumps(asked).replace("<", "\\u003c"),
+        "outline": outline(record),
+        "story": f"step {record['step']} of {record['steps']}. The page follows completion "
+        f"{record['place']}, in the frame",
+        "file": file_html(source, record, [one["line"] for one in predictions]),
+        "predictions": json.dumps(predictions).replace("<", "\\u003c"),
         "group": json.dumps(record["table"]).replace("<", "\\u003c"),
         "place": str(record["place"]),
-        "loop": str(loop),
     }
-    return fill("../docs/make/lesson/page/lesson.html", SCRIPTS, STYLES, parts)
+    return fill(f"{FOLDER}/lesson.html", SCRIPTS, STYLES, parts)
 
 
 if __name__ == "__main__":

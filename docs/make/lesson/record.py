@@ -1,11 +1,11 @@
-"""Records what the lines of nano_r1.py computed in one step.
+"""Records what the lines of nano_r1.py, and of the verifier, computed in one step.
 
     python -m docs.make.lesson.record out/NAME
 
-out/NAME is a run on one process of the CPU. example.py chooses one of its steps and a completion,
-which the record follows. The run is repeated up to that step, and the record is written to
-out/NAME/lesson.json. If a tensor has a row for each completion or group, only the row of the
-followed completion is kept.
+out/NAME is a run on one process of the CPU. nano_report/payload.py chooses one of its groups; the
+record follows the shortest of the group's completions with the highest reward. The run is repeated
+up to that step, and the record is written to out/NAME/lesson.json. If a tensor has a row for each
+completion or group, only the row of the followed completion is kept.
 """
 
 import ast
@@ -15,20 +15,29 @@ import functools
 import re
 import sys
 import tempfile
+from fractions import Fraction
 
 import torch
 
 import nano_r1 as r1
 from benchmarks import runs
-from docs.make.lesson.example import choose_example
-from docs.make.lesson.source import FILE, functions_of, statements_of
-from nano_report.payload import recorded_table
+from docs.make.lesson.source import FILE, VERIFIER, functions_of, statements_of
+from nano_report.payload import choose_example, recorded_table
 from nano_report.run import Run
 
-SOURCE = FILE.read_text()  # as it has been imported
+FILES = (str(FILE), str(VERIFIER))
+FUNCTIONS = functions_of(FILE.read_text()) | functions_of(VERIFIER.read_text())  # as imported
 IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
-ABOUT = ("e", "token_ids", "episodes", "batch", "problem")  # arguments that name completions
-SAY_NOTHING = "began minutes left label chat seed seeds shape i t row start count stopping number"
+ABOUT = (
+    "e",
+    "token_ids",
+    "episodes",
+    "batch",
+    "problem",
+    "completion",
+)  # arguments that name completions
+SAY_NOTHING = """began left label chat seed seeds shape i t row start count stopping number metrics
+prompt parts path device illegal"""
 
 
 class Enough(Exception):
@@ -79,7 +88,7 @@ class Followed:
             value = value[0] if len(value) == 1 else self.e
         if isinstance(value, r1.Episode):
             return value.problem == self.e.problem and value.token_ids == self.e.token_ids
-        return value in (self.e.problem, self.e.token_ids, self.place)
+        return value in (self.e.problem, self.e.token_ids, self.e.completion, self.place)
 
     def own(self, value):
         """The completion's row of a value with a row per completion or group; else the value."""
@@ -128,7 +137,9 @@ class Followed:
             return f"make {value['target']} from {value['nums']}"
         if isinstance(value, dict) and all(isinstance(x, float) for x in list(value.values())[1:]):
             return ", ".join(f"{name} {number(x)}" for name, x in value.items())
-        return repr(value) if isinstance(value, str) else ""
+        if isinstance(value, Fraction):
+            return str(value)
+        return repr(value) if isinstance(value, (str, tuple)) else ""
 
 
 # ---- The tracer
@@ -137,8 +148,8 @@ class Followed:
 class Tracer:
     """Keeps each line's values from its first run that is about the followed completion."""
 
-    def __init__(self, functions, followed, reference):
-        self.statements = {name: statements_of(node) for name, node in functions.items()}
+    def __init__(self, followed, reference):
+        self.statements = {name: statements_of(node) for name, node in FUNCTIONS.items()}
         self.followed = followed
         self.reference = reference
         self.current = {}  # frame that is traced: number of the statement that runs
@@ -166,9 +177,9 @@ class Tracer:
     def on_call(self, frame, event, arg):
         name = frame.f_code.co_qualname
         above = frame.f_back
-        while above and (above.f_code.co_filename != str(FILE) or "<" in above.f_code.co_name):
+        while above and (above.f_code.co_filename not in FILES or "<" in above.f_code.co_name):
             above = above.f_back  # out of libraries and comprehensions
-        if frame.f_code.co_filename != str(FILE) or above not in self.current:
+        if frame.f_code.co_filename not in FILES or above not in self.current:
             return None
         given = frame.f_locals
         about = [given[x] for x in ABOUT if x in given]
@@ -224,27 +235,29 @@ class Tracer:
 def record_step(run):
     """Repeat a nano_report.run.Run, trace the step of its example, and return the record."""
     record = {}
-    example = choose_example(run)
-    place = example.place
-    size = run.group_size
+    example, group = choose_example(run)  # the step, and its group
+    table = recorded_table(run, example, group)
+    rows = table["completions"]
+    own = min(range(len(rows)), key=lambda i: (-rows[i]["reward"], rows[i]["length"]))
+    place = own + run.group_size * (group - 1)
 
     def rollout(sampler, problems, task, config, step):
         frame = sys._getframe(1)  # main's
-        if step > example.step:
+        if step > example:
             raise Enough
         episodes = r1.rollout(sampler, problems, task, config, step)
-        if step == example.step:
-            if episodes[place].text != example.text:
+        if step == example:
+            if episodes[place].completion != rows[own]["completion"]:
                 sys.exit("Other code made the files of this run: make a new run.")
             followed = Followed(episodes, place, task.tokenizer, config)
             config.micro_batch_size = 1  # each completion in a forward pass of its own
-            tracer = Tracer(functions_of(SOURCE), followed, frame.f_locals["reference"])
+            tracer = Tracer(followed, frame.f_locals["reference"])
             record.update(
                 step=step,
                 steps=config.steps,
-                group=example.group,
-                place=place % size + 1,
-                table=recorded_table(run, example.step, example.group),
+                place=own + 1,
+                table=table,
+                metrics=next(row for row in run.records if row["step"] == step),
                 pieces=followed.pieces,
                 values=tracer.values,
             )

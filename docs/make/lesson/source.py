@@ -1,10 +1,11 @@
-"""nano_r1.py as functions and statements."""
+"""The files of the lesson as functions and statements: nano_r1.py and its verifier."""
 
 import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "nano_r1.py"
+VERIFIER = ROOT / "countdown_rewards.py"
 
 
 def functions_of(source):
