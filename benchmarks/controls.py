@@ -7,6 +7,8 @@ A gain is learning only if none of these reaches it, with the same model, proble
 
     temperatures  the base and every trained model; each is judged at its best temperature
     majority      (Countdown) the most frequent value among 8 answers of the base
+    practice      (Countdown) the base is asked in the form of its practice texts, in which checks
+                  are true, and stops at its first yes
     constrained   (Countdown) tokens of the base are forbidden or forced by a rule that uses the
                   numbers and not the target; RULES lists them
     random        the reward of each completion is 0 or 1 at random
@@ -25,9 +27,11 @@ so two processes can share the seeds, and a third one prints all of them.
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import random
+import re
 import statistics
 import zlib
 from types import SimpleNamespace
@@ -241,6 +245,33 @@ def voted(config, problems, n):
     return [nano_eval.majority(group, task) for group in runs.sample(config, problems, n)]
 
 
+def as_answer(line):
+    """A line of a search as an answer in steps: 55-36=19+19=38 is 55-36=19, then 19+19=38."""
+    steps = []
+    for chain in line.split(","):
+        for left, right in itertools.pairwise(chain.split("=")):
+            result = re.match("[0-9]*", right)[0]
+            steps.append(f"{left}={result}")
+    return "<answer>" + "\n".join(steps) + "</answer>"
+
+
+def practice(config, problems, n):
+    """Asked without the prompt, as in the practice texts: is the line with the first yes right?"""
+    sampler, task = runs.load(config)
+    yes = task.tokenizer.encode(" yes")[-1]
+    task.has_ended = lambda ids: ids[-1] in (yes, *task.stop_ids)
+    prompts = [task.tokenizer.encode(f"\n{p['nums']} {p['target']}\n") for p in problems]
+    seeds = [nano_r1.seed_of("practice", place) for place in range(len(problems))]
+    completions = sampler.generate(prompts, n, config.temperature, seeds)
+    in_steps = countdown.Prompt("", opening="", thinking="", steps=True)
+    correct = []
+    for (ids, _), problem in zip(completions, problems):
+        line, _, word = task.text_of(ids).rpartition("\n")[2].rpartition(" ")
+        verdict = countdown.reward(as_answer(line), problem, in_steps)
+        correct.append(verdict.answer * (word == "yes"))
+    return correct
+
+
 def judged(folder, function, config, models, problems, more):
     """The results of a function for each model; each is kept in a file of its own."""
     results = []
@@ -306,6 +337,7 @@ def compare(flags, args):
     asked = [(name, answers, of_name, 1) for name, of_name in models.items()]
     if config.task == "countdown":
         asked.append(("base, majority of 8", voted, models["base"], 8))
+        asked.append(("base, asked as in practice", practice, models["base"], 1))
         asked += [(f"base, {rule}", constrained, models["base"], rule) for rule in RULES]
     folder = f"{args.out}/results"
     correct = {}

@@ -36,6 +36,23 @@ def run(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.parametrize(
+    "line, correct",
+    [
+        ("55-36=19-7=12,19-12=7", 1.0),
+        ("55-36=19-7=12,19-12=8", 0.0),  # not the target
+        ("55-36=20-7=12,19-12=7", 0.0),  # a wrong step
+        ("55-36=19-7=12", 0.0),  # a number is left over
+        ("55-36=19-7=12,19-12=", 0.0),
+    ],
+)
+def test_a_line_of_a_practice_text_solves_a_problem_if_each_step_is_right(line, correct):
+    in_steps = countdown_rewards.Prompt("", opening="", thinking="", steps=True)
+    problem = {"nums": [7, 19, 36, 55], "target": 7}
+    answer = controls.as_answer(line)
+    assert countdown_rewards.reward(answer, problem, in_steps).answer == correct
+
+
 def test_intervals_are_student_s():
     # The standard deviation of the three differences is 1; t is 4.303, and 4.303 / sqrt(3) = 2.484.
     found = runs.difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])

@@ -20,6 +20,7 @@ import termios
 import time
 from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -94,34 +95,44 @@ def test_pasted_into_a_cell_of_a_notebook_it_trains(tmp_path):
 # ---- The size is counted in expression nodes: statements are free, nesting is not.
 
 
-DEFAULT_COMMAND = ("nano_r1.py", "countdown_rewards.py", "nano_report/record.py")
+DEFAULT_COMMAND = ["nano_r1.py", "countdown_rewards.py", "nano_report/record.py"]
 
 
-def size(file):
-    """(statements without docstrings, expression nodes) of a Python file."""
-    with open(os.path.join(ROOT, file), encoding="utf-8") as opened:
-        nodes = list(ast.walk(ast.parse(opened.read())))
+def tracked(*patterns):
+    """{file: its bytes} of the repository, without vendored files."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split()
+    files = [Path(ROOT, name) for name in listed if "/vendor/" not in name]
+    return {file.relative_to(ROOT).as_posix(): file.read_bytes() for file in files if file.exists()}
+
+
+def count(content):
+    """(expression nodes, statements without docstrings) of a Python file."""
+    nodes = list(ast.walk(ast.parse(content)))
+    expressions = [node for node in nodes if isinstance(node, (ast.expr, ast.comprehension))]
     statements = [node for node in nodes if isinstance(node, ast.stmt)]
     texts = [node for node in statements if isinstance(node, ast.Expr)]
     docstrings = [node for node in texts if isinstance(node.value, ast.Constant)]
-    expressions = [node for node in nodes if isinstance(node, (ast.expr, ast.comprehension))]
-    return len(statements) - len(docstrings), len(expressions)
+    return len(expressions), len(statements) - len(docstrings)
 
 
-def test_the_code_is_small_and_no_file_of_the_root_is_folded():
-    """The default command's, the repository's (tests included), and nodes a statement."""
-    command = "git ls-files -co --exclude-standard *.py"
-    listed = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
-    files = listed.stdout.split()
-    sizes = {name: size(name) for name in files if os.path.exists(os.path.join(ROOT, name))}
-    if not sizes:
+def test_the_sizes_are_within_the_limits_of_the_contributors_page():
+    page = Path(ROOT, "docs/CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| .* \| ([\d,.]+) \| ([\d,.]+) \|$", page.replace(",", ""), re.MULTILINE)
+    most = [max(float(limit), float(today)) for limit, today in rows]
+    counted = {name: count(content) for name, content in tracked("*.py").items()}
+    if not counted:
         pytest.skip("not a git checkout")
-    total = sum(nodes for _, nodes in sizes.values())
-    default = sum(sizes[name][1] for name in DEFAULT_COMMAND)
-    for name, (statements, nodes) in sizes.items():
-        if "/" not in name:
-            assert nodes / statements <= (7.0 if name == "nano_r1.py" else 7.5), name
-    assert default <= 5_500 and total <= 63_000, (default, total)
+    density = {name: n / max(1, m) for name, (n, m) in counted.items() if "/" not in name}
+    sizes = [
+        sum(counted[name][0] for name in DEFAULT_COMMAND),
+        sum(nodes for nodes, _ in counted.values()),
+        sum(map(len, tracked("*.py", "*.js", "*.css", "*.sh").values())),
+        sum(len(text.split()) for text in tracked("README.md", "docs/*.md").values()),
+        density.pop("nano_r1.py"),
+        max(density.values()),
+    ]
+    assert all(size <= limit + 0.05 for size, limit in zip(sizes, most, strict=True)), sizes
 
 
 # ---- Stopped, killed, resumed
