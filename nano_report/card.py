@@ -6,7 +6,7 @@ import matplotlib
 from PIL import Image, ImageDraw, ImageFont
 
 from nano_report.labels import PALETTE
-from nano_report.run import read_rows, title
+from nano_report.run import paired, read_rows, title
 
 FONTS = f"{matplotlib.get_data_path()}/fonts/ttf/DejaVu"
 PLAIN = ImageFont.Layout.BASIC  # the other one fails at some control characters
@@ -40,14 +40,13 @@ def draw_card(run, file):
 
     steps = [min(run.evaluations), max(run.evaluations)]
     evaluations = [read_rows(run.evaluations[step]) for step in steps]
-    example = choose_problem(*evaluations)
+    example = max(paired(evaluations), key=how_telling)
     put(44, 28, f"{shares[0]:.1%} → {shares[-1]:.1%}", size=56, face="Sans-Bold")
     about = f"of {len(evaluations[0])} held-out problems solved at the first try"
     put(560, 36, f"{about}\n{steps[1]} steps, {where(run)}", "muted", 20)
-    for x, step, rows in zip((44, 616), steps, evaluations):
+    for x, step, rows, row in zip((44, 616), steps, evaluations, example):
         put(x, 110, f"after {step} steps" if step else "before training", size=20, face="Sans-Bold")
         draw_wall(draw, x, 142, rows)
-        row = rows[example]
         lines = shortened(row["completion"])
         put(x, 420, title(row["problem"])[:LETTERS], "muted")
         put(x, 441, "\n".join(lines), face="SansMono")
@@ -72,15 +71,12 @@ def draw_wall(draw, left, top, rows):
         draw.rounded_rectangle((x, y, x + 0.8 * pitch, y + 0.8 * pitch), 2, color)
 
 
-def choose_problem(before, after):
-    """The place of a problem that went from wrong to correct, if possible after a wrong yes."""
-
-    def fit(i):
-        gained = after[i]["answer_reward"] - before[i]["answer_reward"]
-        believed = before[i]["format_reward"] * (" yes" in before[i]["completion"])
-        return gained, believed, -abs(after[i]["completion"].count("\n") - LINES)
-
-    return max(range(len(after)), key=fit)
+def how_telling(rows):
+    """A problem is best that went from wrong to correct, if possible after a wrong yes."""
+    before, after = rows
+    gained = after["answer_reward"] - before["answer_reward"]
+    believed = before["format_reward"] * (" yes" in before["completion"])
+    return gained, believed, -abs(after["completion"].count("\n") - LINES)
 
 
 def shortened(completion):

@@ -327,6 +327,20 @@ def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
     )
 
 
+def test_evaluations_of_other_problems_in_another_order_are_compared_problem_by_problem(tmp_path):
+    """A run that was resumed with more --eval_problems, by two processes."""
+    row = {"answer_reward": 1.0, "format_reward": 1.0, "why": "correct"}
+    for step, numbers in (0, "0213"), (5, "02461357"):
+        rows = [row | {"problem": {"n": n}, "completion": n} for n in numbers]
+        nano_r1.write(tmp_path / f"evaluations/step_{step:06d}.jsonl", rows)
+    nano_r1.write(tmp_path / "metrics.jsonl", [{"step": 0, "eval/pass@1": 1.0}])
+    viewer.write([tmp_path])
+    attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
+    assert (tmp_path / "card.png").exists()
+    row |= {"problem": None}
+    assert attempts == [[row | {"completion": n}] * 2 for n in "0213"]
+
+
 def in_notebook(cell, folder, opened):
     (folder / "cell.html").write_text(f"<!doctype html><html data-drawn=0><body>{cell.data}")
     return opened(folder / "cell.html").frame_locator("iframe")
