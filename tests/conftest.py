@@ -54,6 +54,7 @@ def opened(chromium, request):
 
     def open_page(file, place="", width=request.module.WIDTH, **options):
         context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+        context.set_default_timeout(300_000)  # a slow machine is no fault of the page
         contexts.append(context)
 
         def asked(route):
@@ -68,7 +69,7 @@ def opened(chromium, request):
         page.on("console", lambda said: troubles.append(said.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.goto(Path(file).as_uri() + place)
-        page.wait_for_selector("html[data-drawn]", timeout=10_000)
+        page.wait_for_selector("html[data-drawn]")
         return page
 
     yield open_page

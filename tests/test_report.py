@@ -353,8 +353,12 @@ def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):
 
 
 def test_a_group_in_a_notebook_is_a_table_in_which_model_text_is_text(run, tmp_path, opened):
-    frame = in_notebook(viewer.show_group(run.rows[:4]), tmp_path, opened)
+    rows = [row | {"advantage": a} for row, a in zip(run.rows, [-0.783, 1.306, 0.261, -0.783])]
+    frame = in_notebook(viewer.show_group(rows), tmp_path, opened)
     assert frame.locator(".tokens").all_text_contents() == [TEXTS[i] for i in BY_REWARD]
+    # With the usual advantages, a sentence computes the best one's.
+    sentence = frame.locator("figcaption").inner_text().split()
+    assert "".join(sentence).endswith("(2−0.75)/0.96=+1.31.")
 
 
 def test_a_recording_is_whole_or_not_there_and_the_tokenizer_is_written_once(tmp_path, monkeypatch):
