@@ -126,7 +126,7 @@ def load_problems(split, source=None, seed=0):
     """A list of problems: dicts with `nums` (list of int) and `target` (int).
 
     Args:
-        split: "train", "test", or "all" (every row, in order).
+        split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
         source: None for the generator, "hub" for HUB_DATASET, else a file of JSON lines, a JSON
             array, csv or parquet, also with .gz. A tenth of it, at most 500, is the test split.
         seed: the seed of the generated training problems. No test split depends on it.

@@ -24,6 +24,8 @@ A number is read as an exact fraction: 7, 7.0 and 14/2 are equal, but 33.3 and 1
               after it (km/h, too); \frac{7}{2}, \frac72, 3 1/2; markup around it: **, \boxed{ },
               \text{ }, \( \), \[ \], ( ), $ and `; a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
+    unit      5 feet is 5, but not 5 meters: if the gold answer has a unit in words, another one is
+              wrong (currencies and °C are not compared)
     refused   two numbers (3 or 4, 1 3/2, x = 5 + 1 = 6), groups that are not of three (1,08),
               words that change the number (5 million, 3 sevenths, 5 pi, 5 is wrong), a unit of one
               letter (5k, 5x),
@@ -246,12 +248,13 @@ def load_problems(split, source=None, seed=0):
     import problem_files  # only files and the hub need it
 
     hub = problem_files.Hub(HUB_DATASET, "main")
-    return problem_files.load(source, split, hub, to_problem, problem_key)
+    return problem_files.load(source, split, hub, to_problem, problem_key, gold)
 
 
 def gold(problem):
-    """The number after the last `####` of the answer, or all of it, as a Fraction; else None."""
-    return parse_number(problem["answer"].rpartition("####")[2])[0]
+    """(a Fraction, its unit): what follows the last `####` of the answer, or all of it."""
+    value, _, unit = parse_number(problem["answer"].rpartition("####")[2])
+    return value, unit
 
 
 # ---- The prompts
@@ -291,12 +294,17 @@ END = re.compile(r"(?:\s|<\|(?:endoftext|im_end|eot_id|end_of_text)\|>|</s>)*+")
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
     answer, fault = read_answer(completion)
-    value, why = parse_number(answer)
+    value, why, unit = parse_number(answer)
     correct = 0.0
     if value is not None:
-        right = gold(problem)
-        correct = float(value == right)
-        why = "correct" if correct else f"is {value!s:.40}, not {right!s:.40}"
+        right, right_unit = gold(problem)
+        if value != right:
+            why = f"is {value!s:.40}, not {right!s:.40}"
+        elif unit and right_unit and unit != right_unit:
+            why = f"is in {unit:.40}, not in {right_unit:.40}"
+        else:
+            correct = 1.0
+            why = "correct"
     elif not answer and fault.startswith("no "):
         why = "no answer block"
         if fault.startswith("no </"):
@@ -314,7 +322,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
 def final_answer(completion, problem, prompt=PROMPTS["short"]):
     """The vote of a completion in maj@k: the number of its answer block as text, or None."""
     answer, _ = read_answer(completion)
-    value, _ = parse_number(answer)
+    value, _, _ = parse_number(answer)
     return None if value is None else str(value)
 
 
@@ -409,7 +417,7 @@ CHANGES_THE_NUMBER = set(
 
 
 def parse_number(text):
-    """(the one number that a text states, as a Fraction, or None; "" or why there is none).
+    """(the number that a text states, a Fraction, or None; "" or why there is none; its unit).
 
     50% is 50, and 3\\frac{1}{2} and 3 1/2 are 7/2. A text with anything unknown beside the number
     is refused.
@@ -430,20 +438,24 @@ def parse_number(text):
     if not match or len(text) > 200:
         numbers = re.findall(r"[0-9][0-9.,]*", plain)
         if len(numbers) > 1:
-            return None, f"more than one number: {shown}"
-        return None, f"{'not a plain' if numbers else 'no'} number: {shown}"
+            return None, f"more than one number: {shown}", ""
+        return None, f"{'not a plain' if numbers else 'no'} number: {shown}", ""
+    unit = []
     for word in re.findall("[a-z]+", match["unit"].lower()):
         singular = word.removesuffix("s")
         if {word, singular, singular.removesuffix("th")} & CHANGES_THE_NUMBER:
-            return None, f"{word!r} may change the number: {shown}"
+            return None, f"{word!r} may change the number: {shown}", ""
+        unit.append(singular)
     if match["plain"]:
         value = Fraction(re.sub(r"[\s,]", "", match["plain"]))
     else:
         value = Fraction(f"{match['top']}/{match['bottom']}")
         if match["whole"] and value >= 1:
-            return None, f"more than one number: {shown}"
+            return None, f"more than one number: {shown}", ""
         value += int(match["whole"] or 0)
-    return -value if match["sign"] in ("-", "−", "–") else value, ""
+    if match["sign"] in ("-", "−", "–"):
+        value = -value
+    return value, "", " ".join(unit)
 
 
 # ---- Files: a row is read as it is written, or refused
@@ -459,7 +471,7 @@ def to_problem(row):
     """The problem of a row. The answer is a number, or a text that ends in #### and a number."""
     question = row.get("question")
     problem = {"question": question, "answer": str(row.get("answer"))}
-    if not isinstance(question, str) or not question.strip() or gold(problem) is None:
+    if not isinstance(question, str) or not question.strip() or gold(problem)[0] is None:
         needed = "question, a text, and answer, a number or a text with #### and a number"
         raise ValueError(f"needs {needed}; got {row!s:.300}")
     if CONTROL.search(question + problem["answer"]):

@@ -47,8 +47,9 @@ class Config(nano_r1.Config):
     The training settings of nano_r1.py have no effect.
     """
 
-    # evaluate all problems of this file, or hub; None: the held-out problems of data
+    # evaluate the problems of this file, or hub; None: the held-out problems of data
     eval_data: str | None = None
+    eval_problems: int | None = None  # at most so many problems; None: all
     temperature: tuple[float, ...] = (0.0, 1.0)  # one or more; 0 is greedy, with one sample
     samples: int = 8  # completions per problem
     ask: int = 0  # measure nothing: read this many completions of each problem that you type
@@ -159,10 +160,12 @@ def cell(values):
 
 def print_table(results):
     """Print {"temperature 0": metrics, ...} side by side."""
+    names = max(results.values(), key=len)
+    width = 2 + max(map(len, names))
     heads = "".join(f"{name:24}" for name in results)
-    print(f"\n{'':24}{heads}")
-    for name in max(results.values(), key=len):
-        line = f"{name.replace('_', ' '):24}"
+    print(f"\n{'':{width}}{heads}")
+    for name in names:
+        line = f"{name.replace('_', ' '):{width}}"
         for metrics in results.values():
             line += f"{cell(metrics.get(name)):24}"
         print(line)
@@ -239,13 +242,13 @@ def ask(config):
         models.append((name, *load(replace(config, model=name), device)))
     _, _, task, _ = models[0]
     problems = task.load_problems("test", config)
-    random.seed(config.seed)
+    rng = random.Random(config.seed)
     while True:
         try:
             text = input("\nA problem (3 8 5 = 24, or a question); Enter draws one; q ends\n> ")
             if text.strip() == "q":
                 return
-            problem = read_problem(text.strip(), task) if text.strip() else random.choice(problems)
+            problem = read_problem(text.strip(), task) if text.strip() else rng.choice(problems)
             print(nano_r1.printable(task.prompt_text(problem)))
             show(models, problem, config)
         except ValueError as error:
@@ -254,6 +257,7 @@ def ask(config):
             return print()
 
 
+@nano_r1.environment_kept()
 def main(config):
     """Sample, measure, print, write. Returns the directory. With --ask, see `ask`."""
     nano_r1.check_numbers(config)
@@ -265,10 +269,11 @@ def main(config):
         raise SystemExit("--beside is a second model to ask; add --ask 4")
     policy, task, sampler = load(config, nano_r1.start_process(config))
     split = "test"
+    source = config
     if config.eval_data:
         split = "all"
-        config.data = config.eval_data
-    problems = task.load_problems(split, config)
+        source = replace(config, data=config.eval_data)
+    problems = task.load_problems(split, source)
     path = os.path.join("out", config.name or time.strftime("evaluation-%Y%m%d-%H%M%S"))
     results = {}
     for temperature in config.temperature:

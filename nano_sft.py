@@ -43,12 +43,13 @@ class Config(nano_r1.Config):
     # (or response). The prompt is used as it is. The end token is added to the completion.
     data: str = field()
     eval_data: str | None = None  # validation: a file of problems, or hub; None: held-out problems
+    eval_problems: int | None = None  # validation: at most so many problems; None: all
     examples: int = 0  # learn from this many rows; 0: all
     batch_size: int = 32  # rows per step, over all processes
     steps: int = 100  # optimizer steps
     learning_rate: float = 3e-4  # learning rate of AdamW [1e-5 to 2e-5]
 
-    ABOVE_0 = [*nano_r1.Config.ABOVE_0, "batch_size"]
+    ABOVE_0 = [*set(nano_r1.Config.ABOVE_0) - {"temperature"}, "batch_size"]  # 0 is greedy
 
 
 def load_examples(config, task):
@@ -117,9 +118,13 @@ def train_step(engine, rows, config):
     }
 
 
+@nano_r1.environment_kept()
 def main(config):
-    """Validate, fine-tune, validate again, save. Returns the run's directory."""
-    nano_r1.check_numbers(replace(config, temperature=1.0))  # 0 validates greedily
+    """Validate, fine-tune, validate again, save. Returns the run's directory.
+
+    If Ctrl-C or SIGTERM stops it, the run is saved, and then KeyboardInterrupt is raised.
+    """
+    nano_r1.check_numbers(config)
     device = nano_r1.start_process(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
@@ -136,25 +141,26 @@ def main(config):
     path, settings = nano_r1.find_run(config, {"update": train_step})
     nano_r1.create_run(path, settings)
     # If the prompts differ, the validation samples with a prompt that the model was not tuned on.
-    print(
-        f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end alike:"
-    )
-    print(task.prompt_text(problems[0]))
+    prompts = f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end "
+    prompts += f"alike:\n{task.prompt_text(problems[0])}"
+    print(nano_r1.printable(prompts))
     with ExitStack() as at_end:  # gives back what the run has changed in this process
-        at_end.enter_context(nano_r1.environment_kept())
         sampler = nano_r1.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(nano_r1.threads_for(policy))
-        scorer = nano_r1.Scorer(policy, replace(config, temperature=1.0))  # for the loss
+        # The loss has the temperature 1. A row can have more tokens than a sampled completion.
+        loss_config = replace(config, temperature=1.0, max_tokens=task.max_length)
+        nano_r1.check_scorer(policy, examples[0].prompt_ids + examples[0].token_ids, loss_config)
+        scorer = nano_r1.Scorer(policy, loss_config)
         engine = nano_r1.make_engine(scorer, device, config)
         wandb_run = nano_r1.open_wandb(path, config, at_end)
         start = nano_r1.load_checkpoint(engine, path)
-        history = [
-            row for row in nano_r1.read_rows(f"{path}/metrics.jsonl") if row["step"] <= start
-        ]
+        rows = nano_r1.shared_rows(f"{path}/metrics.jsonl")
+        history = [row for row in rows if row["step"] <= start]
         if not history:
             metrics = nano_r1.evaluate(sampler, problems, task, config, path, 0)
             nano_r1.log({"step": 0} | metrics, history, path, wandb_run)
+        stop_requests = nano_r1.catch_signals(at_end)
         sampler.sleep()  # vLLM frees its share of the GPU
         for step in range(start + 1, config.steps + 1):
             began = time.monotonic()
@@ -171,8 +177,12 @@ def main(config):
                 metrics |= nano_r1.evaluate(sampler, problems, task, config, path, step)
                 sampler.sleep()
             nano_r1.log(metrics, history, path, wandb_run)
-            if nano_r1.is_due(step, config.save_every, config):
+            stopping = gather(stop_requests)
+            if stopping or nano_r1.is_due(step, config.save_every, config):
                 nano_r1.save_checkpoint(engine, path, step)
+            if stopping:
+                print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
+                raise KeyboardInterrupt
         nano_r1.save_model(policy, tokenizer, f"{path}/model")
     print(f"Model: {path}/model")
     return path

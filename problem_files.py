@@ -5,8 +5,9 @@ A task calls `load` in its `load_problems`, and says what a row has to be:
     problem_files.load(source, split, HUB, to_problem, problem_key)
 
 Problems are JSON lines, a JSON array, csv or parquet, also with .gz, recognised by their content.
-Only the hub and parquet need a package (`datasets`). JSON's numbers with a point stay texts, and a
-name that occurs twice is an error, because a gold answer must be what the file says.
+Only the hub and parquet need a package (`datasets`). JSON's numbers with a point stay texts, and
+NaN, Infinity or a name that occurs twice is an error, because a gold answer must be what the file
+says.
 `read_prompt` reads the toml file of --prompt.
 """
 
@@ -15,18 +16,20 @@ import gzip
 import io
 import json
 import math
+import os
 import tomllib
 import zlib
 from collections import namedtuple
 
 Hub = namedtuple("Hub", "path name has_test_split", defaults=(None, True))  # as in load_dataset
+LARGEST = 2**30  # bytes of a file that is unpacked: a few kilobytes can hold far more
 
 
 class Refused(SystemExit, ValueError):
     """One sentence for the user. A program ends with it; other code can catch the ValueError."""
 
 
-def load(source, split, hub, to_problem, problem_key):
+def load(source, split, hub, to_problem, problem_key, gold=None):
     """The problems of a source's split, a list.
 
     Args:
@@ -35,9 +38,12 @@ def load(source, split, hub, to_problem, problem_key):
         hub: the task's data set, a Hub.
         to_problem: row -> problem. ValueError with a reason for a row that is none.
         problem_key: problem -> text. Two problems with the same key are the same.
+        gold: problem -> its answer. If it is given, problems with the same key must have the same.
     Raises:
         Refused: what is wrong with the source, in one sentence for the user.
     """
+    if source != "hub" and not os.path.exists(source):
+        raise Refused(f"--data {source}: No such file; --data hub is the published data set")
     problems = []
     try:
         for row in read_hub(hub, split) if source == "hub" else read_file(source):
@@ -50,27 +56,32 @@ def load(source, split, hub, to_problem, problem_key):
         raise Refused("reading parquet and the hub needs a package: pip install datasets") from None
     except Exception as error:  # of the disk, the network, the file's format, or the row
         raise Refused(f"--data {source}, row {len(problems) + 1}: {error}") from None
-    has_splits = source == "hub" and hub.has_test_split
-    if problems and (split == "all" or has_splits):
+    is_split = hub.has_test_split if source == "hub" else split == "all"
+    if problems and is_split:
         return problems
-    if len(problems) < 2:
-        raise Refused(f"--data {source}: needs 2 different problems or more, to train and to test")
-    return held_out(problems, problem_key, split)
+    try:
+        return held_out(problems, problem_key, split, gold)
+    except ValueError as error:
+        raise Refused(f"--data {source}: {error}") from None
 
 
-def held_out(problems, problem_key, split):
-    """The training or test split of a source, each problem once.
+def held_out(problems, problem_key, split, gold):
+    """The training or test split of a source, each problem once. ValueError if that cannot be.
 
     The tenth of the problems with the lowest hashes, at most 500, is the test split. So neither
     the seed nor the order of the rows moves a problem from one split to the other.
     """
     by_hash = {}
-    for problem in problems:
+    for number, problem in enumerate(problems, 1):
         key = problem_key(problem)
-        by_hash.setdefault((zlib.crc32(key.encode()), key), problem)
+        first = by_hash.setdefault((zlib.crc32(key.encode()), key), problem)
+        if gold and gold(first) != gold(problem):
+            raise ValueError(f"row {number} has another answer than an earlier row: {key!r:.200}")
+    if len(by_hash) < 2:
+        raise ValueError("needs 2 different problems or more, to train and to test")
     ordered = [by_hash[place] for place in sorted(by_hash)]
     size = min(500, max(1, len(ordered) // 10))
-    return ordered[:size] if split == "test" else ordered[size:]
+    return ordered[size:] if split == "train" else ordered[:size]
 
 
 def read_hub(hub, split):
@@ -88,7 +99,9 @@ def read_file(path):
     with open(path, "rb") as file:
         content = file.read()
     if content.startswith(b"\x1f\x8b"):
-        content = gzip.decompress(content)
+        content = gzip.open(io.BytesIO(content)).read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ValueError("unpacks to more than 1 GiB")
     if content.startswith(b"version https://git-lfs"):
         raise ValueError("a pointer of git-lfs, not the file: git lfs pull")
     if content.startswith(b"PAR1"):
@@ -100,11 +113,20 @@ def read_file(path):
     text = content.decode("utf-8-sig").strip()
     decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
     if text.startswith("["):
-        return decode(text)
+        return map(as_json, decode(text))
     if text.startswith("{"):
         lines = filter(str.strip, text.replace("\r", "\n").split("\n"))
-        return map(decode, lines)
+        return map(as_json, map(decode, lines))
     return csv_rows(text)
+
+
+def as_json(row):
+    """A row as it is. ValueError for NaN and Infinity: Python reads them, but JSON has none."""
+    try:
+        json.dumps(row, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"NaN and Infinity are no values; got {row!s:.200}") from None
+    return row
 
 
 def csv_rows(text):

@@ -23,7 +23,6 @@
 # %%
 import copy
 import functools
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,8 +48,8 @@ class Config(nano_r1.Config):
     binary_reward: bool = False  # step 3: train on the correctness reward only, 0 or 1
     # step 3: lower the reward by up to 1 over the last N tokens before max_tokens (DAPO); 0: off
     overlong_buffer: int = 0
-    # steps 1 to 3: draw up to this many batches, until m groups have rewards that differ (DAPO)
-    # [3]
+    # steps 1 to 3: draw up to this many batches, until m groups have correct and wrong answers
+    # (DAPO) [3]
     max_num_gen_batches: int = 1
     # step 4: completion: one advantage for all tokens of a completion; vineppo: one for each
     # segment
@@ -99,14 +98,16 @@ class Config(nano_r1.Config):
     # Step 7.
 
     epochs: int = 1  # step 7: passes over each batch of completions
-    minibatches: int = 1  # step 7: optimizer steps per pass
+    # step 7: optimizer steps per pass, each on as many completions
+    minibatches: int = 1
     # step 6: no gradient from completions that were cut off
     mask_truncated_completions: bool = False
 
     # Step 9.
 
-    # evaluate all problems of this file, or hub; None: the held-out problems of data
+    # step 9: evaluate the problems of this file, or hub; None: the held-out problems of data
     eval_data: str | None = None
+    eval_problems: int | None = None  # step 9: evaluate at most so many problems; None: all
 
     # The model.
 
@@ -162,8 +163,11 @@ def batched(items, size):
 
 
 def has_signal(group):
-    """If all rewards of a group are equal, its advantages are 0."""
-    return len({e.reward for e in group}) > 1
+    """Whether some answers of a group are correct and others are not.
+
+    Length and format do not count: a group of wrong answers would teach only these.
+    """
+    return len({e.answer_reward for e in group}) > 1
 
 
 def shaped(total, answer, length, config):
@@ -291,7 +295,8 @@ def gspo_loss(log_probs, batch, config):
     """GSPO, arXiv:2507.18071: a completion's ratio is the geometric mean of its tokens' ratios."""
     mask = batch["response_mask"]
     # s_i = (pi(o_i) / pi_old(o_i))^(1/|o_i|)
-    log_ratio = ((log_probs - batch["old_log_probs"]) * mask).sum(dim=1) / mask.sum(dim=1)  # (B,)
+    lengths = mask.sum(dim=1).clamp(min=1)  # |o_i|, (B,)
+    log_ratio = ((log_probs - batch["old_log_probs"]) * mask).sum(dim=1) / lengths
     return clipped_loss(torch.exp(log_ratio)[:, None], batch, config)
 
 
@@ -311,7 +316,7 @@ def dppo_loss(log_probs, batch, config):
     sampler = batch["sampler_log_probs"]
     # L = -rho A if pi - pi_sampler <= eps_high for A > 0, or >= -eps for A < 0; otherwise 0
     moved = torch.exp(log_probs) - torch.exp(sampler)  # (B, T)
-    too_high = moved > (config.cliprange_high or config.cliprange)
+    too_high = moved > upper_eps(config)
     too_low = moved < -config.cliprange
     masked = torch.where(batch["advantages"] > 0, too_high, too_low)
     loss = -torch.exp(log_probs - sampler) * batch["advantages"]
@@ -329,7 +334,12 @@ def clipped_loss(ratio, batch, config):
 
 def clip(ratio, config):
     """clip(rho, 1 - eps, 1 + eps_high)."""
-    return ratio.clamp(1 - config.cliprange, 1 + (config.cliprange_high or config.cliprange))
+    return ratio.clamp(1 - config.cliprange, 1 + upper_eps(config))
+
+
+def upper_eps(config):
+    """eps_high."""
+    return config.cliprange if config.cliprange_high is None else config.cliprange_high
 
 
 TOKEN_LOSSES = {
@@ -398,7 +408,7 @@ def loss(log_probs, batch, config):
     match config.loss_agg_mode:
         case "seq-mean-token-mean":
             # GRPO: 1/N sum_i 1/|o_i| sum_t L_it. Every completion has the same weight.
-            divisor = batch["completions"] * mask.sum(dim=1)  # (B,)
+            divisor = batch["completions"] * mask.sum(dim=1).clamp(min=1)  # (B,)
         case "token-mean":
             # DAPO: the mean over all tokens of the step. Every token has the same weight.
             divisor = batch["tokens"]
@@ -418,7 +428,7 @@ def update(engine, reference, episodes, config, loss_function):
 
     Returns the micro-batches of the last epoch.
     """
-    parts = batched(episodes, math.ceil(len(episodes) / config.minibatches))
+    parts = batched(episodes, len(episodes) // config.minibatches)
     if config.epochs * config.minibatches > 1:
         for part in parts:
             add_old_log_probs(engine, part, config)
@@ -568,10 +578,14 @@ def load_model(config):
 # %%
 def main(config, **own):
     """Call `nano_r1.main` with the functions that the settings choose; `own` replaces some."""
+    nano_r1.check_numbers(config)
     if config.group_size < 2 and config.baseline != "none":
         raise SystemExit(
             "--group_size 1 has no group to compare with: use --baseline none, or 2 or more"
         )
+    completions = config.prompts_per_step * config.group_size // WORLD
+    if completions % config.minibatches:
+        raise SystemExit(f"--minibatches must divide the {completions} completions of a process")
     if config.baseline == "none" and config.scale_rewards not in ("none", "mean"):
         # Equal rewards have a deviation of 0, so only advantage_eps would be the divisor.
         raise SystemExit("--baseline none needs --scale_rewards none or mean")
@@ -585,6 +599,8 @@ def main(config, **own):
         # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
         # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
         config = replace(config, kl_estimator="k2", kl_coef=1.0)
+    if config.eval_data:  # what is wrong with it is said before anything is loaded
+        nano_r1.import_task(config.task).load_problems("all", config.eval_data, config.seed)
     functions = {
         "load_model": load_model,
         "rollout": rollout,
@@ -594,7 +610,8 @@ def main(config, **own):
         "measure": measure,
         "evaluate": evaluate,
     }
-    return nano_r1.main(config, **(functions | own))
+    with torch.random.fork_rng(devices=[]):  # adapters and dropout are seeded by torch's own
+        return nano_r1.main(config, **(functions | own))
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook

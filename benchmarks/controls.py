@@ -21,8 +21,9 @@ A gain is learning only if none of these reaches it, with the same model, proble
 For Countdown, the tables of checks.py follow: do yes and no mean anything?
 
 Intervals are 95% over problems; the difference is paired by problem. --data FILE judges on your own
-problems. A run that is complete is not repeated. One that was stopped continues. Results are kept,
-so two processes can share the seeds, and a third one prints all of them.
+problems. A run that is complete is not repeated, unless the code or the base has changed. One that
+was stopped continues. Results are kept, so two processes can share the seeds, and a third one
+prints all of them.
 """
 
 import argparse
@@ -33,7 +34,6 @@ import os
 import random
 import re
 import statistics
-import zlib
 from types import SimpleNamespace
 
 import torch
@@ -79,7 +79,7 @@ def k1_loss(log_probs, batch, config):
     mask = batch["response_mask"]
     # 1/N sum_i 1/|o_i| sum_t (log pi - log pi_ref)
     k1 = log_probs - batch["ref_log_probs"]  # (B, T)
-    return (k1 * mask).sum(dim=1) / mask.sum(dim=1) / batch["completions"]
+    return (k1 * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1) / batch["completions"]
 
 
 def right_samples(config, tokens):
@@ -276,11 +276,12 @@ def judged(folder, function, config, models, problems, more):
     """The results of a function for each model; each is kept in a file of its own."""
     results = []
     for model in models:
-        what = [function.__name__, model, config.temperature, more, len(problems)]
-        key = f"{what} {zlib.crc32(json.dumps(problems).encode()):08x}"
-        file = f"{folder}/{zlib.crc32(key.encode()):08x}.json"
+        asked = dataclasses.replace(config, model=model)
+        what = [function.__name__, more, dataclasses.asdict(asked), runs.version(model)]
+        key = f"{what} {runs.checksum(json.dumps(problems))}"
+        file = f"{folder}/{runs.checksum(key)}.json"
         if not os.path.exists(file):
-            found = function(dataclasses.replace(config, model=model), problems, more)
+            found = function(asked, problems, more)
             nano_r1.write_rows(file, [{"key": key, "result": found}])
         (kept,) = nano_r1.read_rows(file)
         results.append(kept["result"])
@@ -300,16 +301,22 @@ def control_table(correct):
     return runs.table(lines)
 
 
+def place(name, flags, args, seed):
+    """The directory of a run of `train`."""
+    more = f" {args.sft_flags}" if name == "rft" else ""
+    return runs.place(args.out, f"{name} {flags}{more}", seed)
+
+
 def train(name, flags, args, seed):
     """The run of a control or, with the name "reward", of the command itself; its directory."""
-    path = runs.place(args.out, f"{name} {flags}", seed)
+    path = place(name, flags, args, seed)
     config = runs.parse("nano_r1", f"{flags} --seed {seed}")
     if name == "reward":
         runs.train("nano_r1", f"{flags} --seed {seed}", path)
     elif name == "rft":
         file = f"{path}.jsonl"
         if not os.path.exists(file):
-            like = runs.metrics(runs.place(args.out, f"reward {flags}", seed))
+            like = runs.metrics(place("reward", flags, args, seed))
             lengths = [row.get("completions/mean_length", 0) for row in like]
             tokens = sum(lengths) * config.prompts_per_step * config.group_size
             nano_r1.write_rows(file, right_samples(config, tokens))

@@ -3,6 +3,7 @@
 Not a benchmark. Everything starts from the repository's root.
 """
 
+import ast
 import dataclasses
 import glob
 import importlib
@@ -14,7 +15,8 @@ import statistics
 import subprocess
 import sys
 import zlib
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 import tyro
 
@@ -31,10 +33,28 @@ def parse(script, flags):
     return tyro.cli(module.Config, args=shlex.split(flags), use_underscores=True)
 
 
+def checksum(text):
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+@cache
+def version(*models):
+    """A checksum of the code, comments apart, and of the weights in these directories."""
+    known = ""
+    for pattern in ("*.py", "tasks/*.py", "benchmarks/*.py"):
+        for file in sorted(Path(ROOT).glob(pattern)):
+            known += ast.dump(ast.parse(file.read_text("utf-8")))
+    for model in models:
+        for file in sorted(Path(ROOT, model).glob("*.safetensors")):
+            known += str(zlib.crc32(file.read_bytes()))
+    return checksum(known)
+
+
 def place(folder, flags, seed):
-    """The directory of a run: it tells runs with other flags apart."""
+    """The directory of a run. With other flags, other code or another base it is another run."""
     words = re.sub(r"\W+", "_", flags).strip("_") or "default"
-    return os.path.join(folder, f"{words[:80]}-{zlib.crc32(flags.encode()):08x}-seed{seed}")
+    key = checksum(flags + version(nano_r1.Config.model, *flags.split()))
+    return os.path.join(folder, f"{words[:80]}-{key}-seed{seed}")
 
 
 def started(path):

@@ -9,14 +9,12 @@
 
 The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
 with commas between them and without dashes, or `default` for none. Each row of the table is
-compared with the first, seed by seed. A run that is complete is not repeated, unless SCRIPT has
-changed. One that was stopped continues. The last table has the task's subgroups.
+compared with the first, seed by seed. A run that is complete is not repeated, unless the code or
+the base has changed. One that was stopped continues. The last table has the task's subgroups.
 """
 
 import argparse
 import itertools
-import zlib
-from pathlib import Path
 
 from benchmarks import runs
 
@@ -92,8 +90,7 @@ def main():
     add("--out", default="out/sweep", help="where the runs are kept")
     add("--figure", default="out/sweep/sweep.png")
     args = parser.parse_args()
-    code = Path(runs.ROOT, f"{args.script.replace('.', '/')}.py").read_text("utf-8")
-    folder = f"{args.out}/{args.script}-{zlib.crc32(code.encode()):08x}"
+    folder = f"{args.out}/{args.script}"
     paths = {}
     for points in itertools.product(*args.axis):
         flags = f"{args.flags} {flags_of(points)}"

@@ -15,7 +15,7 @@ import statistics
 import numpy as np
 
 from nano_report.labels import ALARMS, METRICS, PANELS
-from nano_report.run import read_rows, title
+from nano_report.run import paired, read_rows, title
 
 LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
 SHORT = 80  # mean tokens of a group's completions that an example has at most
@@ -113,8 +113,7 @@ def levels_of(run, step):
 
 def pack_evaluations(run):
     """Every held-out problem, and its completion at each evaluation; no texts if these are many."""
-    evaluations = [read_rows(file) for file in run.evaluations.values()]
-    attempts = [list(rows) for rows in zip(*evaluations)]  # of each problem
+    attempts = paired([read_rows(file) for file in run.evaluations.values()])
     problems = [title(rows[0]["problem"]) for rows in attempts]
     room = sum(map(os.path.getsize, run.evaluations.values())) <= LARGEST
     for row in itertools.chain(*attempts):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,27 @@ class Run:
         files = sorted(Path(self.tokens[step]).parent.glob(f"step_{step:06d}.*.npz"))
         parts = [dict(np.load(file)) for file in files]  # without pickle, which could run code
         return rows, join(rows, parts, self.group_size)
+
+
+def paired(evaluations):
+    """[rows of one problem, a row of each evaluation], for the problems that all of them have.
+
+    Evaluations can differ in their problems and in the order of these: a resumed run may have
+    another --eval_problems or another number of processes.
+    """
+    columns = []
+    for rows in evaluations:
+        seen = Counter()
+        column = {}
+        for row in rows:
+            key = str(row["problem"])
+            column[key, seen[key]] = row  # a problem can occur twice
+            seen[key] += 1
+        columns.append(column)
+    if not columns:
+        return []
+    common = [key for key in columns[0] if all(key in column for column in columns)]
+    return [[column[key] for column in columns] for key in common]
 
 
 def join(rows, parts, group_size):

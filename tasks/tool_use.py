@@ -112,7 +112,10 @@ class ToolSampler:
         text = self.task.text_of(e.token_ids)
         observation = self.task.module.tool(text, e.problem)
         if observation is not None:
-            token_ids = self.task.tokenizer.encode(observation, add_special_tokens=False)
+            # A special token in it, such as the end, is only text: the model did not write it.
+            token_ids = self.task.tokenizer.encode(
+                observation, add_special_tokens=False, split_special_tokens=True
+            )
             e.extra["calls"] += 1
             self.append(e, token_ids, [0.0] * len(token_ids), False)
 

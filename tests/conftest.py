@@ -54,6 +54,7 @@ def opened(chromium, request):
 
     def open_page(file, place="", width=request.module.WIDTH, **options):
         context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+        context.set_default_timeout(300_000)  # a slow machine is no fault of the page
         contexts.append(context)
 
         def asked(route):

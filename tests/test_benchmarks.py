@@ -3,10 +3,13 @@
 import importlib
 import re
 import shlex
+import statistics
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import countdown_rewards
 import nano_r1
@@ -78,12 +81,85 @@ def test_a_script_that_has_changed_is_trained_again(run, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "ROOT", tmp_path)
     monkeypatch.setattr(runs, "train", train)
     paths = []
-    for code in ("a = 1", "a = 2", "a = 1"):
+    for code in ("a = 1", "a = 2", "a = 1  # as before"):
         (tmp_path / "mine.py").write_text(code)
+        runs.version.cache_clear()
         with pytest.raises(SystemExit) as stopped:
             run(sweep.main, "--script", "mine")
         paths.append(str(stopped.value))
     assert paths[0] == paths[2] != paths[1]
+
+
+@pytest.mark.parametrize("change", ["max_tokens", "weights", ""])
+def test_a_result_is_kept_for_its_settings_and_weights(change, tmp_path):
+    asked = []
+
+    def judge(config, problems, more):
+        asked.append(config.model)
+        return [1.0]
+
+    config = runs.parse("nano_r1", TINY)
+    weights = tmp_path / "model.safetensors"
+    for time in (1, 2):
+        weights.write_bytes(b"%d" % (time if change == "weights" else 0))
+        runs.version.cache_clear()
+        assert controls.judged(tmp_path, judge, config, [str(tmp_path)], PROBLEMS, 1) == [[1.0]]
+        if change == "max_tokens":
+            config.max_tokens += 1
+    assert len(asked) == (2 if change else 1)
+
+
+REWARDED = [{"format_reward": i % 3 / 2, "answer_reward": float(i % 2)} for i in range(400)]
+
+
+@pytest.mark.parametrize("name", ["format", "length", "random"])
+def test_the_reward_of_a_control_knows_nothing_of_the_answer(name):
+    def rollout(*_):
+        ids = {"problem": {}, "prompt_ids": [], "token_ids": [5] * 16}
+        return [nano_r1.Episode(**ids, **row, reward=row["answer_reward"]) for row in REWARDED]
+
+    config = runs.parse("nano_r1", TINY)  # of at most 64 tokens
+    found = controls.CONTROLS[name]["rollout"](None, [], None, config, 1, rollout=rollout)
+    rewards = [e.reward for e in found]
+    if name == "random":
+        assert set(rewards) == {0.0, 1.0}
+        shares = [statistics.mean(rewards[start::2]) for start in (0, 1)]  # wrong, correct
+        assert shares == pytest.approx([0.5, 0.5], abs=0.1)
+    else:
+        assert rewards == [row["format_reward"] if name == "format" else 0.25 for row in REWARDED]
+
+
+def test_the_control_without_a_reward_has_no_advantage_and_the_kl_as_its_loss():
+    assert not controls.no_reward(torch.rand(2, 3), None).any()
+    mask = torch.tensor([[True, True, False], [False] * 3])
+    batch = {"response_mask": mask, "ref_log_probs": -2 * torch.ones(2, 3), "completions": 2}
+    losses = controls.k1_loss(-torch.tensor([[1.0, 1.5, 9.0]] * 2), batch, None)
+    assert losses.tolist() == [0.375, 0.0]  # the second row has no token of the model
+
+
+def test_the_table_compares_the_reward_at_its_best_with_each_at_its_best():
+    base = {0.0: [0.0, 0.0, 1.0, 0.0], 1.0: [0.0, 0.5, 1.0, 0.5]}
+    table = controls.control_table({"base": base, "reward": {0.0: [1.0] * 4, 1.0: [0.5] * 4}})
+    row, reward = table.splitlines()[2:]
+    assert row.startswith("| base | 0.250 | 0.500 | 0.500 [") and " | +0.500 [" in row
+    assert reward.startswith("| reward | 1.000 | 0.500 | 1.000 [")
+
+
+def test_p_yes_is_read_before_the_word(monkeypatch):
+    config = runs.parse("nano_r1", TINY)
+    _, task = runs.load(config)
+    yes, no, hit = [task.tokenizer.encode(text)[0] for text in (" yes", " no", "36")]
+    text = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n9*4=36 no\n")
+
+    def model(ids):  # after 36 a yes has the probability 0.9, after all else 0.1
+        logits = torch.zeros(*ids.shape, len(task.tokenizer))
+        logits[..., yes] = torch.where(ids == hit, 9.0, 1 / 9).log()
+        return SimpleNamespace(logits=logits)
+
+    sampler = SimpleNamespace(model=model, generate=lambda *_: [(text, [0.0] * len(text))])
+    monkeypatch.setattr(runs, "load", lambda _: (sampler, task))
+    found = checks.checks(config, [{"nums": [9, 4], "target": 36}])
+    assert found == [(pytest.approx(0.9 if hit else 0.1), hit) for hit in (False, True, True)]
 
 
 def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):
@@ -148,4 +224,5 @@ def test_the_rows_for_a_new_card_have_flags_that_exist(tmp_path):
     subprocess.run(["env", "PYTHON=echo", f"OUT={tmp_path}", *command], check=True)
     for name in ("loop", "vllm", "deepspeed", "learns", "large", "offload", "lora", "update"):
         command = (tmp_path / f"{name}.log").read_text()
+        assert " --task " in command
         runs.parse("variants", re.split(r"\.py |-m \S+ ", command)[-1])

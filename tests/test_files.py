@@ -112,7 +112,10 @@ a.tsv | x\u0009y⏎1\u00092⏎ | row 1: needs FIRST
 a.txt | hello | needs 2
 a.csv | NAMES\u0000⏎ | is UTF-16 or binary: save it as UTF-8
 a.parquet | PAR1ROW | row 1:
-absent.jsonl | None | No such file
+absent.jsonl | None | No such file; --data hub is the published data set
+a.jsonl | ROW⏎ROW⏎ROW⏎ROW⏎ROW⏎ | needs 2 different
+a.jsonl | ROW⏎ROW⏎{"answer": NaN, "x": 1}⏎ | row 3: NaN and Infinity are no values; got {'answer'
+a.json | [ROW, {"target": [-Infinity]}, ROW] | row 2: NaN and Infinity are no values
 a.json | [7, 8]⏎ | row 1: needs an object
 """
 
@@ -158,8 +161,24 @@ def test_the_hub_s_own_splits_are_used_whole_or_a_tenth_of_its_only_one_is_held_
     found = [len(task.load_problems(split, "hub")) for split in ("train", "test", "all")]
     asked = [call.kwargs["split"] for call in load_dataset.call_args_list]
     only_one = task is countdown_rewards
-    assert found == ([36, 4, 40] if only_one else [40] * 3)
+    assert found == ([36, 4, 4] if only_one else [40] * 3)
     assert asked == (["train"] * 3 if only_one else ["train", "test", "test"])
+
+
+def test_a_question_of_gsm8k_with_two_answers_is_refused_unless_all_rows_are_asked_for(tmp_path):
+    rows = [*GSM8K, GSM8K[7] | {"answer": "It is 7.\n#### 7.0"}, GSM8K[3] | {"answer": "4"}]
+    path = tmp_path / "a.jsonl"
+    path.write_text(jsonl(rows))
+    assert len(gsm8k_rewards.load_problems("all", str(path))) == 42
+    with pytest.raises(ValueError, match="a.jsonl: row 42 has another answer than an earlier row"):
+        gsm8k_rewards.load_problems("train", str(path))
+
+
+def test_a_file_is_unpacked_only_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(problem_files, "LARGEST", 100)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b" " * 101))
+    with pytest.raises(ValueError, match="row 1: unpacks to more than 1 GiB"):
+        gsm8k_rewards.load_problems("train", str(tmp_path / "a.gz"))
 
 
 def test_a_missing_package_or_network_is_a_sentence(monkeypatch):

@@ -272,6 +272,8 @@ def test_each_evaluation_has_the_same_problems_and_seeds_and_is_measured(golden,
         evaluated = means(rows, EVALUATION_MEANS) | {"eval/problems": 5}
         low, high = nano_r1.interval(evaluated["eval/pass@1"], 5)
         evaluated |= {"eval/pass@1_low": low, "eval/pass@1_high": high}
+        said = f"{evaluated['eval/pass@1']:.1%} [{low:.1%}, {high:.1%}] of 5 held-out problems"
+        assert said in golden.printed.getvalue()
         row = golden.metrics[step].items()
         assert {(name, value) for name, value in row if "eval/" in name} == set(evaluated.items())
 

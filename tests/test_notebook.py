@@ -10,7 +10,7 @@ import jupytext
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "notebooks"))
@@ -33,6 +33,7 @@ MISTAKES = {  # what a student might do: a change of the answer, for each test; 
         ("torch.nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)", "pass"),
     ],
 }
+EMPTY = {"4_reading_a_run": "diagnosis = {}", "6_rewards_that_go_wrong": "reward_of = {'A': 1}"}
 SMALL = {  # values of the cell tagged "parameters"
     "2_the_loss": "short_steps = 1",
     "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
@@ -113,6 +114,8 @@ def test_the_readme_links_pages_only_if_they_have_an_address(address):
 def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel, root):
     cells = kernel.run_book(name, root)
     tests = [(cell.source, said) for cell, said in cells if "test" in cell.metadata.get("tags", [])]
+    kernel.run(EMPTY.get(name, ""))
+    tests.append((tests[0][0], kernel.run(tests[0][0])))
     assert all("Not solved yet" in printed for _, printed in tests)
     answer = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
     kernel.run(answer)
@@ -130,12 +133,24 @@ def test_a_point_needs_a_line_with_correct_and_no_error(tmp_path):
     [exercise] = points.tagged(book, "exercise")
     answer = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
     exercise.source = answer.replace("rewards):", "rewards):\n    print('a mean of 0.5')")
+    exercise.source += "\nopen('in_a_copy', 'w')"
     jupytext.write(book, file)
-    assert points.points(file) == (1, 1)
+    assert points.points(file) == (1, 1) and not (ROOT / "in_a_copy").exists()
     wrong = exercise.source.replace("a mean of 0.5", "Correct")
     exercise.source = wrong.replace(*MISTAKES[name][0])
     jupytext.write(book, file)
     assert points.points(file) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "texts, passed",
+    [("a|\nCorrect: b", True), ("It is Correct", False), ("Correct|\nNot solved yet: x", False)],
+)
+def test_a_point_needs_correct_at_the_start_of_a_line_and_no_line_that_it_is_not_solved(
+    texts, passed
+):
+    outputs = [new_output("stream", text=text) for text in texts.split("|")]
+    assert points.is_passed(new_code_cell(outputs=outputs)) == passed
 
 
 def test_files_without_a_chapters_name_or_a_tag_do_not_stop_the_points_of_others(

@@ -342,6 +342,20 @@ def test_two_runs_stand_side_by_side_though_one_has_neither_metrics_nor_tokens(
     assert "not shown. This file has 1 of 1 recorded step" in page.inner_text(".column >> nth=1")
 
 
+def test_evaluations_of_other_problems_in_another_order_are_compared_problem_by_problem(tmp_path):
+    """A run that was resumed with more --eval_problems, by two processes."""
+    row = {"answer_reward": 1.0, "format_reward": 1.0, "why": "correct"}
+    for step, numbers in (0, "0213"), (5, "02461357"):
+        rows = [row | {"problem": {"n": n}, "completion": n} for n in numbers]
+        nano_r1.write(tmp_path / f"evaluations/step_{step:06d}.jsonl", rows)
+    nano_r1.write(tmp_path / "metrics.jsonl", [{"step": 0, "eval/pass@1": 1.0}])
+    viewer.write([tmp_path])
+    attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
+    assert (tmp_path / "card.png").exists()
+    row |= {"problem": None}
+    assert attempts == [[row | {"completion": n}] * 2 for n in "0213"]
+
+
 def in_notebook(cell, folder, opened):
     (folder / "cell.html").write_text(f"<!doctype html><html data-drawn=0><body>{cell.data}")
     return opened(folder / "cell.html").frame_locator("iframe")
@@ -354,8 +368,12 @@ def test_in_a_notebook_it_is_a_frame_with_the_same_page(run, tmp_path, opened):
 
 
 def test_a_group_in_a_notebook_is_a_table_in_which_model_text_is_text(run, tmp_path, opened):
-    frame = in_notebook(viewer.show_group(run.rows[:4]), tmp_path, opened)
+    rows = [row | {"advantage": a} for row, a in zip(run.rows, [-0.783, 1.306, 0.261, -0.783])]
+    frame = in_notebook(viewer.show_group(rows), tmp_path, opened)
     assert frame.locator(".tokens").all_text_contents() == [TEXTS[i] for i in BY_REWARD]
+    # With the usual advantages, a sentence computes the best one's.
+    sentence = frame.locator("figcaption").inner_text().split()
+    assert "".join(sentence).endswith("(2−0.75)/0.96=+1.31.")
 
 
 def test_a_recording_is_whole_or_not_there_and_the_tokenizer_is_written_once(tmp_path, monkeypatch):

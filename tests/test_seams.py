@@ -1,5 +1,6 @@
 """What users change from outside, without a patch; and what a run gives back to its process."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -70,8 +71,16 @@ def state():
     return signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)
 
 
-def test_a_run_gives_the_process_back_and_a_second_one_in_a_thread_is_like_it(tmp_path):
-    before = state()
+@pytest.fixture
+def before():
+    """The state of the process, which has two threads (the tests' own has one)."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield state()
+    torch.set_num_threads(threads)
+
+
+def test_a_run_gives_the_process_back_and_a_second_one_in_a_thread_is_like_it(tmp_path, before):
     _, first = run(tmp_path)
     assert state() == before
     found = []
@@ -81,12 +90,11 @@ def test_a_run_gives_the_process_back_and_a_second_one_in_a_thread_is_like_it(tm
     assert found == [first]
 
 
-def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path):
+def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path, before):
     def measure(*args):
         os.kill(os.getpid(), signal.SIGINT)
         return nano_r1.measure_step(*args)
 
-    before = state()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, measure=measure)
     assert state() == before
@@ -97,14 +105,16 @@ def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypa
     wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
     started = []
-    init = wandb.init
 
-    def follow(**settings):
-        one = init(**settings)
-        started.append(one.id)
-        return one
+    def init(**settings):
+        started.append(settings["id"])
+        assert (settings["resume"], settings["reinit"]) == ("allow", "create_new")
+        return contextlib.nullcontext()
 
-    monkeypatch.setattr(wandb, "init", follow)
+    monkeypatch.setattr(wandb, "init", init)
     for changes in {"name": "run"}, {"name": "other"}, {"resume": "out/run", "steps": 3}:
-        nano_r1.main(replace(SMALL, wandb="offline", **changes))
-    assert started[0] == started[2] != started[1] and wandb.run is None
+        config = replace(SMALL, wandb="offline", **changes)
+        path, settings = nano_r1.find_run(config, {})
+        nano_r1.create_run(path, settings)
+        nano_r1.open_wandb(path, config, contextlib.ExitStack())
+    assert started[0] == started[2] != started[1]

@@ -1,14 +1,13 @@
 """A rollout in which a tool writes, too: whose token is whose, and the run around it."""
 
-import re
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from work import light
 
 import check_grpo
 import nano_r1
@@ -47,11 +46,9 @@ def test_the_checker_answers_a_yes_with_the_truth(answer, lines):
         assert checker_rewards.tool(f"\n{line} no", PROBLEM) is None
 
 
-def test_the_checker_ends_soon_whatever_is_written():
-    began = time.monotonic()
-    for text in ("9*" * 500_000, "=1-" * 66, "\n" * 500_000):
-        checker_rewards.tool(f"{text}28 yes", PROBLEM)
-    assert time.monotonic() - began < 5
+@pytest.mark.parametrize("text", ["9*" * 500_000, "=1-" * 66, "\n" * 500_000])
+def test_the_checker_ends_soon_whatever_is_written(text):
+    light(checker_rewards.tool, f"{text}28 yes", PROBLEM)
 
 
 # ---- Actions and observations
@@ -101,8 +98,7 @@ def test_a_completion_has_the_tokens_of_both_and_the_mask_tells_whose_they_are(t
     places = [place for place, written in enumerate(e.mask) if not written]
     assert places == [len(first), len(first) + 1, -len(end) - 1 + len(e.mask)]
     assert e.log_probs == [-0.5 * written for written in e.mask]
-    assert (e.extra["turns"], e.extra["calls"]) == (3, 2)
-    assert not e.cut_off and e.answer_reward == 1
+    assert (e.extra["turns"], e.extra["calls"], e.cut_off, e.answer_reward) == (3, 2, False, 1.0)
 
 
 def test_what_the_model_wrote_is_never_encoded_again(task, turns):
@@ -126,13 +122,28 @@ def test_a_completion_is_cut_off_after_max_tokens_or_the_last_turn(task, turns, 
     assert len(sampler.turns) == 1 and e.cut_off
 
 
+def test_an_end_token_in_an_observation_is_text(task, turns, monkeypatch):
+    monkeypatch.setattr(task.module, "tool", lambda text, problem: " no<|endoftext|>\n")
+    e, sampler = converse(task, *turns)
+    assert sampler.turns == [] and "yes no<|endoftext|>\n94" in e.completion
+
+
+def test_a_process_s_tool_gets_the_problems_of_its_share(task, turns, monkeypatch):
+    for module in (nano_r1, tool_use):
+        monkeypatch.setattr(module, "RANK", 1)
+        monkeypatch.setattr(module, "WORLD", 2)
+    problems = [PROBLEM | {"target": 106}, PROBLEM]
+    (e,) = tool_use.sample_and_reward(Scripted(list(turns)), problems, task, SMALL, "test", 1)
+    assert e.completion.count(" no\n") == 1 and e.answer_reward == 1
+
+
 # ---- The run
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     name = str(tmp_path_factory.mktemp("tools") / "straight")
-    return tool_use.main(replace(SMALL, steps=2, name=name))
+    return tool_use.main(replace(SMALL, name=name))
 
 
 def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path, capsys):
@@ -160,28 +171,7 @@ def test_check_grpo_names_a_loss_that_ignores_the_masks_of_a_run(straight, monke
     assert check_grpo.judge_loss(loss)[1] == ["tokens of a tool counted"]
 
 
-def rows(path, file):
-    """Sorted: processes write theirs one after the other. Without the times."""
-    text = Path(path, file).read_text()
-    return sorted(re.sub('"time/step": [^,]*', "", text).splitlines())
-
-
-def test_a_resumed_run_is_the_straight_one(straight, tmp_path):
-    path = tool_use.main(replace(SMALL, name=str(tmp_path / "run")))
-    tool_use.main(replace(SMALL, steps=2, resume=path))
-    for file in ("metrics.jsonl", "episodes/step_000002.jsonl"):
-        assert rows(path, file) == rows(straight, file)
-
-
-def test_two_processes_write_the_completions_of_one(straight, tmp_path):
-    flags = "--prompts_per_step 2 --max_tokens 60 --eval_problems 8 --warmup_steps 0 --steps 1"
-    torchrun = "torch.distributed.run --nproc_per_node 2 --standalone tasks/tool_use.py"
-    command = f"{sys.executable} -m {torchrun} {flags} --name {tmp_path}/two"
-    subprocess.run(command.split(), check=True, cwd=ROOT)
-    for file in ("episodes/step_000001.jsonl", "evaluations/step_000000.jsonl"):
-        assert rows(f"{tmp_path}/two", file) == rows(straight, file)
-
-
-def test_a_task_without_a_tool_is_a_sentence():
-    with pytest.raises(SystemExit, match="--task countdown has no tool; try checker"):
-        tool_use.main(replace(SMALL, task="countdown"))
+def test_the_command_refuses_a_task_without_a_tool_in_a_sentence():
+    command = [sys.executable, "tasks/tool_use.py", "--task", "countdown"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == "--task countdown has no tool; try checker\n"

@@ -1,7 +1,6 @@
 """GRPO's relatives: rollouts, updates, LoRA, commands. test_check_grpo.py has the formulas."""
 
 import copy
-import dataclasses
 import json
 import os
 import re
@@ -17,18 +16,29 @@ import tyro
 from test_nano_r1 import plain_log_probs
 from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
-from two_processes import CASES, make_episodes, settings, tiny_model, updated
+from two_processes import (
+    CASES,
+    make_episodes,
+    settings,
+    tiny_model,
+    updated,
+    weights_of_cases,
+)
 
 import countdown_rewards
+import nano_eval
 import nano_r1
+import nano_sft
 import variants
 
 ROOT = Path(__file__).parent.parent
 DOCS = (ROOT / "docs" / "algorithms.md").read_text()
 
 
-def group_of(*rewards):
-    return [nano_r1.Episode(token_ids=[1], reward=r) for r in rewards]
+def group_of(*answers):
+    """Completions with these correctness rewards, whose totals all differ."""
+    rows = [{"reward": r + i / 8, "answer_reward": r} for i, r in enumerate(answers)]
+    return [nano_r1.Episode(token_ids=[1], **row) for row in rows]
 
 
 # ---- The rollout
@@ -44,7 +54,9 @@ def test_rewards_can_be_binary_and_fall_by_up_to_1_over_the_last_tokens(length, 
 
 
 @pytest.mark.parametrize("most, draws", [(1, [1]), (2, [1, "1, 1"]), (3, [1, "1, 1"])])
-def test_dynamic_sampling_draws_until_m_groups_have_a_signal(most, draws, monkeypatch):
+def test_dynamic_sampling_draws_until_m_groups_have_correct_and_wrong_answers(
+    most, draws, monkeypatch
+):
     drawn = [[1, 1, 0, 2, 0, 0], [0, 0, 3, 1, 2, 1], [0, 1, 0, 1, 0, 1]]
     asked = []
 
@@ -57,7 +69,7 @@ def test_dynamic_sampling_draws_until_m_groups_have_a_signal(most, draws, monkey
     episodes = variants.rollout(None, None, None, config, step=1)
     assert asked == draws
     chosen = [1, 1, 0, 2, 0, 0] if most == 1 else [0, 2, 3, 1, 2, 1]
-    assert [e.reward for e in episodes] == chosen
+    assert [e.answer_reward for e in episodes] == chosen
 
 
 @pytest.mark.parametrize("rank, chosen", [(0, [0, 2]), (1, [3, 1])])
@@ -69,7 +81,17 @@ def test_the_groups_that_were_chosen_are_shared_over_the_processes(rank, chosen,
     monkeypatch.setattr(nano_r1, "rollout", lambda *args: [])
     config = variants.Config(prompts_per_step=2, group_size=2, max_num_gen_batches=2)
     episodes = variants.rollout(None, None, None, config, step=1)
-    assert [e.reward for e in episodes] == chosen
+    assert [e.answer_reward for e in episodes] == chosen
+
+
+def test_dropout_draws_its_random_numbers_by_the_step(monkeypatch):
+    monkeypatch.setattr(nano_r1, "rollout", lambda *args: group_of(0, 1))
+    config = variants.Config(prompts_per_step=1, group_size=2)
+    drawn = []
+    for step in (1, 2, 1):  # as a run that is resumed
+        variants.rollout(None, None, None, config, step)
+        drawn.append(torch.rand(1))
+    assert drawn[0] == drawn[2] != drawn[1]
 
 
 def test_vineppo_s_advantages_are_the_differences_of_values():
@@ -188,26 +210,41 @@ def test_before_a_step_the_old_policy_is_the_policy_to_the_last_bit():
     assert len(differences) == 4 and max(differences) == 0
 
 
-def test_the_clip_ratio_is_the_share_of_tokens_whose_gradient_the_clip_has_set_to_0(monkeypatch):
+@pytest.mark.parametrize("loss", [nano_r1.grpo_loss, variants.loss])
+def test_the_clip_sets_the_gradient_to_0_and_is_measured(loss, monkeypatch):
     ratios = torch.tensor([[1.3, 0.7, 1.1, 9.0], [1.3, 0.7, 0.5, 0.1]])
     log_probs = ratios.log().requires_grad_()
     batch = {"old_log_probs": torch.zeros(2, 4), "advantages": torch.tensor([[2.0], [-2.0]])}
     batch |= {"response_mask": torch.tensor([[True] * 3 + [False]] * 2), "completions": 2}
     config = variants.Config(epochs=2, kl_coef=0.0)
-    variants.loss(log_probs, batch, config).sum().backward()
-    monkeypatch.setattr(nano_r1, "measure_step", lambda *args: {})
-    found = variants.measure([{"written": 3}] * 2, [batch], None, 1, config)
+    loss(log_probs, batch, config).sum().backward()
     still = (log_probs.grad == 0) & batch["response_mask"]
-    assert found == {"clip_ratio/region_mean": 3 / 6} and still.sum() == 3
+    assert still.tolist() == [[True, False, False, False], [False, True, True, False]]
+    monkeypatch.setattr(nano_r1, "measure_step", lambda *args: {})
+    share = {"clip_ratio/region_mean": 3 / 6} if loss is variants.loss else {}
+    assert variants.measure([{"written": 3}] * 2, [batch], None, 1, config) == share
     assert variants.measure([{"written": 3}] * 2, [batch], None, 1, variants.Config()) == {}
+
+
+def test_an_upper_eps_of_0_is_0():
+    config = variants.Config(cliprange_high=0.0)
+    assert variants.clip(torch.tensor([0.7, 1.1]), config).tolist() == pytest.approx([0.8, 1.0])
+
+
+@pytest.mark.parametrize("loss_type", variants.TOKEN_LOSSES)
+def test_the_loss_of_a_completion_without_a_token_of_the_model_is_0(loss_type):
+    names = ("old_log_probs", "sampler_log_probs", "response_mask", "advantages")
+    batch = dict.fromkeys(names, torch.zeros(1, 3)) | {"completions": 1}
+    assert variants.loss(torch.zeros(1, 3), batch, settings(loss_type=loss_type)) == 0
 
 
 def test_a_step_by_two_processes_is_the_step_by_one(tmp_path):
     command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
     command = [sys.executable, *command, "tests/two_processes.py", str(tmp_path / "weights")]
     subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    for name, weights in json.loads((tmp_path / "weights").read_text()).items():
-        assert_same(weights, updated(settings(**CASES[name]), make_episodes())[0])
+    found = json.loads((tmp_path / "weights").read_text())
+    for name, weights in weights_of_cases().items():
+        assert_same(found[name], weights)
 
 
 # ---- LoRA
@@ -259,17 +296,12 @@ LORA = {"lora_rank": 4, "lora_dropout": 0.2, "lora_target_modules": "q_proj,up_p
 DAPO = {"max_num_gen_batches": 2, "minibatches": 2, "credit": "vineppo", "overlong_buffer": 20}
 
 
-def test_a_run_with_dropout_resumes_bit_for_bit(tmp_path, monkeypatch):
+def test_a_run_with_much_switched_on_leaves_torchs_random_state(tmp_path, monkeypatch):
     monkeypatch.setattr(countdown_rewards, "load_problems", lambda *args: PROBLEMS)
-    rate = {"learning_rate": 0.01, "lr_scheduler_type": "constant"}
-    straight = tmp_path / "straight"
-    stopped = tmp_path / "stopped"
-    runs = [(straight, 2, None), (stopped, 1, None), (stopped, 2, str(stopped))]
-    for path, steps, resume in runs:
-        config = variants.Config(**SMALL, **LORA, **DAPO, **rate, steps=steps, resume=resume)
-        variants.main(dataclasses.replace(config, name=str(path), record_tokens_every=0))
-    model = "model/model.safetensors"
-    assert (straight / model).read_bytes() == (stopped / model).read_bytes()
+    before = torch.get_rng_state()
+    path = variants.main(variants.Config(**SMALL, **LORA, **DAPO, steps=1, name=f"{tmp_path}/run"))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert os.path.exists(f"{path}/model/model.safetensors")
 
 
 def test_an_unknown_module_of_lora_is_one_sentence():
@@ -295,11 +327,28 @@ def test_each_command_of_the_page_runs(command, monkeypatch):
         {"baseline": "none", "scale_rewards": "batch"},
         {"lora_rank": 8, "zero_stage": 3},
         {"lora_rank": 8, "teacher": "out/x"},
+        {"minibatches": 5},
+        {"max_num_gen_batches": 0},
     ],
 )
 def test_settings_that_contradict_each_other_are_one_sentence(wrong):
     with pytest.raises(SystemExit, match=f"--{list(wrong)[0]} "):
         variants.main(variants.Config(**wrong))
+
+
+def test_what_is_wrong_with_eval_data_is_said_before_anything_is_loaded():
+    with pytest.raises(SystemExit, match="nothing.jsonl: No such file"):
+        variants.main(variants.Config(eval_data="nothing.jsonl", model="none"))
+
+
+@pytest.mark.parametrize("program", [variants, nano_eval, nano_sft])
+def test_all_problems_of_eval_data_are_evaluated_or_as_many_as_are_asked_for(program, monkeypatch):
+    monkeypatch.setattr(nano_r1, "evaluate", lambda sampler, problems, *_: len(problems))
+    task = SimpleNamespace(load_problems=lambda split, config: [split, config.data] * 1000)
+    for flags, expected in ("", 2000), ("--eval_problems 3", 3):
+        flags = f"--data x --eval_data hub {flags}".split()
+        config = tyro.cli(program.Config, args=flags, use_underscores=True)
+        assert variants.evaluate(None, [], task, config, "", 0) == expected
 
 
 def test_with_a_teacher_the_loss_is_k2_to_it_and_no_reward_counts(monkeypatch):

@@ -7,12 +7,13 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import nano_r1
+import nano_sft
 import variants
 
 CASES = {
     "plain": {},
     "token-mean": {"loss_agg_mode": "token-mean", "mask_truncated_completions": True},
-    "gspo": {"loss_type": "gspo", "cliprange": 0.01, "minibatches": 3, "epochs": 2},
+    "gspo": {"loss_type": "gspo", "cliprange": 0.2, "minibatches": 3, "epochs": 2},
     "ZeRO 3": {"zero_stage": 3, "kl_coef": 0.5},
 }
 
@@ -55,24 +56,34 @@ def settings(**changes):
     return variants.Config(**{**sizes, "kl_coef": 0.0, "max_grad_norm": 0.5, **changes})
 
 
-def updated(config, episodes):
-    """(weights after an update with a learning rate of 0.01, its micro-batches)."""
+def train(engine, episodes, config):
+    reference = nano_r1.Scorer(tiny_model(1), config) if config.kl_coef else None
+    return variants.update(engine, reference, episodes, config, variants.loss)
+
+
+def updated(config, episodes, train=train):
+    """(weights after an update with a learning rate of 0.01, what `train` returns)."""
     policy = tiny_model()
     engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
     engine.optimizer.param_groups[0]["lr"] = 0.01
-    reference = nano_r1.Scorer(tiny_model(1), config) if config.kl_coef else None
-    batches = variants.update(engine, reference, episodes, config, variants.loss)
+    found = train(engine, episodes, config)
     weights = {name: weight.tolist() for name, weight in nano_r1.full_weights(policy)}
-    return weights, batches
+    return weights, found
+
+
+def weights_of_cases():
+    """{case: the weights after this process's share of an update}."""
+    share = sum(variants.batched(make_episodes(), 2)[nano_r1.RANK :: nano_r1.WORLD], [])
+    results = {"nano_sft": updated(settings(), share, nano_sft.train_step)[0]}
+    for name, changes in CASES.items():
+        results[name] = updated(settings(**changes), share)[0]
+    return results
 
 
 if __name__ == "__main__":
     nano_r1.start_process(settings(device="cpu"))
     nano_r1.CHUNK = 500  # logits: several chunks in each micro-batch
-    results = {}
-    for name, changes in CASES.items():
-        groups = variants.batched(make_episodes(), 2)[nano_r1.RANK :: nano_r1.WORLD]
-        results[name] = updated(settings(**changes), sum(groups, []))[0]
+    results = weights_of_cases()
     if nano_r1.RANK == 0:
         with open(sys.argv[1], "w") as file:
             json.dump(results, file)

@@ -108,10 +108,11 @@ def fits(run, number):
     return hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8] == KEY[run]
 
 
-if None in diagnosis.values():
+if None in map(diagnosis.get, KEY):
     print("Not solved yet: fill in diagnosis in the cell above, run it, and then this one.")
 else:
-    for run, number in diagnosis.items():
+    for run in KEY:
+        number = diagnosis[run]
         assert fits(run, number), f"Run {run}: another sentence fits better. Read the completions."
     print("Correct.")
 

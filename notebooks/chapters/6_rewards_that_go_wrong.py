@@ -145,10 +145,11 @@ def fits(run, number):
     return hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8] == KEY[run]
 
 
-if None in reward_of.values():
+if None in map(reward_of.get, KEY):
     print("Not solved yet: fill in reward_of in the cell above, run it, and then this one.")
 else:
-    for run, number in reward_of.items():
+    for run in KEY:
+        number = reward_of[run]
         assert fits(run, number), f"Run {run}: another reward fits better. Look at the rewards."
     print("Correct. Read on: what each reward did.")
 

@@ -104,7 +104,7 @@ def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
     monkeypatch.setattr(sampler, "task", task)
     problems = countdown_rewards.load_problems("test")[:8]
     episodes = tool_use.sample_and_reward(sampler, problems, task, settings, "test", 4)
-    assert max(e.calls for e in episodes) > 1
+    assert max(e.extra["calls"] for e in episodes) > 1
     batch = r1.collate(episodes, torch.device("cpu"))
     log_probs = r1.Scorer(policy, settings)(batch)  # 0 outside of the mask, as the sampler's
     torch.testing.assert_close(log_probs, batch["sampler_log_probs"], atol=1e-4, rtol=0)
