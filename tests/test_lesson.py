@@ -63,10 +63,10 @@ def record(made):
 
 def test_the_values_of_the_loss_are_those_of_the_completion(record):
     completion = make.completion_of(record)
-    values = make.values_by_line(SOURCE, record)
+    values = make.values_of(record, source.FILE)
 
     def value(function, text):
-        return values[make.line_of(SOURCE, function, text)][0]
+        return values[make.line_of(source.FILE, function, text)][0]
 
     assert float(value("main", "e.advantage = ")[1].replace("−", "-")) == pytest.approx(
         completion["advantage"], abs=1e-3
@@ -78,7 +78,7 @@ def test_the_values_of_the_loss_are_those_of_the_completion(record):
 
 
 def test_the_page_has_each_line_of_code_once_in_the_order_of_the_file(record):
-    numbers = re.findall(r'class="line" id="L(\d+)"', make.page(SOURCE, record))
+    numbers = re.findall(r'class="line" id="L(\d+)"', make.page(record))
     numbers = list(map(int, numbers))
     lines = SOURCE.splitlines()
     code = {k for k, line in enumerate(lines, start=1) if line and not line.startswith("#")}
@@ -87,7 +87,7 @@ def test_the_page_has_each_line_of_code_once_in_the_order_of_the_file(record):
 
 def test_the_verifier_has_values_that_add_up_to_the_reward(record):
     reward = make.completion_of(record)
-    [shown] = list(record["values"]["reward"].values())[-1]
+    [shown] = list(record["values"]["countdown_rewards.py"].values())[-1]
     assert shown[1].startswith(f"Reward(total={reward['reward']}, format={reward['format_reward']}")
 
 
