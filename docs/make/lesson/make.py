@@ -10,6 +10,7 @@ import html
 import json
 import math
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -132,8 +133,8 @@ def outline(record):
     e = completion_of(record)
     metrics = record["metrics"]
     rewards = [row["reward"] for row in record["table"]["completions"]]
-    mean = sum(rewards) / len(rewards)
-    std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
+    mean = statistics.mean(rewards)
+    std = statistics.stdev(rewards)
     values = [
         record["table"]["title"],
         e["completion"].strip(),
@@ -165,7 +166,7 @@ def predictions_of(record, values):
     sizes = [f"−{abs(e['advantage']):.2f}", f"+{abs(e['advantage']):.2f}"]
     d = line_of(FILE, "k3", "d = ")
     distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
-    mean = f"{sum(distances) / len(distances):.3f}".replace("-", "−")
+    mean = f"{statistics.mean(distances):.3f}".replace("-", "−")
     asked = [
         (
             line_of(FILE, "group_advantages", "std = "),
