@@ -111,7 +111,7 @@ def levels_of(run, step):
 
 
 def pack_evaluations(run):
-    """Every held-out problem, and its completion at four evaluations, the first and last included."""
+    """Every held-out problem, with its completions at the first, the last and two evaluations."""
     steps = list(run.evaluations)
     steps = sorted({steps[round(k * (len(steps) - 1) / 3)] for k in range(4)}) if steps else []
     attempts = list(zip(*[read_rows(run.evaluations[step]) for step in steps]))  # of each problem
