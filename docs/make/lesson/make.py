@@ -20,14 +20,12 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from docs.make.lesson.source import FILE, VERIFIER, functions_of
-from nano_report.labels import CUTS
 from nano_report.run import read_rows
 from nano_report.viewer import fill
 
 FOLDER = "../docs/make/lesson/page"
 SCRIPTS = f"page/dom.js page/tokens.js page/table.js {FOLDER}/lesson.js"
 STYLES = f"page/base.css {FOLDER}/lesson.css"
-CHANGE = "the completion:"
 LETTERS = {FILE: "L", VERIFIER: "V"}  # of a line's id on the page
 STEPS = [  # (title, file, function, the beginning of its line), of steps 1 to 9
     ("draw a problem", FILE, "rollout", "drawn = "),
@@ -87,12 +85,6 @@ def line_of(file, function, text):
 # ---- Values
 
 
-def shade(change):
-    """The class of a token's colour for its change in nats: "up-3", or "" near 0."""
-    size = sum(abs(change) >= cut for cut in CUTS)
-    return f"{'up' if change > 0 else 'down'}-{size}" if size else ""
-
-
 def value_html(record, name, text, tokens):
     """A value. If each token has a value, a click opens the list of them."""
     label = f"<b>{html.escape(name)}</b> {html.escape(text)}"
@@ -100,11 +92,7 @@ def value_html(record, name, text, tokens):
         return f"<div>{label}</div>"
     cells = ""
     for piece, number in zip(record["pieces"], tokens):
-        colour = ""
-        if name == CHANGE:
-            colour = f' class="{shade(number)}"'
-            number = f"{100 * math.expm1(number):+.1f}%".replace("-", "−")
-        cells += f"<li{colour}><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>"
+        cells += f"<li><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>"
     return f'<details><summary>{label}</summary><ol tabindex="0">{cells}</ol></details>'
 
 
@@ -123,8 +111,8 @@ def values_of(record, file):
     found = {int(line): shown for line, shown in record["values"][file.name].items() if shown}
     if file == FILE:
         times = f"now {times_as_likely(record):.2f} times as likely"
-        change = completion_of(record)["change"]
-        found[line_of(FILE, "main", "batches = ")] = [[CHANGE, times, change]]
+        change = [f"{100 * math.expm1(x):+.1f}%" for x in completion_of(record)["change"]]
+        found[line_of(FILE, "main", "batches = ")] = [["the completion:", times, change]]
     return found
 
 
