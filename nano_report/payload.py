@@ -6,7 +6,6 @@ multiples of a unit, because these compress well.
 
 import base64
 import gzip
-import itertools
 import json
 import os
 import re
@@ -53,10 +52,9 @@ def pack(runs, steps=()):
 
 def metrics_of(runs):
     """The labels of all metrics and the panels of the curves, with those of a run's own."""
-    records = itertools.chain(*[run.records for run in runs])
-    numbers = [name for row in records for name, x in row.items() if isinstance(x, (int, float))]
-    own = [name for name in dict.fromkeys(numbers) if name not in METRICS and name != "step"]
-    own = [name for name in own if not name.endswith(("_low", "_high"))]
+    names = dict.fromkeys(name for run in runs for row in run.records for name in row)
+    own = [name for name in names if name not in METRICS]
+    own = [name for name in own if not name.endswith(("step", "_low", "_high"))]
     labels = {name: (name, "A metric of this run's own.") for name in own}
     return {"metrics": METRICS | labels, "panels": [*PANELS, *[(name, [name]) for name in own]]}
 
