@@ -53,8 +53,8 @@ def pack(runs, steps=()):
 def metrics_of(runs):
     """The labels of all metrics and the panels of the curves, with those of a run's own."""
     names = dict.fromkeys(name for run in runs for row in run.records for name in row)
-    own = [name for name in names if name not in METRICS]
-    own = [name for name in own if not name.endswith(("step", "_low", "_high"))]
+    own = [name for name in names if name not in METRICS and name != "step"]
+    own = [name for name in own if not name.endswith(("_low", "_high"))]
     labels = {name: (name, "A metric of this run's own.") for name in own}
     return {"metrics": METRICS | labels, "panels": [*PANELS, *[(name, [name]) for name in own]]}
 
