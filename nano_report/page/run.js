@@ -109,7 +109,6 @@ function glanceOf(run) {
   const [wide, high] = [1120, 280];
   const canvas = h("canvas", { width: wide, height: high, class: "glance", role: "img" });
   canvas.ariaLabel = "every completion of the run: format comes first, correct answers later";
-  const css = getComputedStyle(document.documentElement);
   const probe = h("i", {});
   document.body.append(probe);
   const colours = ["--level-0", "--level-2", "--level-4"].map((name) => {
@@ -311,7 +310,7 @@ function curvesOf(runs) {
         return {
           label: runs.length > 1 ? `${"AB"[r]} ${label}` : label,
           points: pointsOf(run, name),
-          tone: `tone-${runs.length > 1 ? r : k}${evaluated ? " evaluated" : ""}`,
+          tone: `tone-${runs.length > 1 ? r : k}`,
           dots: evaluated,
           band: rows.length ? rows.map(edges) : null,
         };
