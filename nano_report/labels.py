@@ -6,9 +6,6 @@ from pathlib import Path
 CSS = (Path(__file__).parent / "page" / "base.css").read_text("utf-8")
 # The light theme's colours by name, such as "up-3".
 PALETTE = dict(re.findall(r"--([\w-]+): light-dark\((#\w+)", CSS))
-# A colour's next shade begins at each of these changes, in nats. Below the first change, a token
-# "hardly moved".
-CUTS = [float(cut) for cut in re.search("--cuts: (.+);", CSS)[1].split()]
 
 METRICS = {  # name in metrics.jsonl: (label, meaning)
     "eval/pass@1": (

@@ -6,7 +6,6 @@ multiples of a unit, because these compress well.
 
 import base64
 import gzip
-import itertools
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from nano_report.labels import ALARMS, METRICS, PANELS
 from nano_report.run import paired, read_rows, title
 
 LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
-SHORT = 80  # mean tokens of a group's completions that an example has at most
 COLUMNS = 100  # steps in the picture of every completion
 DOTS = 100  # checks of a step in the picture of P(yes), of each kind
 UNITS = {"log_probs": 1e-3, "change": 1e-4}  # the unit of each array
@@ -54,9 +52,8 @@ def pack(runs, steps=()):
 
 def metrics_of(runs):
     """The labels of all metrics and the panels of the curves, with those of a run's own."""
-    records = itertools.chain(*[run.records for run in runs])
-    numbers = [name for row in records for name, x in row.items() if isinstance(x, (int, float))]
-    own = [name for name in dict.fromkeys(numbers) if name not in METRICS and name != "step"]
+    names = dict.fromkeys(name for run in runs for row in run.records for name in row)
+    own = [name for name in names if name not in METRICS and name != "step"]
     own = [name for name in own if not name.endswith(("_low", "_high"))]
     labels = {name: (name, "A metric of this run's own.") for name in own}
     return {"metrics": METRICS | labels, "panels": [*PANELS, *[(name, [name]) for name in own]]}
@@ -112,14 +109,14 @@ def levels_of(run, step):
 
 
 def pack_evaluations(run):
-    """Every held-out problem, and its completion at each evaluation; no texts if these are many."""
-    attempts = paired([read_rows(file) for file in run.evaluations.values()])
+    """Every held-out problem, with its completions at the first, the last and two evaluations."""
+    steps = list(run.evaluations)
+    steps = sorted({steps[round(k * (len(steps) - 1) / 3)] for k in range(4)}) if steps else []
+    attempts = paired([read_rows(run.evaluations[step]) for step in steps])  # of each problem
     problems = [title(rows[0]["problem"]) for rows in attempts]
-    room = sum(map(os.path.getsize, run.evaluations.values())) <= LARGEST
-    for row in itertools.chain(*attempts):
-        row["problem"] = None
-        row["completion"] = row["completion"] if room else None
-    return {"steps": list(run.evaluations), "problems": problems, "attempts": attempts}
+    for row in sum(attempts, []):
+        del row["problem"]
+    return {"steps": steps, "problems": problems, "attempts": attempts}
 
 
 def pack_step(run, rows, arrays):
@@ -200,9 +197,8 @@ def rank_groups(rows, arrays, n):
     """How well each group of a step shows what an update does: the largest tuple is the best.
 
     The tuple is (completions whose probability moved in the direction of their advantage, whether
-    at least a quarter is correct and a quarter wrong, whether the texts are short, movement). The
-    movement is a mean over the completions: the largest change of a token's probability in the
-    direction of the advantage.
+    at least a quarter is correct and a quarter wrong, movement). The movement is a mean over the
+    completions: the largest change of a token's probability in the direction of the advantage.
     """
     starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
     change = np.nan_to_num(arrays["change"])
@@ -211,10 +207,9 @@ def rank_groups(rows, arrays, n):
     agreeing = (np.sign(moves) * signs[starts] > 0).reshape(-1, n).sum(axis=1)
     correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
     mixed = (correct >= 0.25) & (correct <= 0.75)
-    short = arrays["lengths"].reshape(-1, n).mean(axis=1) <= SHORT
     gains = np.exp(arrays["log_probs"]) * np.expm1(change)
     movement = np.maximum.reduceat(gains * signs, starts).reshape(-1, n).mean(axis=1)
-    return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, short, movement)]
+    return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, movement)]
 
 
 def choose_example(run):

@@ -150,19 +150,19 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
 # ---- The page without a browser
 
 
-def test_the_example_agrees_with_its_advantages_then_is_mixed_short_and_moves_most():
-    lengths = np.repeat([2, 200, 2], (5, 1, 4))
-    # Against its advantages; all correct; long; hardly; the example.
-    change = [-1, 1, 1, -1, 1, -1, 0.01, -0.01, 0.1, -0.1]
+def test_the_example_agrees_with_its_advantages_then_is_mixed_and_moves_most():
+    # Against its advantages; all correct; hardly; the example.
+    change = [-1, 1, 1, -1, 0.01, -0.01, 0.1, -0.1]
+    lengths = np.full(8, 2)
     arrays = {
         "lengths": lengths,
-        "advantages": np.repeat([1, -1] * 5, lengths),
-        "log_probs": np.zeros(lengths.sum()),
+        "advantages": np.repeat([1, -1] * 4, lengths),
+        "log_probs": np.zeros(16),
         "change": np.repeat(change, lengths),
     }
-    rows = [{"answer_reward": x} for x in (1, 0, 1, 1, 1, 0, 1, 0, 1, 0)]
+    rows = [{"answer_reward": x} for x in (1, 0, 1, 1, 1, 0, 1, 0)]
     ranks = payload.rank_groups(rows, arrays, 2)
-    assert sorted(ranks) == ranks and len(set(ranks)) == 5
+    assert sorted(ranks) == ranks and len(set(ranks)) == 4
 
 
 def test_a_directory_without_a_run_gets_one_sentence():
@@ -351,7 +351,6 @@ def test_evaluations_of_other_problems_in_another_order_are_compared_problem_by_
     nano_r1.write_rows(tmp_path / "metrics.jsonl", [{"step": 0, "eval/pass@1": 1.0}])
     viewer.write([tmp_path])
     attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
-    row |= {"problem": None}
     assert attempts == [[row | {"completion": n}] * 2 for n in "0213"]
 
 

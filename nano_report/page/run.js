@@ -109,7 +109,6 @@ function glanceOf(run) {
   const [wide, high] = [1120, 280];
   const canvas = h("canvas", { width: wide, height: high, class: "glance", role: "img" });
   canvas.ariaLabel = "every completion of the run: format comes first, correct answers later";
-  const css = getComputedStyle(document.documentElement);
   const probe = h("i", {});
   document.body.append(probe);
   const colours = ["--level-0", "--level-2", "--level-4"].map((name) => {
@@ -198,9 +197,6 @@ function problemsOf(run) {
     const later = kinds.indexOf(kind, chosen + 1);
     return 1 + (later < 0 ? kinds.indexOf(kind) : later);
   };
-  const every = Math.ceil((steps.length - 1) / 3);
-  const places = [...steps.keys()];
-  const drawn = places.filter((e) => e % every === 0 || e === steps.length - 1 || every < 2);
   const chips = [...new Set(kinds)].sort().map((kind) => {
     const about = { type: "button", "data-kind": kind, "aria-pressed": kinds[chosen] === kind };
     const count = h("small", {}, ` ${kinds.filter((one) => one === kind).length}`);
@@ -210,9 +206,8 @@ function problemsOf(run) {
     marks a problem that was correct before training. The brackets have the 95% interval. Click a
     square to read the completions.`;
   const texts = attempts[chosen];
-  const differ = drawn.filter(
-    (e, k) => !k || texts[e].completion !== texts[drawn[k - 1]].completion,
-  );
+  const places = [...steps.keys()];
+  const differ = places.filter((e) => texts[e].completion !== texts[e - 1]?.completion);
   return h(
     "section",
     { class: "problems", "aria-label": "held-out problems" },
@@ -221,7 +216,7 @@ function problemsOf(run) {
     h(
       "div",
       { class: "walls" },
-      drawn.map((e) => wallOf(run, e, chosen)),
+      places.map((e) => wallOf(run, e, chosen)),
     ),
     h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, chips),
     h("p", { class: "problem", "data-chosen": chosen + 1 }, `${chosen + 1}. ${problems[chosen]}`),
@@ -238,12 +233,11 @@ const whenOf = (step) => (step ? `after ${plural(step, "step")}` : "before train
 /** One text of a held-out problem; one that repeats the evaluation before it is left out. */
 function completionOf(row, step) {
   const length = plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
-  const text = row.completion ?? "The text is not in this file.";
   return h(
     "article",
     { class: "card completion", "data-evaluation": step },
     h("header", {}, h("b", {}, whenOf(step)), verdict(row), h("small", {}, length)),
-    textOf([{ text: text.trim() }]),
+    textOf([{ text: row.completion.trim() }]),
   );
 }
 
@@ -316,7 +310,7 @@ function curvesOf(runs) {
         return {
           label: runs.length > 1 ? `${"AB"[r]} ${label}` : label,
           points: pointsOf(run, name),
-          tone: `tone-${runs.length > 1 ? r : k}${evaluated ? " evaluated" : ""}`,
+          tone: `tone-${runs.length > 1 ? r : k}`,
           dots: evaluated,
           band: rows.length ? rows.map(edges) : null,
         };

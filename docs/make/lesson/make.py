@@ -10,6 +10,7 @@ import html
 import json
 import math
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -18,25 +19,24 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from docs.make.lesson.source import FILE, VERIFIER, functions_of, statements_of
-from nano_report.labels import CUTS
+from docs.make.lesson.source import FILE, VERIFIER, functions_of
 from nano_report.run import read_rows
 from nano_report.viewer import fill
 
 FOLDER = "../docs/make/lesson/page"
 SCRIPTS = f"page/dom.js page/tokens.js page/table.js {FOLDER}/lesson.js"
 STYLES = f"page/base.css {FOLDER}/lesson.css"
-CHANGE = "the completion:"
-STEPS = [  # (title, function, the beginning of its line), of steps 1 to 9
-    ("draw a problem", "rollout", "drawn = "),
-    ("sample", "sample_and_reward", "completions = "),
-    ("reward", "reward", "return Reward"),
-    ("advantage", "group_advantages", "return"),
-    ("reference", "update", 'batch["ref_log_probs"]'),
-    ("loss", "grpo_loss", "return"),
-    ("AdamW", "update", "engine.step()"),
-    ("new weights", "main", "sampler.sync(policy)"),
-    ("log", "main", "metrics = parts.measure"),
+LETTERS = {FILE: "L", VERIFIER: "V"}  # of a line's id on the page
+STEPS = [  # (title, file, function, the beginning of its line), of steps 1 to 9
+    ("draw a problem", FILE, "rollout", "drawn = "),
+    ("sample", FILE, "sample_and_reward", "completions = "),
+    ("reward", VERIFIER, "reward", "return Reward"),
+    ("advantage", FILE, "group_advantages", "return"),
+    ("reference", FILE, "update", 'batch["ref_log_probs"]'),
+    ("loss", FILE, "grpo_loss", "return"),
+    ("AdamW", FILE, "update", "engine.step()"),
+    ("new weights", FILE, "main", "sampler.sync(policy)"),
+    ("log", FILE, "main", "metrics = parts.measure"),
 ]
 
 
@@ -71,8 +71,9 @@ def prose(lines):
     return f'<div class="prose">{rendered}</div>'.replace("<pre>", '<pre tabindex="0">')
 
 
-def line_of(source, function, text):
+def line_of(file, function, text):
     """The number of the last line of a function that begins with a text."""
+    source = file.read_text()
     node = functions_of(source).get(function)
     lines = source.splitlines()
     for number in range(node.end_lineno, node.lineno, -1) if node else ():
@@ -81,35 +82,7 @@ def line_of(source, function, text):
     sys.exit(f"{function} has no line `{text}`: change docs/make/lesson/make.py.")
 
 
-def place_of(function, text):
-    """The id on the page of such a line of nano_r1.py, or of the verifier."""
-    for letter, file in (("V", VERIFIER), ("L", FILE)):
-        source = file.read_text()
-        if function in functions_of(source):
-            return f"{letter}{line_of(source, function, text)}"
-    sys.exit(f"There is no function {function}: change docs/make/lesson/make.py.")
-
-
-def highlighted(source):
-    """[HTML of each line]; the name of a function that is called links to it."""
-    text = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
-    dot = r'<span class="o">\.</span>'
-    free = rf'(?:(?<!{dot})|(?<=<span class="n">parts</span>{dot}))'  # no method, or main's part
-    functions = functions_of(source)
-    letter = "L" if "main" in functions else "V"
-    for name, node in functions.items():
-        called = rf'{free}<span class="n">{name}</span>(?=<span class="p">\()'
-        text = re.sub(called, f'<a href="#{letter}{node.lineno}">{name}</a>', text)
-    return text.split("\n")
-
-
 # ---- Values
-
-
-def shade(change):
-    """The class of a token's colour for its change in nats: "up-3", or "" near 0."""
-    size = sum(abs(change) >= cut for cut in CUTS)
-    return f"{'up' if change > 0 else 'down'}-{size}" if size else ""
 
 
 def value_html(record, name, text, tokens):
@@ -119,11 +92,7 @@ def value_html(record, name, text, tokens):
         return f"<div>{label}</div>"
     cells = ""
     for piece, number in zip(record["pieces"], tokens):
-        colour = ""
-        if name == CHANGE:
-            colour = f' class="{shade(number)}"'
-            number = f"{100 * math.expm1(number):+.1f}%".replace("-", "−")
-        cells += f"<li{colour}><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>"
+        cells += f"<li><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>"
     return f'<details><summary>{label}</summary><ol tabindex="0">{cells}</ol></details>'
 
 
@@ -137,19 +106,13 @@ def times_as_likely(record):
     return math.exp(sum(completion_of(record)["change"]))
 
 
-def values_by_line(source, record):
-    """{line: [[name, text, tokens]]}."""
-    found = {}
-    functions = functions_of(source)
-    for function, node in functions.items():
-        for number, statement in enumerate(statements_of(node)):
-            shown = record["values"].get(function, {}).get(str(number))
-            if shown:
-                found[statement.lineno] = shown
-    if "main" in functions:
+def values_of(record, file):
+    """{line of a file: [[name, text, tokens]]}."""
+    found = {int(line): shown for line, shown in record["values"][file.name].items() if shown}
+    if file == FILE:
         times = f"now {times_as_likely(record):.2f} times as likely"
-        change = [CHANGE, times, completion_of(record)["change"]]
-        found[line_of(source, "main", "batches = ")] = [change]
+        change = [f"{100 * math.expm1(x):+.1f}%" for x in completion_of(record)["change"]]
+        found[line_of(FILE, "main", "batches = ")] = [["the completion:", times, change]]
     return found
 
 
@@ -158,8 +121,8 @@ def outline(record):
     e = completion_of(record)
     metrics = record["metrics"]
     rewards = [row["reward"] for row in record["table"]["completions"]]
-    mean = sum(rewards) / len(rewards)
-    std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
+    mean = statistics.mean(rewards)
+    std = statistics.stdev(rewards)
     values = [
         record["table"]["title"],
         e["completion"].strip(),
@@ -172,35 +135,36 @@ def outline(record):
         f"{metrics['reward/answer']:.0%} of the step correct",
     ]
     links = ""
-    for number, ((title, *place), value) in enumerate(zip(STEPS, values), start=1):
+    for number, ((title, file, *place), value) in enumerate(zip(STEPS, values), start=1):
         text = html.escape(value.replace("-", "−") if number in (4, 6) else value)
-        links += f'<li><a href="#{place_of(*place)}"><b>{number}</b> {title}<code>{text}</code></a>'
+        line = f"{LETTERS[file]}{line_of(file, *place)}"
+        links += f'<li><a href="#{line}"><b>{number}</b> {title}<code>{text}</code></a>'
     return links
 
 
 # ---- Predictions
 
 
-def predictions_of(source, record, values):
+def predictions_of(record, values):
     """[{line, question, choices, answer, because}] in the order of the file.
 
     No line above a question tells its answer, and none asks for what the group's table shows.
     """
     e = completion_of(record)
     sizes = [f"−{abs(e['advantage']):.2f}", f"+{abs(e['advantage']):.2f}"]
-    d = line_of(source, "k3", "d = ")
+    d = line_of(FILE, "k3", "d = ")
     distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
-    mean = f"{sum(distances) / len(distances):.3f}".replace("-", "−")
+    mean = f"{statistics.mean(distances):.3f}".replace("-", "−")
     asked = [
         (
-            line_of(source, "group_advantages", "std = "),
+            line_of(FILE, "group_advantages", "std = "),
             "Another group has the rewards 2, 2, 1, 1. What is the advantage of its first?",
             ["+0.50", "+0.87", "+1.00"],
             1,
             "The mean is 1.5 and the standard deviation, with n − 1, is 0.58: 0.5 / 0.58.",
         ),
         (
-            line_of(source, "grpo_loss", "clipped = "),
+            line_of(FILE, "grpo_loss", "clipped = "),
             f"The ratio of each token is 1, and the advantage is {e['advantage']:+.2f}. What is "
             "the loss of a token, without the KL penalty?",
             sizes,
@@ -216,7 +180,7 @@ def predictions_of(source, record, values):
             f"The mean of d is {mean} nats per token.",
         ),
         (
-            line_of(source, "grpo_loss", "lengths = "),
+            line_of(FILE, "grpo_loss", "lengths = "),
             "Two completions have the same advantage. In which one does a token weigh more?",
             ["in the shorter one", "in the longer one", "the same in both"],
             0,
@@ -230,21 +194,23 @@ def predictions_of(source, record, values):
 # ---- The page
 
 
-def code_html(source, record, letter, asked):
+def code_html(file, record, asked=()):
     """{line: its HTML}, with its values."""
-    values = values_by_line(source, record)
+    source = file.read_text()
+    values = values_of(record, file)
     functions = functions_of(source).values()
+    highlighted = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
     lines = {}
-    for number, code in enumerate(highlighted(source)[: len(source.splitlines())], start=1):
+    for number, code in enumerate(highlighted.split("\n"), start=1):
         shown = "".join(value_html(record, *one) for one in values.get(number, []))
         # Below a prediction the function's values also wait for the answer.
-        here = [node for node in functions if node.lineno <= number <= node.end_lineno]
-        waits = [line for line in asked if here and here[0].lineno < line <= number]
+        here = [node.lineno for node in functions if node.lineno <= number <= node.end_lineno]
+        waits = [line for line in asked if here and here[0] < line <= number]
         ask = f' data-ask="{asked.index(max(waits))}"' if waits else ""
-        link = f'<a href="#{letter}{number}" tabindex="-1">{number}</a>'
+        name = f"{LETTERS[file]}{number}"
+        link = f'<a href="#{name}" tabindex="-1">{number}</a>'
         value = f'<div class="value"{ask}>{shown}</div>'
-        line = f'<div class="line" id="{letter}{number}">{link}<code>{code}</code>{value}</div>'
-        lines[number] = line
+        lines[number] = f'<div class="line" id="{name}">{link}<code>{code}</code>{value}</div>'
     return lines
 
 
@@ -261,34 +227,38 @@ def piece_html(lines, first, after):
 EMPTY = '<div class="line"[^>]*><a [^>]*>\\d+</a><code></code><div class="value"></div></div>'
 
 
+def ran(record, file):
+    """[(first line, line after it)] of the functions whose lines have values."""
+    lines = [int(line) for line in record["values"][file.name]]
+    nodes = functions_of(file.read_text()).values()
+    pieces = [(node.lineno, node.end_lineno + 1) for node in nodes]
+    return [piece for piece in pieces if any(line in range(*piece) for line in lines)]
+
+
 def verifier_html(record):
     """The lines of the reward's functions that the step ran."""
-    source = VERIFIER.read_text()
-    lines = code_html(source, record, "V", [])
-    ran = [node for name, node in functions_of(source).items() if name in record["values"]]
-    pieces = [piece_html(lines, node.lineno, node.end_lineno + 1) for node in ran]
-    title = "<h2>The verifier: step 3, countdown_rewards.py</h2>"
-    return "".join([title, *pieces])
+    lines = code_html(VERIFIER, record)
+    pieces = [piece_html(lines, *piece) for piece in ran(record, VERIFIER)]
+    return "".join(["<h2>The verifier: step 3, countdown_rewards.py</h2>", *pieces])
 
 
-def file_html(source, record, asked):
-    """The file from top to end. A section without values is folded, as is main's preparation."""
-    lines = code_html(source, record, "L", asked)
-    functions = {name: node for name, node in functions_of(source).items() if "." not in name}
-    main = functions["main"]
-    loop = next(node for node in statements_of(main) if isinstance(node, ast.For))
-    ran = [node.lineno for name, node in functions.items() if name in record["values"]]
+def file_html(record, asked):
+    """The file from top to end. Folded: sections without values, machinery, main's preparation."""
+    lines = code_html(FILE, record, asked)
+    loop = line_of(FILE, "main", "for step")
+    end = line_of(FILE, "interval", "return")  # of what is measured: then comes the machinery
+    starts = [first for first, _ in ran(record, FILE)]
     found = []
-    for title, text, pieces in sections_of(source):
+    for title, text, pieces in sections_of(FILE.read_text()):
         shown = prose(text)
         for first, after in pieces:
-            if loop.lineno in range(first, after):
-                before = piece_html(lines, first, loop.lineno)
+            if loop in range(first, after):
+                before = piece_html(lines, first, loop)
                 shown += folded("The beginning of main: it prepares the run", before)
-                first = loop.lineno
+                first = loop
             shown += piece_html(lines, first, after)
-        has_values = any(line in range(*piece) for piece in pieces for line in ran)
-        if has_values and main.lineno > pieces[0][0]:
+        has_values = any(start in range(*piece) for piece in pieces for start in starts)
+        if has_values and pieces[0][0] < end:
             found.append(f"<h2>{title}</h2>{shown}")
         else:
             found.append(folded(title, shown))
@@ -297,14 +267,14 @@ def file_html(source, record, asked):
     return "\n".join(found)
 
 
-def page(source, record):
-    """The page as text. The same file and record give the same page."""
-    predictions = predictions_of(source, record, values_by_line(source, record))
+def page(record):
+    """The page as text. The same files and record give the same page."""
+    predictions = predictions_of(record, values_of(record, FILE))
     parts = {
         "outline": outline(record),
         "story": f"step {record['step']} of {record['steps']}. The page follows completion "
         f"{record['place']}, in the frame",
-        "file": file_html(source, record, [one["line"] for one in predictions]),
+        "file": file_html(record, [one["line"] for one in predictions]),
         "predictions": json.dumps(predictions).replace("<", "\\u003c"),
         "group": json.dumps(record["table"]).replace("<", "\\u003c"),
         "place": str(record["place"]),
@@ -315,4 +285,4 @@ def page(source, record):
 if __name__ == "__main__":
     path, output = sys.argv[1:]
     record = read_rows(f"{path}/lesson.json")[0]
-    Path(output).write_text(page(FILE.read_text(), record))
+    Path(output).write_text(page(record))

@@ -11,31 +11,24 @@ completion or group, only the row of the followed completion is kept.
 import ast
 import contextlib
 import dataclasses
-import functools
 import re
 import sys
 import tempfile
 from fractions import Fraction
+from pathlib import Path
 
 import torch
 
 import nano_r1 as r1
 from benchmarks import runs
-from docs.make.lesson.source import FILE, VERIFIER, functions_of, statements_of
+from docs.make.lesson.source import FILE, VERIFIER
 from nano_report.payload import choose_example, recorded_table
 from nano_report.run import Run
 
 FILES = (str(FILE), str(VERIFIER))
-FUNCTIONS = functions_of(FILE.read_text()) | functions_of(VERIFIER.read_text())  # as imported
 IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
-ABOUT = (
-    "e",
-    "token_ids",
-    "episodes",
-    "batch",
-    "problem",
-    "completion",
-)  # arguments that name completions
+ABOUT = ("e", "token_ids", "episodes", "batch", "problem", "completion")  # name completions
+OF_LOOPS = ("e", "i", "token_ids", "batch", "problem")  # the same, in loops over completions
 SAY_NOTHING = """began left label chat seed seeds shape i t row start count stopping number metrics
 prompt parts path device illegal"""
 
@@ -55,6 +48,23 @@ def targets_of(node):
     for _ in range(2):  # a, (b, c)
         targets = [x for target in targets for x in getattr(target, "elts", [target])]
     return [ast.unparse(target) for target in targets if ast.unparse(target) != "_"]
+
+
+def index(file):
+    """({line: its innermost statement}, {line: the loops around it, but the one over steps})."""
+    statements = {}
+    loops = {}
+    for node in ast.walk(ast.parse(Path(file).read_text())):  # outer nodes come first
+        if isinstance(node, ast.stmt):
+            for line in range(node.lineno, node.end_lineno + 1):
+                statements[line] = node
+        if isinstance(node, ast.For) and "step" not in targets_of(node):
+            for line in range(node.body[0].lineno, node.end_lineno + 1):
+                loops.setdefault(line, []).append(node)
+    return statements, loops
+
+
+INDEX = {file: index(file) for file in FILES}  # as imported
 
 
 # ---- Values as texts
@@ -149,45 +159,24 @@ class Tracer:
     """Keeps each line's values from its first run that is about the followed completion."""
 
     def __init__(self, followed, reference):
-        self.statements = {name: statements_of(node) for name, node in FUNCTIONS.items()}
         self.followed = followed
         self.reference = reference
-        self.current = {}  # frame that is traced: number of the statement that runs
-        # {function: {statement: [[name, text, tokens]]}}, the functions in the order of their calls
-        self.values = {"main": {}}
-
-    def at(self, name, line):
-        """The number of the statement that has this line."""
-        before = [n for n, node in enumerate(self.statements[name]) if node.lineno <= line]
-        return max(before, default=None)  # sleep() has none
-
-    @functools.cache  # noqa: B019  one tracer a run
-    def loops(self, name, number):
-        """Numbers of the loops around a statement, and the names that are set in them."""
-        node = self.statements[name][number]
-        around = []
-        names = set()
-        for other, loop in enumerate(self.statements[name]):
-            inside = loop.lineno < node.lineno and node.end_lineno <= loop.end_lineno
-            if inside and isinstance(loop, ast.For) and "step" not in targets_of(loop):
-                around.append(other)
-                names |= {x for child in [loop, *loop.body] for x in targets_of(child)}
-        return around, names
+        self.current = {}  # frame that is traced: the statement that runs
+        self.values = {file: {} for file in FILES}  # {line: [[name, text, tokens]]}
 
     def on_call(self, frame, event, arg):
-        name = frame.f_code.co_qualname
+        code = frame.f_code
         above = frame.f_back
         while above and (above.f_code.co_filename not in FILES or "<" in above.f_code.co_name):
             above = above.f_back  # out of libraries and comprehensions
-        if frame.f_code.co_filename not in FILES or above not in self.current:
+        if code.co_filename not in FILES or "<" in code.co_qualname or above not in self.current:
             return None
         given = frame.f_locals
-        about = [given[x] for x in ABOUT if x in given]
-        skipped = name not in self.statements or above.f_code.co_name == "backward"  # once more
-        if skipped or given.get("self") is self.reference or not self.are_about(about):
+        about = [given[name] for name in ABOUT if name in given]
+        again = above.f_code.co_name == "backward" or given.get("self") is self.reference
+        if again or not self.are_about(about):
             return None
         self.current[frame] = None
-        self.values.setdefault(name, {})
         return self.on_line
 
     def are_about(self, values):
@@ -196,35 +185,35 @@ class Tracer:
     def on_line(self, frame, event, arg):
         if event == "exception":
             return self.on_line
-        name = frame.f_code.co_qualname
-        following = self.at(name, frame.f_lineno) if event == "line" else None
+        statements, _ = INDEX[frame.f_code.co_filename]
         now = self.current[frame]
-        if now is not None and following != now:
-            self.keep(frame, name, now, following, arg)
-        self.current[frame] = following
+        self.current[frame] = statements.get(frame.f_lineno) if event == "line" else None
+        if now and self.current[frame] is not now:
+            self.keep(frame, now, arg)
         if event == "return":
             del self.current[frame]
         return self.on_line
 
-    def keep(self, frame, name, now, following, result):
+    def keep(self, frame, node, result):
         """Write down the values that a statement has set, after it has ended."""
-        node = self.statements[name][now]
-        around, names = self.loops(name, now)
-        about = [x for x in ("e", "i", "token_ids", "batch", "problem") if x in names][:1]
-        about = [frame.f_locals[x] for x in about if x in frame.f_locals]
-        if now in self.values[name] or isinstance(node, ast.For) or not self.are_about(about):
+        file = frame.f_code.co_filename
+        values = self.values[file]
+        loops = INDEX[file][1].get(node.lineno, [])
+        names = {x for loop in loops for child in [loop, *loop.body] for x in targets_of(child)}
+        about = [x for x in OF_LOOPS if x in names and x in frame.f_locals][:1]
+        skipped = node.lineno in values or isinstance(node, ast.For)
+        if skipped or not self.are_about([frame.f_locals[x] for x in about]):
             return
-        for number in around:
-            loop = self.statements[name][number]
-            self.values[name].setdefault(number, self.shown(frame, targets_of(loop)))
+        for loop in loops:
+            values.setdefault(loop.lineno, self.shown(frame, targets_of(loop)))
         shown = self.shown(frame, targets_of(node))
         if isinstance(node, ast.If):
-            inside = following and node.body[0].lineno <= frame.f_lineno <= node.body[-1].end_lineno
+            inside = self.current[frame] in ast.walk(ast.Module(node.body, []))
             shown = [["", "yes" if inside else "no", None]]
         if isinstance(node, ast.Return):
             shown = self.followed.show(ast.unparse(node.value), result)
             shown = [["returns", *texts] for _, *texts in shown]
-        self.values[name][now] = shown
+        values[node.lineno] = shown
 
     def shown(self, frame, names):
         """[[name, text, tokens]] of these names."""
@@ -259,9 +248,9 @@ def record_step(run):
                 table=table,
                 metrics=next(row for row in run.records if row["step"] == step),
                 pieces=followed.pieces,
-                values=tracer.values,
+                values={Path(file).name: values for file, values in tracer.values.items()},
             )
-            tracer.current[frame] = tracer.at("main", frame.f_lineno)
+            tracer.current[frame] = INDEX[FILES[0]][0][frame.f_lineno]
             frame.f_trace = tracer.on_line
             sys.settrace(tracer.on_call)
             episodes = r1.rollout(sampler, problems, task, config, step)

@@ -23,7 +23,7 @@ function whatIf(rewards, rule = "GRPO") {
     const next = (rewards[k] + 1) % 3;
     const onclick = () => whatIf(rewards.with(k, next), rule);
     const label = `reward ${rewards[k]}; click for ${next}`;
-    const button = h("button", { type: "button", class: "reward", "aria-label": label, onclick });
+    const button = h("button", { type: "button", class: "edit", "aria-label": label, onclick });
     box.replaceWith(button);
     button.append(box);
   });
@@ -60,9 +60,8 @@ function reply(number, choice) {
   const said = [judged, h("b", {}, choices[answer]), `. ${because} `, link ?? ""];
   if (answered.size === predictions.length) {
     const correct = [...answered.values()].filter(Boolean).length;
-    const chapter = { href: "../notebooks/chapters/2_the_loss.ipynb" };
-    said.push(` ${correct} of ${answered.size} predictions were correct. Now `);
-    said.push(h("a", chapter, "break a line, in chapter 2"), ".");
+    said.push(` ${correct} of ${answered.size} predictions were correct. Now break a line: `);
+    said.push("notebooks/chapters/2_the_loss.ipynb.");
   }
   question.querySelector(".answer").append(...said);
   question.querySelectorAll("button").forEach((button, k) => {
