@@ -20,6 +20,7 @@ use_deepspeed() {  # start the programs with torchrun, on one GPU or on $GPUS
   if "$python" -c "import importlib.util as i; exit(i.find_spec('deepspeed') is None)"; then
     LAUNCHER="-m torch.distributed.run --standalone --nproc_per_node ${GPUS:-1}"
     LAUNCHER+=" --local-ranks-filter 0"
+    export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 # seconds after Ctrl-C: a step may take longer than 30
   else
     echo "DeepSpeed is not installed (pip install deepspeed). torch trains on one GPU instead."
   fi

@@ -90,76 +90,67 @@ def test_a_script_that_has_changed_is_trained_again(run, tmp_path, monkeypatch):
     assert paths[0] == paths[2] != paths[1]
 
 
-@pytest.mark.parametrize("change", ["max_tokens", "weights", ""])
-def test_a_result_is_kept_for_its_settings_and_weights(change, tmp_path):
+def test_a_result_is_kept_for_its_settings_and_weights(tmp_path):
     asked = []
 
     def judge(config, problems, more):
-        asked.append(config.model)
+        asked.append(config.max_tokens)
         return [1.0]
 
     config = runs.parse("nano_r1", TINY)
-    weights = tmp_path / "model.safetensors"
-    for time in (1, 2):
-        weights.write_bytes(b"%d" % (time if change == "weights" else 0))
+    for weights, config.max_tokens in ("a", 8), ("a", 8), ("a", 9), ("b", 9):
+        (tmp_path / "model.safetensors").write_text(weights)
         runs.version.cache_clear()
         assert controls.judged(tmp_path, judge, config, [str(tmp_path)], PROBLEMS, 1) == [[1.0]]
-        if change == "max_tokens":
-            config.max_tokens += 1
-    assert len(asked) == (2 if change else 1)
+    assert asked == [8, 9, 9]
 
 
-REWARDED = [{"format_reward": i % 3 / 2, "answer_reward": float(i % 2)} for i in range(400)]
-
-
-@pytest.mark.parametrize("name", ["format", "length", "random"])
-def test_the_reward_of_a_control_knows_nothing_of_the_answer(name):
+@pytest.mark.parametrize("name, reward", [("format", 0.75), ("length", 0.25), ("random", None)])
+def test_the_reward_of_a_control_knows_nothing_of_the_answer(name, reward):
     def rollout(*_):
-        ids = {"problem": {}, "prompt_ids": [], "token_ids": [5] * 16}
-        return [nano_r1.Episode(**ids, **row, reward=row["answer_reward"]) for row in REWARDED]
+        row = {"token_ids": [5] * 16, "format_reward": 0.75, "reward": 9.0}
+        return [nano_r1.Episode(answer_reward=i % 2, **row) for i in range(400)]
 
-    config = runs.parse("nano_r1", TINY)  # of at most 64 tokens
+    config = runs.parse("nano_r1", TINY)  # at most 64 tokens
     found = controls.CONTROLS[name]["rollout"](None, [], None, config, 1, rollout=rollout)
-    rewards = [e.reward for e in found]
-    if name == "random":
-        assert set(rewards) == {0.0, 1.0}
-        shares = [statistics.mean(rewards[start::2]) for start in (0, 1)]  # wrong, correct
-        assert shares == pytest.approx([0.5, 0.5], abs=0.1)
-    else:
-        assert rewards == [row["format_reward"] if name == "format" else 0.25 for row in REWARDED]
+    for answer in (0, 1):
+        rewards = [e.reward for e in found if e.answer_reward == answer]
+        if reward:
+            assert set(rewards) == {reward}
+        else:
+            assert statistics.mean(rewards) == pytest.approx(0.5, abs=0.1)
 
 
-def test_the_control_without_a_reward_has_no_advantage_and_the_kl_as_its_loss():
-    assert not controls.no_reward(torch.rand(2, 3), None).any()
-    mask = torch.tensor([[True, True, False], [False] * 3])
-    batch = {"response_mask": mask, "ref_log_probs": -2 * torch.ones(2, 3), "completions": 2}
-    losses = controls.k1_loss(-torch.tensor([[1.0, 1.5, 9.0]] * 2), batch, None)
-    assert losses.tolist() == [0.375, 0.0]  # the second row has no token of the model
+def test_the_control_without_a_reward_has_the_advantage_0_and_the_kl_as_its_loss():
+    assert not controls.no_reward(torch.ones(2, 2), None).any()
+    batch = {"response_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]), "completions": 2}
+    log_probs = torch.tensor([[-1.0, -1.5, -9.0]] * 2)
+    losses = controls.k1_loss(log_probs, batch | {"ref_log_probs": log_probs - 0.5}, None)
+    assert losses.tolist() == [0.25, 0.0]  # the second one has no token of the model
 
 
-def test_the_table_compares_the_reward_at_its_best_with_each_at_its_best():
+def test_the_table_subtracts_each_at_its_best_from_the_reward_at_its_best():
     base = {0.0: [0.0, 0.0, 1.0, 0.0], 1.0: [0.0, 0.5, 1.0, 0.5]}
     table = controls.control_table({"base": base, "reward": {0.0: [1.0] * 4, 1.0: [0.5] * 4}})
-    row, reward = table.splitlines()[2:]
-    assert row.startswith("| base | 0.250 | 0.500 | 0.500 [") and " | +0.500 [" in row
-    assert reward.startswith("| reward | 1.000 | 0.500 | 1.000 [")
+    cells = table.splitlines()[2].split(" | ")
+    assert [cell[:6] for cell in cells] == ["| base", "0.250", "0.500", "0.500 ", "+0.500"]
 
 
 def test_p_yes_is_read_before_the_word(monkeypatch):
     config = runs.parse("nano_r1", TINY)
     _, task = runs.load(config)
-    yes, no, hit = [task.tokenizer.encode(text)[0] for text in (" yes", " no", "36")]
+    yes, hit = (task.tokenizer.encode(word)[0] for word in (" yes", "36"))
     text = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n9*4=36 no\n")
 
-    def model(ids):  # after 36 a yes has the probability 0.9, after all else 0.1
-        logits = torch.zeros(*ids.shape, len(task.tokenizer))
+    def model(ids):  # a yes after 36 is 9 times as probable as a no, elsewhere as a no after it
+        logits = torch.zeros(*ids.shape, 2000)
         logits[..., yes] = torch.where(ids == hit, 9.0, 1 / 9).log()
         return SimpleNamespace(logits=logits)
 
-    sampler = SimpleNamespace(model=model, generate=lambda *_: [(text, [0.0] * len(text))])
+    sampler = SimpleNamespace(model=model, generate=lambda *_: [(text, text)])
     monkeypatch.setattr(runs, "load", lambda _: (sampler, task))
     found = checks.checks(config, [{"nums": [9, 4], "target": 36}])
-    assert found == [(pytest.approx(0.9 if hit else 0.1), hit) for hit in (False, True, True)]
+    assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
 
 
 def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):

@@ -3,8 +3,10 @@
 import itertools
 import json
 import math
+import os
 import re
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -112,7 +114,9 @@ def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path, capsys):
         max_tokens=40,
         name=f"{tmp_path}/run",
     )
+    before = asdict(config), dict(os.environ)
     greedy, sampled = results(Path(nano_eval.main(config))).values()
+    assert (asdict(config), os.environ) == before
     assert greedy["problems"] == sampled["problems"] == [5] and "maj@2" in sampled
     assert f"temperature 0{'':11}temperature 1" in capsys.readouterr().out
 

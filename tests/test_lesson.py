@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.make import hero
 from docs.make.lesson import make, source
 from nano_report.run import read_rows
 
@@ -40,6 +41,14 @@ def test_each_page_states_its_commit_and_has_its_picture(made):
         text = (made / page).read_text()
         assert re.search(r"docs/make/all.sh</code> at commit \w+", text)
         assert (made / re.search('og:image" content="(.*?)"', text)[1]).exists()
+
+
+def test_the_picture_has_the_result_of_its_run(made, tmp_path, opened):
+    path = next(made.glob("pages-*"))
+    (tmp_path / "hero.html").write_text(hero.picture_page(path))
+    first, _, last = [row.get("eval/pass@1") for row in read_rows(path / "metrics.jsonl")]
+    said = opened(tmp_path / "hero.html").inner_text(".sentence")
+    assert said.startswith(f"Held-out problems solved: {first:.1%} → {last:.1%};")
 
 
 def test_a_finished_run_is_not_run_again(made, tmp_path):

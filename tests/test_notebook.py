@@ -126,7 +126,7 @@ def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel
             kernel.run(source)
 
 
-def test_a_point_needs_a_line_with_correct_and_no_error(tmp_path):
+def test_a_solved_exercise_has_its_point_and_runs_in_a_copy(tmp_path):
     name = "1_one_group"
     book = copy.deepcopy(BOOKS[name])
     file = tmp_path / f"{name}-mary.ipynb"
@@ -136,20 +136,19 @@ def test_a_point_needs_a_line_with_correct_and_no_error(tmp_path):
     exercise.source += "\nopen('in_a_copy', 'w')"
     jupytext.write(book, file)
     assert points.points(file) == (1, 1) and not (ROOT / "in_a_copy").exists()
-    wrong = exercise.source.replace("a mean of 0.5", "Correct")
-    exercise.source = wrong.replace(*MISTAKES[name][0])
-    jupytext.write(book, file)
-    assert points.points(file) == (0, 1)
 
 
 @pytest.mark.parametrize(
-    "texts, passed",
-    [("a|\nCorrect: b", True), ("It is Correct", False), ("Correct|\nNot solved yet: x", False)],
+    "first, second, passed",
+    [
+        ({"text": "a\nCorrect"}, {"text": ": b"}, True),
+        ({"text": "It is Correct"}, {"text": "."}, False),
+        ({"text": "Correct"}, {"text": "\nNot solved yet"}, False),
+        ({"text": "Correct"}, {"output_type": "error"}, False),
+    ],
 )
-def test_a_point_needs_correct_at_the_start_of_a_line_and_no_line_that_it_is_not_solved(
-    texts, passed
-):
-    outputs = [new_output("stream", text=text) for text in texts.split("|")]
+def test_a_point_needs_a_line_with_correct_and_none_that_says_otherwise(first, second, passed):
+    outputs = [new_output(**{"output_type": "stream"} | fields) for fields in (first, second)]
     assert points.is_passed(new_code_cell(outputs=outputs)) == passed
 
 

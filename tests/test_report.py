@@ -351,7 +351,8 @@ def test_evaluations_of_other_problems_in_another_order_are_compared_problem_by_
     nano_r1.write_rows(tmp_path / "metrics.jsonl", [{"step": 0, "eval/pass@1": 1.0}])
     viewer.write([tmp_path])
     attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
-    assert attempts == [[row | {"completion": n}] * 2 for n in "0213"]
+    found = [[row["completion"] for row in rows] for rows in attempts]
+    assert found == [[n, n] for n in "0213"]
 
 
 def in_notebook(cell, folder, opened):

@@ -1,12 +1,9 @@
-"""nano_sft.py: the loss against the formula, the rows, whole runs, resume, two processes."""
+"""nano_sft.py: the loss against the formula, the rows, whole runs, also stopped ones."""
 
-import json
-import shutil
-import subprocess
-import sys
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +13,6 @@ import nano_eval
 import nano_r1
 import nano_sft
 
-ROOT = Path(__file__).parents[1]
 SMALL = {"batch_size": 8, "eval_problems": 8, "max_tokens": 40, "warmup_steps": 2, "steps": 4}
 PROMPT = (
     "user: Using the numbers [{0}, 2, 3], create an equation that equals 7.\nassistant: <think>"
@@ -27,17 +23,13 @@ def row(prompt, completion, name="completion"):
     return {"prompt": prompt, name: completion}
 
 
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """A run of 4 steps with greedy validation, on the older name of a column: its settings."""
     out = tmp_path_factory.mktemp("out")
     rows = [row(PROMPT.format(i), "Let me see. " * (1 + i % 3), "response") for i in range(20)]
-    data = write_rows(out / "rows.jsonl", rows)
+    data = str(out / "rows.jsonl")
+    nano_r1.write_rows(data, rows)
     more = {"eval_every": 2, "save_every": 2, "temperature": 0.0}
     config = nano_sft.Config(data=data, name=str(out / "run"), **more, **SMALL)
     nano_sft.main(config)
@@ -57,7 +49,7 @@ def metrics(path, name):
 
 
 def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_step():
-    """test_check_step.py looks at the gradient."""
+    """test_check_step.py looks at the gradient, test_variants.py at two processes."""
     config = nano_sft.Config(data="", micro_batch_size=2)
     policy, tokenizer = nano_r1.load_model(config)
     rows = [nano_sft.make_example("1+2=", "3 " * n, tokenizer) for n in (1, 3, 9, 14, 2)]
@@ -69,9 +61,7 @@ def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_s
 
 def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tuned):
     losses = metrics(tuned.name, "loss")
-    assert (
-        losses[4] < 0.8 * losses[1] and len(nano_r1.read_rows(f"{tuned.name}/metrics.jsonl")) == 5
-    )
+    assert len(losses) == 5 and losses[4] < 0.8 * losses[1]
     settings = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
     config = nano_eval.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **settings)
     again = nano_r1.read_rows(f"{nano_eval.main(config)}/temperature_0.jsonl")
@@ -79,25 +69,23 @@ def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tu
     assert [row["completion"] for row in rows] == [row["completion"] for row in again]
 
 
-def test_a_stopped_run_continues_to_the_same_weights(tuned, tmp_path):
-    shutil.copytree(tuned.name, tmp_path / "again")
-    shutil.rmtree(tmp_path / "again" / "model")
-    saved = [{"tag": "b", "step": 1}, {"tag": "a", "step": 2}]
-    nano_r1.write_rows(f"{tmp_path}/again/checkpoint/latest.json", saved)
-    (tmp_path / "again/checkpoint/b.pt").write_bytes(b"killed while it was saved")
-    nano_sft.main(replace(tuned, resume=str(tmp_path / "again")))
-    assert metrics(tmp_path / "again", "loss") == metrics(tuned.name, "loss")
-    files = [Path(path, "model", "model.safetensors") for path in (tuned.name, tmp_path / "again")]
-    assert files[0].read_bytes() == files[1].read_bytes()
+def test_ctrl_c_saves_a_run_that_then_continues_to_the_same_weights(tuned, tmp_path, monkeypatch):
+    draw = nano_sft.draw_rows
 
+    def interrupted(examples, step, config):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return draw(examples, step, config)
 
-def test_two_processes_take_the_same_steps_as_one(tuned, tmp_path):
-    small = "--batch_size 8 --eval_problems 8 --max_tokens 40 --warmup_steps 2 --steps 4"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    flags = ["--data", tuned.data, "--name", f"{tmp_path}/two", "--temperature", "0"]
-    subprocess.run([*launcher, "nano_sft.py", *flags, *small.split()], cwd=ROOT, check=True)
-    for name in ("loss", "grad_norm"):
-        assert metrics(tmp_path / "two", name) == pytest.approx(metrics(tuned.name, name), rel=1e-3)
+    path = str(tmp_path / "run")
+    monkeypatch.setattr(nano_sft, "draw_rows", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        nano_sft.main(replace(tuned, name=path))
+    monkeypatch.undo()
+    nano_sft.main(replace(tuned, resume=path))
+    assert metrics(path, "loss") == metrics(tuned.name, "loss")
+    weights = [Path(run, "model/model.safetensors").read_bytes() for run in (path, tuned.name)]
+    assert weights[0] == weights[1]
 
 
 def test_each_pass_over_the_rows_meets_every_row_once_in_another_order():
@@ -111,7 +99,8 @@ def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left
     tmp_path, task
 ):
     rows = [row("1+1=", "2"), row("1+1=", "2"), row("1+2=", "3"), row("1+" * 2000, "9")]
-    config = nano_sft.Config(data=write_rows(tmp_path / "r.jsonl", rows))
+    config = nano_sft.Config(data=f"{tmp_path}/r.jsonl")
+    nano_r1.write_rows(config.data, rows)
     examples = nano_sft.load_examples(config, task)
     assert sorted(e.completion for e in examples) == ["2", "3"]
     assert {e.token_ids[-1] for e in examples} == {task.tokenizer.eos_token_id}
@@ -128,14 +117,7 @@ def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left
     ],
 )
 def test_bad_rows_are_one_sentence(rows, fault, tmp_path, task):
-    path = write_rows(tmp_path / "r.jsonl", rows)
+    path = f"{tmp_path}/r.jsonl"
+    nano_r1.write_rows(path, rows)
     with pytest.raises(SystemExit, match=f"--data {path}, {fault}"):
         nano_sft.load_examples(nano_sft.Config(data=path), task)
-
-
-def test_weights_and_biases_gets_every_step(tuned, tmp_path, monkeypatch):
-    logged = []
-    run = SimpleNamespace(log=lambda row, step: logged.append(step))
-    monkeypatch.setattr(nano_r1, "open_wandb", lambda path, config, at_end: run)
-    nano_sft.main(replace(tuned, name=str(tmp_path / "run"), steps=2))
-    assert logged == [0, 1, 2]

@@ -75,6 +75,7 @@ def draw(path, folder):
             for name, width, scale in PICTURES:
                 size = {"width": width, "height": 400}
                 page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
+                page.set_default_timeout(300_000)
                 page.goto(file.as_uri())
                 if name == "story":
                     save_gif(page, f"{folder}/hero{ending}.gif")
