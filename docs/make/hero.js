@@ -29,7 +29,11 @@ const figure = (title, note, ...parts) =>
   h("figure", { class: "told" }, h("h1", {}, title), h("p", { class: "note" }, note), parts);
 const about = `${group.title}: 4 of ${count} completions. Blue tokens became more likely.`;
 const note = "A dot is a line that ends with yes or no, at its P(yes).";
-const drawn = chart("", checks.length ? lines : [], { share: true, scatter, mark: step });
+const drawn = chart("", checks.length ? lines : [], {
+  share: true,
+  scatter,
+  mark: checks.length ? step : null,
+});
 $("view").append(
   figure(`One update, step ${step}`, about, table),
   figure(
