@@ -95,7 +95,7 @@ def started(command, monkeypatch):
         found.clear()
         monkeypatch.setattr(runs, "train", lambda name, flags, path: found.append((name, flags)))
         monkeypatch.setattr(runs, "draw_curves", lambda *_: None)
-        for name in ("result_table", "curve_table", "minutes"):
+        for name in ("result_table", "curve_table", "subgroup_table", "minutes"):
             monkeypatch.setattr(sweep, name, lambda *_: "")
         monkeypatch.setattr(sys, "argv", command[1:])
         sweep.main()
