@@ -210,7 +210,7 @@ class Tracer:
         if isinstance(node, ast.If):
             inside = self.current[frame] in ast.walk(ast.Module(node.body, []))
             shown = [["", "yes" if inside else "no", None]]
-        if isinstance(node, ast.Return):
+        if isinstance(node, ast.Return) and node.value:
             shown = self.followed.show(ast.unparse(node.value), result)
             shown = [["returns", *texts] for _, *texts in shown]
         values[node.lineno] = shown
