@@ -95,7 +95,12 @@ def load_problems(split, source=None, seed=0):
             "MATH has no built-in problems: use `--data hub` or `--data FILE`."
         )
     hub = problem_files.Hub(HUB_DATASET)
-    return problem_files.load(source, split, hub, to_problem, problem_key)
+    return problem_files.load(source, split, hub, to_problem, problem_key, gold)
+
+
+def gold(problem):
+    """The answer: two rows that ask the same must have the same."""
+    return problem["answer"]
 
 
 def title(problem):
