@@ -22,7 +22,6 @@ from gsm8k_rewards import (
     subgroups,
     to_problem,
 )
-from tasks import math_rewards
 
 PROBLEM = {
     "question": "Iris has 64 eggs and buys 33 more. Then Iris gives 40 of them to Ella. "
@@ -170,10 +169,6 @@ def test_a_number_is_read_with_its_sign_separators_unit_and_markup_or_refused(li
     expected = None if value == "None" else Fraction(value)
     found = {text: parse_number(text)[0] for text in texts.split("  ")}
     assert found == dict.fromkeys(found, expected)
-
-
-def test_the_words_that_change_a_number_are_those_of_math():
-    assert gsm8k_rewards.CHANGES_THE_NUMBER < math_rewards.CHANGES_THE_NUMBER
 
 
 def test_separators_are_accepted_only_between_groups_of_three_and_two_numbers_are_never_one():

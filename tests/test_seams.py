@@ -68,7 +68,8 @@ def test_a_metric_of_ones_own_is_in_the_file_and_has_a_curve_in_the_report(tmp_p
 
 
 def state():
-    return signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
+    return signal.getsignal(signal.SIGINT), torch.get_num_threads(), environment
 
 
 @pytest.fixture
