@@ -247,7 +247,7 @@ SPELLINGS = [  # (pattern, what takes its place), in this order
     # "2 and 3" is a list, and \text{5 cm} a number with a unit.
     (r",? *(?:\\text\{ *(?:and|or) *\}|(?<= )(?:and|or)(?= )(?![^{}]*\})) *", ","),
     (r"\\text\{ *([-+]?[0-9][0-9.,/]*)(?=[ }])", r"\1\\text{"),
-    (r"(?<=[0-9)}])( *[ckm]m| *kg| +[A-Za-z]{3,}(?: [A-Za-z]+)*)(?=$| *\^)", r"\\text{\1}"),
+    (r"(?<=[0-9)}])((?: *(?:[ckm]m|kg)| +[A-Za-z]{3,})(?: [A-Za-z]+)*)(?=$| *\^)", r"\\text{\1}"),
     (r" *(?:\^ *(?:\\circ|\{ *\\circ *\})|°|\\degree)(?![a-z])", r"\\text{degree}"),
     (r" *\\?%", r"\\text{percent}"),
     (r"\\text\{([^{}]*)\} *\^ *(?:([0-9])|\{ *([0-9]) *\})", r"\\text{\1^\2\3}"),
