@@ -403,7 +403,6 @@ MARKUP = re.compile(
 
 
 # These words and their plurals change the number before them: 5 million, 3 sevenths, 5 is wrong.
-# math_rewards.py has them, too.
 CHANGES_THE_NUMBER = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
