@@ -120,7 +120,7 @@ def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel
     answer = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
     kernel.run(answer)
     assert all(kernel.run(source).startswith("Correct") for source, _ in tests)
-    for mistake, (source, _) in zip_longest(MISTAKES[name], tests, fillvalue=tests[0]):
+    for mistake, (source, _) in zip_longest(MISTAKES[name], tests[:-1], fillvalue=tests[0]):
         kernel.run(answer.replace(*mistake))
         with pytest.raises(CellExecutionError, match="AssertionError"):
             kernel.run(source)
