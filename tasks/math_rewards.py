@@ -41,8 +41,10 @@ No part of a text is executed or skipped, and every operation is bounded: no tim
     HHTT               \text{HHTT}                             HTHT
 
 Read only as texts, so that they equal only themselves: factorials and binomials, floors, repeating
-decimals, times of day, ratios, |x|, sums and integrals, \approx, powers and indices of functions,
-numbers above 10^100, and what is no LaTeX (√2, ½, sqrt(2), sin x, oo, an invisible character).
+decimals, times of day, ratios, |x|, \approx, sums and integrals, powers and indices of functions,
+x < 1 or x > 2 (as a union), words around a formula (f(x) = cx for any c), yx for xy, 43 500 with
+plain spaces, numbers above 10^100, and what is no LaTeX (√2, ½, sqrt(2), sin x, oo, an invisible
+character).
 docs/own_task.md compares the verdicts with other people's labels.
 """
 

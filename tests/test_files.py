@@ -8,7 +8,6 @@ from unittest import mock
 
 import datasets
 import pytest
-from tables import columns, lines
 
 import countdown_rewards
 import gsm8k_rewards
@@ -73,67 +72,56 @@ def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, 
     assert task.load_problems("all", str(tmp_path / "a.jsonl")) == rows[::-1]
 
 
-# name | content | a part of the message. ROW is a good row, CELLS the same row of a csv file, NAMES
-# its columns, FIRST its first column.
-WRONG = r"""
-a.jsonl | ROW⏎ROW,⏎ | row 2: Extra data
-a.jsonl | ROW⏎ROW ROW⏎ | row 2: Extra data
-a.jsonl | ROW⏎{"FIRST": 1,}⏎ | row 2:
-a.jsonl | ROW⏎{"FIRST": [1, 2,]}⏎ | row 2:
-a.jsonl | ROW⏎{"FIRST": 1, "x": [{"y": 1, "y": 2}]}⏎ | row 2: a name occurs twice
-a.jsonl | ROW⏎{"FIRST": 1, "FIRST": 1}⏎ | row 2: a name occurs twice
-a.jsonl | ROW⏎⏎{"input": "x", "output": "y"}⏎ | row 2: needs FIRST
-a.jsonl | ROW⏎{"input": "x", "output": "y"}⏎ | got {'input': 'x', 'output': 'y'}
-a.jsonl | ROW⏎{"FIRST": null}⏎ | row 2: needs
-a.jsonl | ROW⏎null⏎ | row 2: needs
-a.jsonl | ROW⏎[1, 2]⏎ | row 2: needs
-a.jsonl | ROW⏎{"FIRST": "\u005cud800", "answer": "1"}⏎ | row 2:
-a.jsonl | ROW⏎{"FIRST": "\b", "answer": "1"}⏎ | row 2:
-a.jsonl | version https://git-lfs.github.com/spec/v1⏎oid x⏎ | row 1: a pointer of git-lfs
-a.jsonl | ROW⏎version⏎ | row 2: Expecting value
-a.jsonl | ROW⏎{"FIRST": "caf\xe9"}⏎ | 'utf-8' codec
-a.jsonl | EMPTY | needs 2
-a.jsonl | ⏎ ⏎ | needs 2
-a.jsonl | ROW⏎ | needs 2
-a.json | [] | needs 2
-a.json | [ROW, ROW,] | row 1:
-a.json | [ROW, 7] | row 2: needs
-a.json | [ROW, ROW | row 1:
-a.csv | EMPTY | needs 2
-a.csv | NAMES⏎ | needs 2
-a.csv | NAMES⏎CELLS⏎CELLS,1⏎ | row 2: more or fewer cells
-a.csv | NAMES⏎CELLS⏎[1, 2, 3],6⏎ | row 2: more or fewer cells
-a.csv | NAMES⏎CELLS⏎7⏎ | row 2: more or fewer cells
-a.csv | NAMES,FIRST⏎CELLS,1⏎ | row 1: more or fewer cells than columns
-a.csv | NAMES⏎CELLS⏎"7,8⏎ | row 2: unexpected end of data
-a.csv | NAMES⏎CELLS⏎,⏎ | row 2: needs
-a.csv | x;y⏎1;2⏎ | needs FIRST
-a.tsv | x\u0009y⏎1\u00092⏎ | row 1: needs FIRST
-a.txt | hello | needs 2
-a.csv | NAMES\u0000⏎ | is UTF-16 or binary: save it as UTF-8
-a.parquet | PAR1ROW | row 1:
-absent.jsonl | None | No such file; --data hub is the published data set
-a.jsonl | ROW⏎ROW⏎ROW⏎ROW⏎ROW⏎ | needs 2 different
-a.jsonl | ROW⏎ROW⏎{"answer": NaN, "x": 1}⏎ | row 3: NaN and Infinity are no values; got {'answer'
-a.json | [ROW, {"target": [-Infinity]}, ROW] | row 2: NaN and Infinity are no values
-a.json | [7, 8]⏎ | row 1: needs an object
-"""
+# ROW is a good row, CELLS the same row of a csv file, NAMES its columns, FIRST its first column.
+WRONG = [  # (file, content, a part of the message)
+    ("a.jsonl", "ROW\nROW,\n", "row 2: Extra data"),
+    ("a.jsonl", 'ROW\n{"FIRST": 1,}\n', "row 2:"),
+    ("a.jsonl", 'ROW\n{"FIRST": 1, "x": [{"y": 1, "y": 2}]}\n', "row 2: a name occurs twice"),
+    ("a.jsonl", 'ROW\n\n{"input": "x", "output": "y"}\n', "row 2: needs FIRST"),
+    ("a.jsonl", 'ROW\n{"input": "x", "output": "y"}\n', "got {'input': 'x', 'output': 'y'}"),
+    ("a.jsonl", 'ROW\n{"FIRST": null}\n', "row 2: needs"),
+    ("a.jsonl", "ROW\nnull\n", "row 2: needs"),
+    ("a.jsonl", 'ROW\n{"FIRST": "\\ud800", "answer": "1"}\n', "row 2:"),
+    ("a.jsonl", 'ROW\n{"FIRST": "\\b", "answer": "1"}\n', "row 2:"),
+    ("a.jsonl", 'ROW\nROW\n{"answer": NaN, "x": 1}\n', "row 3: NaN and Infinity are no values"),
+    ("a.json", '[ROW, {"target": [-Infinity]}, ROW]', "row 2: NaN and Infinity are no values"),
+    ("a.jsonl", "version https://git-lfs.github.com/spec/v1\n", "row 1: a pointer of git-lfs"),
+    ("a.jsonl", "ROW\nversion\n", "row 2: Expecting value"),
+    ("a.jsonl", b'{"question": "caf\xe9"}\n', "'utf-8' codec"),
+    ("a.jsonl", "", "needs 2"),
+    ("a.jsonl", "ROW\nROW\nROW\n", "needs 2 different"),
+    ("a.json", "[ROW, ROW,]", "row 1:"),
+    ("a.json", "[ROW, 7]", "row 2: needs an object"),
+    ("a.csv", "NAMES\n", "needs 2"),
+    ("a.csv", "NAMES\nCELLS\nCELLS,1\n", "row 2: more or fewer cells"),
+    ("a.csv", "NAMES\nCELLS\n7\n", "row 2: more or fewer cells"),
+    ("a.csv", "NAMES,FIRST\nCELLS,1\n", "row 1: more or fewer cells than columns"),
+    ("a.csv", 'NAMES\nCELLS\n"7,8\n', "row 2: unexpected end of data"),
+    ("a.csv", "NAMES\nCELLS\n,\n", "row 2: needs"),
+    ("a.csv", "x;y\n1;2\n", "needs FIRST"),
+    ("a.csv", "NAMES\0\n", "is UTF-16 or binary: save it as UTF-8"),
+    ("a.parquet", "PAR1ROW", "row 1:"),
+    ("absent.jsonl", None, "No such file; --data hub is the published data set"),
+]
 
 
 @each_task
-@pytest.mark.parametrize("line", lines(WRONG))
-def test_what_is_not_clear_is_refused_with_file_and_row(task, rows, line, tmp_path):
-    head, cells = csv(rows[:1]).strip().split("\n", 1)
-    row = jsonl(rows[:1]).strip()
-    words = [("ROW", row), ("NAMES", head), ("CELLS", cells), ("FIRST", list(rows[0])[0])]
-    name, content, said = columns(line, words)
+@pytest.mark.parametrize("name, content, said", WRONG)
+def test_what_is_not_clear_is_refused_with_file_and_row(task, rows, name, content, said, tmp_path):
+    first = list(rows[0])[0]
+    names, cells = csv(rows[:1]).strip().split("\n", 1)
+    words = {"ROW": jsonl(rows[:1]).strip(), "NAMES": names, "CELLS": cells, "FIRST": first}
     path = tmp_path / name
-    if content != "None":
-        path.write_bytes(content.encode().replace(b"\\xe9", b"\xe9"))
+    if isinstance(content, str):
+        for word, text in words.items():
+            content = content.replace(word, text)
+        content = content.encode()
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(ValueError) as raised:
         task.load_problems("train", str(path))
     message = str(raised.value)
-    assert message.startswith(f"--data {path}") and said in message
+    assert message.startswith(f"--data {path}") and said.replace("FIRST", first) in message
 
 
 @each_task
@@ -192,28 +180,30 @@ def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
             task.load_problems("train", "hub")
 
 
-PROMPTS = r"""
-stop = "</answer>" | stop must be a list of texts, not a text
-stop = [1] | stop must be a list of texts, not [a number]
-chat = "false" | chat must be true or false, not a text
-opening = 5 | opening must be a text, not a number
-weights = [1] | weights must be [a number, a number], not [a number]
-weights = [nan, 1] | weights must be [a number, a number], not
-partial = true | partial must be a number, not true or false
-colour = 1 | unexpected keyword argument 'colour'
-text = | Invalid value
-stop = ["</answer>"]⏎weights = [1, 2] | None
-"""
-
-
-@pytest.mark.parametrize("line", lines(PROMPTS))
-def test_a_prompt_of_a_toml_file_is_read_as_it_is_meant_or_refused(line, tmp_path):
-    fields, said = columns(line, [])
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ('stop = "</answer>"', "stop must be a list of texts, not a text"),
+        ("stop = [1]", "stop must be a list of texts, not [a number]"),
+        ('chat = "false"', "chat must be true or false, not a text"),
+        ("opening = 5", "opening must be a text, not a number"),
+        ("weights = [1]", "weights must be [a number, a number], not [a number]"),
+        ("weights = [nan, 1]", "weights must be [a number, a number], not"),
+        ("partial = true", "partial must be a number, not true or false"),
+        ("colour = 1", "unexpected keyword argument 'colour'"),
+        ("text =", "Invalid value"),
+    ],
+)
+def test_a_prompt_of_a_toml_file_that_is_not_meant_so_is_refused(fields, said, tmp_path):
     path = tmp_path / "prompt.toml"
-    path.write_text(f'text = "{{nums}}"\n{fields}', encoding="utf-8-sig")  # a byte order mark
-    try:
-        prompt = problem_files.read_prompt(str(path), countdown_rewards)
-        assert said == "None" and (prompt.stop, prompt.weights) == (["</answer>"], [1, 2])
-    except SystemExit as error:
-        assert str(error).startswith("--prompt must be a toml file or one of ")
-        assert said in str(error)
+    path.write_text(f'text = "{{nums}}"\n{fields}')
+    with pytest.raises(SystemExit, match="--prompt must be a toml file or one of ") as raised:
+        problem_files.read_prompt(str(path), countdown_rewards)
+    assert said in str(raised.value)
+
+
+def test_a_prompt_is_read_from_a_toml_file_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "prompt.toml"
+    path.write_text('text = "?"\nstop = ["</answer>"]\nweights = [1, 2]', encoding="utf-8-sig")
+    prompt = problem_files.read_prompt(str(path), countdown_rewards)
+    assert prompt == countdown_rewards.Prompt("?", stop=["</answer>"], weights=[1, 2])
