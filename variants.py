@@ -308,7 +308,7 @@ def cispo_loss(log_probs, batch, config):
 
 
 def dppo_loss(log_probs, batch, config):
-    """DPPO with the total variation (arXiv:2602.04879), as prime-rl has it by default.
+    """DPPO with the total variation (arXiv:2602.04879), prime-rl's default until August 2026.
 
     A clip of the ratio stops unlikely tokens early and likely ones late. DPPO looks at the
     probability itself, and masks tokens that have already moved far in the advantage's direction.

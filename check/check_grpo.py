@@ -88,7 +88,7 @@ ADVANTAGE_MISTAKES = {
     ),
     "no eps": "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
     "normalized twice": (
-        "The second normalization, over the batch, undoes the comparison within the group."
+        "The second one, over the batch, is a constant factor. GDPO (arXiv:2601.05242) wants it."
     ),
     "sign of the advantage turned": "The policy learns to avoid reward.",
 }
