@@ -43,19 +43,19 @@ def make_notebooks():
 
 def open_first(address):
     """The README's sentence on what to open first: GitHub does not show pages."""
-    report = "the report of the run below"
-    lesson = "the lesson, nano_r1.py with the values of one real step"
     if not address:
         return (
-            f"Open these first, in your clone with a browser: `docs/report_default_run.html`, "
-            f"{report}, and\n`docs/lesson.html`, {lesson}."
+            "Start with the report of the run below (`docs/report_default_run.html`), or the "
+            "lesson (`docs/lesson.html`), which\nwalks through nano_r1.py with the values of a "
+            "real step. Open them from a clone."
         )
     owner, name = address.rstrip("/").split("/")[-2:]
     pages = f"https://{owner}.github.io/{name}"
     colab = f"https://colab.research.google.com/github/{owner}/{name}/blob/main"
     return (
-        f"Open first: [{report}]({pages}/report_default_run.html),\n[{lesson}]({pages}),\n"
-        f"and [the notebook on Colab]({colab}/notebooks/colab.ipynb), which needs no installation."
+        f"Start with [the report of the run below]({pages}/report_default_run.html), or\n"
+        f"[the lesson]({pages}), which walks through nano_r1.py with the values of a real step.\n"
+        f"[The notebook on Colab]({colab}/notebooks/colab.ipynb) needs no installation."
     )
 
 
