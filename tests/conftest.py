@@ -17,14 +17,9 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Two environments (.ci/run): vLLM's CPU build has its own, and there hypothesis is not needed.
+# Two environments (.ci/run): vLLM's CPU build has its own.
 if importlib.util.find_spec("vllm") is None:
     collect_ignore = ["with_vllm"]
-if importlib.util.find_spec("hypothesis") is not None:
-    import hypothesis
-
-    hypothesis.settings.register_profile("nano_r1", deadline=None)
-    hypothesis.settings.load_profile("nano_r1")
 
 
 # ---- Pages in a browser
