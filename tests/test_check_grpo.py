@@ -421,20 +421,19 @@ def in_dtype(dtype):
     return with_grpo(lambda f, *x: f(*(t.to(dtype) if t.is_floating_point() else t for t in x)))
 
 
-def test_a_loss_in_single_precision_agrees_and_the_text_says_so():
+def test_a_loss_in_single_precision_agrees():
     right, names, text = check_grpo.judge_loss(lambda *x: in_dtype(torch.float32)(*x).double())
-    assert right and names == ["GRPO"] and "single precision. That is the only" in text
-    assert "weight 0.04" in text and "clip 0.2 below and 0.28 above" in text
+    assert right and names == ["GRPO"] and "clip 0.2 below and 0.28 above" in text
 
 
-def test_a_loss_in_bfloat16_is_a_mistake_with_a_name():
-    assert check_grpo.judge_loss(in_dtype(torch.bfloat16))[:2] == (False, ["bfloat16"])
-
-
-def test_a_small_difference_is_printed_with_its_digits():
-    text = said(with_grpo(lambda f, *x: f(*x) + 1e-5 * x[0].mean()))
+@pytest.mark.parametrize(
+    "loss",
+    [in_dtype(torch.bfloat16), with_grpo(lambda f, *x: f(*x) + 1e-4 * x[0].mean())],
+)
+def test_a_small_difference_is_printed_and_bfloat16_is_suspected(loss):
+    right, names, text = check_grpo.judge_loss(loss)
     yours, formula = re.search(r"yours (\S+), the formula's (\S+)\.", text).groups()
-    assert yours != formula and "Look for .float()" in text
+    assert not right and not names and yours != formula and "Look for bfloat16" in text
 
 
 def test_advantages_normalized_again_have_a_name():
