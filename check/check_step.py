@@ -128,6 +128,7 @@ PLAIN = {
 }
 FIRST = "one micro-batch"
 SECOND = "a second step on the batch"
+LONGER = "the step is"
 RESUMED = "resumed after the first of two steps"
 # situation: what differs from PLAIN
 SITUATIONS = {
@@ -340,6 +341,8 @@ def flat(model):
 class Situation:
     """What a trainer is asked for, and how far its weights move."""
 
+    scale = 1.0  # how many times as long as the formula's each step may be
+
     def __init__(self, name, make_model):
         self.name = name
         self.config = SimpleNamespace(**PLAIN | SITUATIONS[name])
@@ -383,7 +386,8 @@ class Situation:
     def expected(self, formula, slip="", **changes):
         """How far the formula's step moves the weights."""
         model = copy.deepcopy(self.model).double()
-        config = changed(self.config, **{"padding_side": "right"} | changes)
+        rate = self.config.learning_rate * self.scale
+        config = changed(self.config, learning_rate=rate, **{"padding_side": "right"} | changes)
         size = min(config.micro_batch_size, 16 // WORLD)
         if self.resumed:
             size = 8
@@ -397,6 +401,13 @@ class Situation:
             model = copy.deepcopy(self.other).double()
         train(model, parts, config, formula, slip, optimizer)
         return flat(model) - flat(self.model)
+
+    def times(self, formula):
+        """How many times as long as the formula's the step is, or 0 if it has another direction."""
+        own = self.expected(formula)
+        times = (self.moved @ own / (own @ own)).item()
+        same = (self.moved - times * own).norm() < TOLERANCE * self.moved.norm()
+        return times if same and times > 0 else 0.0
 
     def difference(self, candidates):
         """(name, sentence) of the mistake with which a candidate moves the weights as far."""
@@ -418,10 +429,9 @@ class Situation:
             if self.agrees(formula, slip):
                 return slip, MISTAKES[slip]
         for formula in candidates:
-            own = self.expected(formula)
-            times = (self.moved @ own / (own @ own)).item()
-            if (self.moved - times * own).norm() < TOLERANCE * self.moved.norm():
-                return f"the step is {times:.4g} times as long", (
+            times = self.times(formula)
+            if times:
+                return f"{LONGER} {times:.4g} times as long", (
                     "Look at the rate, a clip, the divisor. 1.333 is 16 / 12: the group without a "
                     "signal is left out."
                 )
@@ -442,12 +452,15 @@ def judge_step(step, make_model=TinyModel, advantages=None):
         own = advantages
     candidates = list(algorithms(own))
     algorithm = "No algorithm agrees"
+    scale = 1.0
     names = []
     lines = []
     for name in SITUATIONS:
-        if WORLD > 1 and name == RESUMED:
-            continue  # The processes would need a common folder.
+        # Processes would need a common folder. A factor may depend on the episodes, as GDPO's does.
+        if name == RESUMED and (WORLD > 1 or scale != 1):
+            continue
         situation = Situation(name, make_model)
+        situation.scale = scale
         try:
             situation.run(step)
         except SystemExit as end:
@@ -458,14 +471,20 @@ def judge_step(step, make_model=TinyModel, advantages=None):
         kept = [formula for formula in candidates if situation.agrees(formula)]
         if not kept:
             mistake, sentence = situation.difference(candidates)
-            names.append(mistake)
-            lines.append(f"✗ {name}: {mistake}. {sentence}")
-            if name == FIRST:
-                break  # There is nothing to compare the others with.
-            continue
+            if name == FIRST and mistake.startswith(LONGER):
+                # A constant factor. If it changes with the situation, it is wrong there.
+                kept = [formula for formula in candidates if situation.times(formula)]
+                scale = situation.times(kept[0])
+                name = f"{name}: {mistake}. {sentence}"
+            else:
+                names.append(mistake)
+                lines.append(f"✗ {name}: {mistake}. {sentence}")
+                if name == FIRST:
+                    break  # There is nothing to compare the others with.
+                continue
         candidates = kept
         advantages, loss = kept[0]
-        if name == FIRST:
+        if name.startswith(FIRST):
             algorithm = f"{'your advantages' if own else advantages}, {loss.mean}"
             candidates = list(relatives(advantages, loss))
         if name == SECOND:

@@ -87,9 +87,13 @@ def test_a_ratio_of_the_policy_to_itself_is_no_ratio():
     assert "no ratio. If you meant one, the old" in planted("", formula=formula)[2]
 
 
-def test_a_step_of_another_length_is_measured():
-    assert planted("", learning_rate=0.25)[1] == ["the step is 0.25 times as long"]
-    assert planted("", learning_rate=1.003)[1] == ["the step is 1.003 times as long"]
+@pytest.mark.parametrize("rate", [0.25, 1.003])
+def test_a_constant_factor_is_measured_and_is_a_remark(rate):
+    right, names, text = planted("", learning_rate=rate)
+    assert right and f"✓ one micro-batch: the step is {rate} times as long." in text
+
+
+def test_weights_that_do_not_change_are_wrong():
     assert planted("", learning_rate=0.0)[1] == ["the weights do not change"]
 
 
@@ -153,7 +157,8 @@ def test_a_bad_step_gets_a_sentence(step, said):
     [
         ("tiny_grpo", {}, "✗ step: end token left out\n"),
         ("tiny_grpo", {"slip": ""}, "✗ step: temperature has no effect\nGRPO"),
-        ("simple_grpo", {}, "✗ step: the step is 1.333 times as long\n"),
+        ("simple_grpo", {}, "✓ one micro-batch: the step is 1.333 times as long. Look"),
+        ("simple_grpo", {}, "✗ step: temperature has no effect; an unknown difference\n"),
         ("simple_grpo", {"fewest": 1}, "✗ step: temperature has no effect\nGRPO"),
         ("sft", {}, "in 5 of 9 situations\nyour advantages, mean over all tokens"),
     ],
