@@ -37,7 +37,7 @@ The program compares value and gradient with formulas on frozen micro-batches.
 It prints the name and the numbers of your algorithm, or the name of a known
 mistake. It measures the clip range, the KL weight, eps and the constants, so
 you need not give them. If nothing agrees, it prints the nearest algorithm, the
-first entry that differs, and the properties that your function has.
+entry that differs most, and the properties that your function has.
 
 The exit code is 0 if an algorithm agrees, else 1. With --new it is also 0 if
 neither an algorithm nor a known mistake agrees, and your function has what
@@ -259,7 +259,7 @@ SCALES = [
     "deviation of the batch",
     "deviation of the batch after the baseline",
 ]
-EPSILONS = [0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+EPSILONS = [0.0, 1e-8, 1e-6, 1e-5, 1e-4]  # besides the measured one
 ROOTS = ["outside of the root", "inside of the root"]
 
 
@@ -1014,8 +1014,6 @@ def properties(advantages):
         "a larger reward has no smaller advantage": (by_reward.diff(dim=1) >= 0).all(),
         "the completions may change places": torch.allclose(of(rewards.flip(1)).flip(1), found),
         "each group's mean is 0": found.mean(dim=1).abs().max() < 1e-9,
-        "rewards + 1 give the same": torch.allclose(of(rewards + 1), found),
-        "2 x rewards give the same": torch.allclose(of(2 * rewards), found, rtol=0.01),
     }
 
 
@@ -1274,17 +1272,21 @@ def judge_functions(adapter, new):
     return [judges[name](adapter[name], new) for name in names]
 
 
-def main(description=__doc__, judge=judge_functions, prints=True):
-    """The command: judge(names that the adapter defines, --new) -> [(right, names, text)]."""
+NEW = {"--new": "exit with 0 for a new algorithm, too"}
+
+
+def main(description=__doc__, judge=judge_functions, flags=NEW, prints=True):
+    """The command: judge(what the adapter defines, its flags) -> [(right, names, text)]."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("adapter", help="a Python file that calls your code")
-    parser.add_argument("--new", action="store_true", help="exit with 0 for a new algorithm, too")
-    arguments = parser.parse_args()
-    adapter = load(arguments.adapter)
+    for flag, text in flags.items():
+        parser.add_argument(flag, action="store_true", help=text)
+    arguments = vars(parser.parse_args())
+    adapter = load(arguments.pop("adapter"))
     with contextlib.redirect_stdout(sys.stderr):  # what the adapter prints
-        rights, _, texts = zip(*judge(adapter, arguments.new))
+        rights, _, texts = zip(*judge(adapter, **arguments))
     if prints:
         show("\n\n".join(texts))
     sys.exit(not all(rights))

@@ -499,11 +499,11 @@ def judge_step(step, make_model=TinyModel, advantages=None):
     return not names, names, "\n".join([title, f"{algorithm}.", *lines])
 
 
-def judge_adapter(adapter, new):
+def judge_adapter(adapter):
     require("step" in adapter, "The adapter has no function step.")
     make_model = adapter.get("make_model", TinyModel)
     return [judge_step(adapter["step"], make_model, adapter.get("advantages"))]
 
 
 if __name__ == "__main__":
-    main(__doc__, judge_adapter, prints=RANK == 0)
+    main(__doc__, judge_adapter, flags={}, prints=RANK == 0)

@@ -137,6 +137,11 @@ def said(loss):
     return check_grpo.judge_loss(loss)[2]
 
 
+def exactly(text):
+    """The text, if it says that a result in float64 is the formula's to 1e-9."""
+    return text if float(re.search(r"difference is (\S+)\.\n", text)[1]) < 1e-9 else ""
+
+
 def alike(one, other):
     frozen = BATCHES if isinstance(one, Loss) else REWARDS
     found = [check_grpo.expected(one, place, ALL) for place in range(len(frozen))]
@@ -221,38 +226,28 @@ def test_a_constant_factor_of_advantages_is_a_remark(advantages, name, times):
 
 # ---- The losses of TRL, with its own code
 
-K3 = "k3 in the loss with weight 0.04"
-TRL = {
-    "grpo": ("GRPO", "ratio of each token, clip 0.2 below and 0.28 above, mean of the"),
-    "dapo": ("DAPO", "ratio of each token, clip 0.2 below and 0.28 above, mean over all"),
-    "dr_grpo": ("Dr. GRPO", "above, sum over tokens / (completions x constant) 20, "),
-    "cispo": ("CISPO", "ratio as a weight, clip 1 below and 4 above, mean over all tokens, "),
-    "sapo": ("SAPO", "soft gate of the ratio (1 for A > 0, 1.05 for A < 0), mean of the"),
-    "luspo": ("LUSPO", "ratio of each completion, clip 0.2 below and 0.28 above, sum over"),
-    "vespo": ("VESPO", "gamma weight of the completion (2, 3 for A > 0, 3, 2 for A < 0), "),
-}
+TRL = [
+    ("grpo", {}, "GRPO", "ratio of each token, clip 0.2 below and 0.28 above, mean of the"),
+    ("dapo", {}, "DAPO", "ratio of each token, clip 0.2 below and 0.28 above, mean over all"),
+    ("dr_grpo", {}, "Dr. GRPO", "above, sum over tokens / (completions x constant) 20, "),
+    ("cispo", {}, "CISPO", "ratio as a weight, clip 1 below and 4 above, mean over all tokens, "),
+    ("sapo", {}, "SAPO", "soft gate of the ratio (1 for A > 0, 1.05 for A < 0), mean of the"),
+    ("luspo", {}, "LUSPO", "ratio of each completion, clip 0.2 below and 0.28 above, sum over"),
+    ("vespo", {}, "VESPO", "gamma weight of the completion (2, 3 for A > 0, 3, 2 for A < 0), "),
+    ("bnpo", {}, "micro-batches averaged", "TRL's bnpo does so on purpose"),
+    ("grpo", {"off_policy_mask_threshold": 0.5}, "GRPO", "sequence mask 0.5 below and inf above"),
+    ("grpo", {"delta": 4.0}, "GRPO", "dual clip 4, "),
+    ("dapo", {"use_bias_correction_kl": True}, "DAPO", "k3 times the ratio in the loss"),
+]
 
 
-@pytest.mark.parametrize("loss_type", TRL)
-def test_losses_of_trl_have_their_names_and_numbers(loss_type):
+@pytest.mark.parametrize("loss_type, options, name, parts", TRL)
+def test_losses_of_trl_have_their_names_and_numbers(loss_type, options, name, parts):
     trl = check_grpo.load(f"{ROOT}/tests/adapters/trl_loss.py")
-    name, parts = TRL[loss_type]
-    right, names, text = check_grpo.judge_loss(partial(trl["loss"], loss_type=loss_type))
-    assert right and names == [name] and parts in text and K3 in text
-
-
-@pytest.mark.parametrize(
-    "options, parts",
-    [
-        ({"off_policy_mask_threshold": 0.5}, "off-policy sequence mask 0.5 below and inf above"),
-        ({"delta": 4.0}, "dual clip 4"),
-        ({"use_bias_correction_kl": True}, "k3 times the ratio in the loss with weight 0.04"),
-        ({"loss_type": "bnpo"}, "TRL's bnpo does so on purpose"),
-    ],
-)
-def test_options_of_trl_s_loss_are_measured(options, parts):
-    trl = check_grpo.load(f"{ROOT}/tests/adapters/trl_loss.py")
-    assert parts in said(partial(trl["loss"], **options))
+    loss = partial(trl["loss"], loss_type=loss_type, **options)
+    right, names, text = check_grpo.judge_loss(loss)
+    assert right == (loss_type != "bnpo") and names == [name] and parts in text
+    assert "in the loss with weight 0.04." in text
 
 
 # ---- Losses of this repository
@@ -279,7 +274,7 @@ def settings(loss_type, mode, kl_coef=0.0, **options):
     return variants.Config(max_tokens=20, **options)
 
 
-def in_words(config):
+def in_words(config, correction=None):
     """What the verdict on a loss with these settings says."""
     formula = Loss(
         RATIOS[config.loss_type],
@@ -287,6 +282,7 @@ def in_words(config):
         KLS.get(config.kl_estimator, config.kl_estimator),
         "loss",
         kl_weight=config.kl_coef,
+        **correction or {},
     )
     if formula.mean == CONSTANT:
         formula = replace(formula, constant=config.max_tokens)
@@ -296,15 +292,6 @@ def in_words(config):
         formula = replace(formula, drop=drop, fall=config.cliprange, rise=high)
     elif config.loss_type not in ("reinforce", "grpo_no_clip"):
         formula = replace(formula, low=config.cliprange, high=high)
-    if config.sampler_correction != "none":
-        level, kind = config.sampler_correction.split("_")
-        formula = replace(
-            formula,
-            level="completion" if level == "sequence" else level,
-            outside={"truncate": "truncated", "mask": "masked"}[kind],
-            least=config.sampler_ratio_min,
-            most=config.sampler_ratio_max,
-        )
     return agrees(formula)
 
 
@@ -337,10 +324,15 @@ def adapter(function, config):
 @pytest.mark.parametrize("loss_type", RATIOS)
 def test_losses_of_variants_are_what_their_settings_say(loss_type, mode, kl, weight):
     config = settings(loss_type, mode, cliprange_high=0.28, kl_estimator=kl, kl_coef=weight)
-    assert in_words(config) in said(adapter(variants.loss, config))
+    assert in_words(config) in exactly(said(adapter(variants.loss, config)))
 
 
-SAMPLERS = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+SAMPLERS = {
+    "token_truncate": {"level": "token"},
+    "token_mask": {"level": "token", "outside": "masked"},
+    "sequence_truncate": {"level": "completion"},
+    "sequence_mask": {"level": "completion", "outside": "masked"},
+}
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -349,7 +341,8 @@ SAMPLERS = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
 def test_corrections_of_variants_are_what_their_settings_say(loss_type, mode, kl, sampler):
     bounds = {"sampler_ratio_min": 0.5, "sampler_ratio_max": 2.5}
     config = settings(loss_type, mode, 0.04, kl_estimator=kl, sampler_correction=sampler, **bounds)
-    assert in_words(config) in said(adapter(variants.loss, config))
+    correction = SAMPLERS[sampler] | {"least": 0.5, "most": 2.5}
+    assert in_words(config, correction) in exactly(said(adapter(variants.loss, config)))
 
 
 BASELINES = {
@@ -398,7 +391,7 @@ def prime_rl(log_probs, old, ref, advantages, mask, sampler_log_probs, step, bot
 @pytest.mark.parametrize("name, both_signs", [("IPO", True), ("DPPO", False)])
 def test_losses_of_prime_rl_have_their_names_and_numbers(name, both_signs):
     formula = replace(LOSSES[name], kl="k2 to the sampler", fall=0.2)
-    assert agrees(formula) in said(partial(prime_rl, both_signs=both_signs))
+    assert agrees(formula) in exactly(said(partial(prime_rl, both_signs=both_signs)))
 
 
 @pytest.mark.parametrize("eps", [5e-4, 0.05, 3e-7])
@@ -500,8 +493,6 @@ def test_a_new_estimator_passes_with_new_and_its_properties_are_judged(new):
         "yes: no group depends on another",
         "yes: a larger reward has no smaller advantage",
         "no: each group's mean is 0",
-        "yes: rewards + 1 give the same",
-        "no: 2 x rewards give the same",
     ):
         assert line in text.splitlines()
 
