@@ -13,7 +13,7 @@
 # | --- | --- | --- |
 # | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
-# | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, other samplers, KL, aggregation |
+# | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, IPO, other samplers, KL, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, masks |
 # | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
 # | `load_model` | | LoRA, a teacher (on-policy distillation) |
@@ -72,8 +72,9 @@ class Config(nano_r1.Config):
 
     # step 6: reinforce: no ratio; grpo_no_clip: the ratio without a clip; gspo: one ratio per
     # completion; cispo: the clipped ratio as a weight; dppo: the ratio to the sampler, without the
-    # tokens whose probability has moved by more than cliprange
-    loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo", "dppo"] = (
+    # tokens whose probability has moved by more than cliprange in the advantage's direction; ipo:
+    # the same in any direction
+    loss_type: Literal["reinforce", "grpo_no_clip", "grpo_clip", "gspo", "cispo", "dppo", "ipo"] = (
         "grpo_clip"
     )
     # step 6: the mean of each completion's mean (GRPO), the mean of all tokens (DAPO), or the sum
@@ -308,10 +309,12 @@ def cispo_loss(log_probs, batch, config):
 
 
 def dppo_loss(log_probs, batch, config):
-    """DPPO with the total variation (arXiv:2602.04879), prime-rl's default until August 2026.
+    """DPPO with the total variation (arXiv:2602.04879), and IPO, prime-rl's default.
 
     A clip of the ratio stops unlikely tokens early and likely ones late. DPPO looks at the
     probability itself, and masks tokens that have already moved far in the advantage's direction.
+    IPO (docs.primeintellect.ai/prime-rl/ipo) masks all tokens that have moved far, because the
+    trainer and an asynchronous sampler also disagree in the other direction.
     """
     sampler = batch["sampler_log_probs"]
     # L = -rho A if pi - pi_sampler <= eps_high for A > 0, or >= -eps for A < 0; otherwise 0
@@ -319,6 +322,8 @@ def dppo_loss(log_probs, batch, config):
     too_high = moved > upper_eps(config)
     too_low = moved < -config.cliprange
     masked = torch.where(batch["advantages"] > 0, too_high, too_low)
+    if config.loss_type == "ipo":
+        masked = too_high | too_low
     loss = -torch.exp(log_probs - sampler) * batch["advantages"]
     return loss.masked_fill(masked, 0.0)
 
@@ -349,6 +354,7 @@ TOKEN_LOSSES = {
     "gspo": gspo_loss,
     "cispo": cispo_loss,
     "dppo": dppo_loss,
+    "ipo": dppo_loss,
 }
 
 

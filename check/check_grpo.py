@@ -37,7 +37,7 @@ The program compares value and gradient with formulas on frozen micro-batches.
 It prints the name and the numbers of your algorithm, or the name of a known
 mistake. It measures the clip range, the KL weight, eps and the constants, so
 you need not give them. If nothing agrees, it prints the nearest algorithm, the
-first entry that differs, and the properties that your function has.
+entry that differs most, and the properties that your function has.
 
 The exit code is 0 if an algorithm agrees, else 1. With --new it is also 0 if
 neither an algorithm nor a known mistake agrees, and your function has what
@@ -62,11 +62,9 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-# mistake: its consequence
+# mistake: why the gradient is wrong. A choice that a published method makes is no mistake, nor is
+# a constant factor: those are in ALGORITHMS and NOTES.
 ADVANTAGE_MISTAKES = {
-    "batch instead of the group": (
-        "An easy prompt's completions all go up and a hard prompt's all go down."
-    ),
     "groups along the wrong dimension": (
         "Completions of different prompts are compared with each other."
     ),
@@ -74,22 +72,18 @@ ADVANTAGE_MISTAKES = {
         "The groups mix prompts, because completions are not stored prompt by prompt."
     ),
     "mean not subtracted": (
-        "Each completion with a reward above 0 goes up, even the worst of its group."
-    ),
-    "own reward counted among the others": (
-        "The sum of the others is divided by n, so the baseline is too small."
+        "A group of equal rewards gets r / eps: thousands, where there is nothing to learn."
     ),
     "variance instead of the deviation": (
         "If all rewards are half as large, the advantages are twice as large."
     ),
-    "brackets forgotten": "r - mean / std is not centred: the group's advantages do not sum to 0.",
+    "brackets forgotten": (
+        "It is r - mean / std, so a group of equal rewards gets -mean / eps: thousands below 0."
+    ),
     "eps added after the division": (
         "Each advantage is shifted by eps, and a group of equal rewards gives NaN."
     ),
     "no eps": "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
-    "normalized twice": (
-        "The second one, over the batch, is a constant factor. GDPO (arXiv:2601.05242) wants it."
-    ),
     "sign of the advantage turned": "The policy learns to avoid reward.",
 }
 LOSS_MISTAKES = {
@@ -106,46 +100,38 @@ LOSS_MISTAKES = {
     "mask not used": "Prompt and padding are trained on, and count as tokens.",
     "mask only in the denominator": "Prompt and padding are trained on.",
     "padding in the denominator": (
-        "The longest completion of a micro-batch decides how large the step is."
+        "The longest completion of a micro-batch decides how large the step is. If all are padded "
+        "to one length, that is Dr. GRPO's constant (verl's seq-mean-token-sum-norm)."
     ),
     "mean over rows, then over tokens": (
         "A token counts more at a position that few completions reach."
     ),
-    "micro-batches averaged": "A token counts more if its micro-batch has few tokens.",
+    "micro-batches averaged": (
+        "A token counts more if its micro-batch has few tokens. TRL's bnpo does so on purpose."
+    ),
     "micro-batches added up": "The gradient grows with the number of micro-batches.",
     "divided by the micro-batches twice": "The gradient shrinks with the number of micro-batches.",
-    "ratio of the policy to itself": (
-        "The ratio is always 1: nothing is clipped. Correct for one optimizer step per batch."
+    "ratio without gradient": (
+        "It is detached, or the gradients of its two terms cancel: the reward never reaches the "
+        "weights."
     ),
-    "both terms of the ratio have a gradient": (
-        "Their gradients cancel, so the reward never reaches the weights."
-    ),
-    "ratio without gradient": "The reward never reaches the weights.",
     "ratio upside down": "The ratio is old / new, so the policy learns to avoid reward.",
-    "ratio to the reference": "The clip holds the policy near the reference and freezes it there.",
+    "ratio to the reference": (
+        "The reference did not write the samples, and the clip freezes the policy near it."
+    ),
     "old and reference swapped": (
         "The clip is around the reference, and the KL penalty pulls to the last policy."
-    ),
-    "minimum taken before the advantage": (
-        "For a negative advantage the clip acts at the wrong end of the range."
-    ),
-    "clip without the minimum": (
-        "A token outside of the range has no gradient, so a wrong step cannot be undone."
     ),
     "maximum instead of the minimum": (
         "The clip stops steps that undo a mistake, but no step that goes too far."
     ),
     "sign of the policy term turned": "The policy learns to avoid reward.",
-    "ratio of the completion not length-normalized": (
-        "The product of the tokens' ratios leaves the clip range in any long completion."
-    ),
-    "arithmetic mean of the ratios": (
-        "One token with a large ratio decides the ratio of the completion."
-    ),
     "weight with gradient": (
-        "The clipped ratio should be a constant, but its gradient is added to log pi's."
+        "The weight should be a constant, but its gradient is added to log pi's."
     ),
-    "probability instead of its logarithm": "Unlikely tokens have almost no gradient.",
+    "probability instead of its logarithm": (
+        "The samples are already as frequent as pi says. Unlikely tokens have almost no gradient."
+    ),
     "sign of the KL penalty turned": (
         "The policy is rewarded for leaving the reference, and collapses."
     ),
@@ -154,18 +140,11 @@ LOSS_MISTAKES = {
     ),
     "KL without gradient": "The penalty is in the logged loss, but restrains nothing.",
     "KL of prompt and padding": "The penalty counts tokens that the policy did not write.",
-    "entropy of the sampled tokens alone": (
-        "On the policy's own samples, log pi has the expected gradient 0: the bonus is noise. The "
-        "entropy needs the whole distribution."
-    ),
-    "KL counted twice": "It is subtracted from the reward and added to the loss.",
     "length divided twice": "A token of a long completion hardly counts.",
 }
 # mistake: where it was seen. The others are common slips.
 SEEN = {
-    "batch instead of the group": "XU-YIJIE/grpo-flat #2, fla-org/flash-linear-attention #1073",
     "rewards grouped in another order": "StarsfieldAI/R1-V #67",
-    "normalized twice": "axon-rl/gem PR #113",
     "mask one token late": "Goekdeniz-Guelmez/mlx-lm-lora #80",
     "end token left out": "mll-lab-nu/RAGEN #59, rasbt/reasoning-from-scratch PR #185",
     "prompt counted": "TIGER-AI-Lab/verl-tool #116",
@@ -176,12 +155,9 @@ SEEN = {
     "micro-batches averaged": "allenai/open-instruct PR #1161, verl-project/verl PR #906",
     "micro-batches added up": "huggingface/trl PR #3716",
     "divided by the micro-batches twice": "modelscope/ms-swift #10117",
-    "ratio of the policy to itself": "meta-pytorch/torchforge PR #571, xiaomi-research/time-r1 #20",
-    "both terms of the ratio have a gradient": "Goekdeniz-Guelmez/mlx-lm-lora #55",
+    "ratio without gradient": "Goekdeniz-Guelmez/mlx-lm-lora #55",
     "ratio to the reference": "huggingface/trl PR #2837",
-    "minimum taken before the advantage": "rasbt/reasoning-from-scratch",
     "sign of the policy term turned": "fla-org/flash-linear-attention #1073",
-    "ratio of the completion not length-normalized": "walkinglabs/hands-on-modern-rl #75",
     "sign of the KL penalty turned": "qiancheng0/ToolRL #52, mll-lab-nu/RAGEN #58",
     "k3 with d turned": "ml-explore/mlx-examples PR #1233, natolambert/rlhf-book (approx_kl3)",
     "KL without gradient": "allenai/open-instruct #530",
@@ -189,6 +165,20 @@ SEEN = {
 }
 RENORMALIZED = "advantages normalized again over the micro-batch"
 INDEPENDENT = "does not depend on the advantages"
+TOKEN = "ratio of each token"
+COMPLETION = "ratio of each completion"
+PRODUCT = "product of the completion's ratios"
+GEOMETRIC = "geometric mean of the clipped ratios"
+WEIGHT = "ratio as a weight"
+EITHER_SIGN = "ratio clipped whatever the advantage's sign"
+GATE = "soft gate of the ratio"
+GAMMA = "gamma weight of the completion"
+ITSELF = "ratio of the policy to itself"
+NO_RATIO = "no ratio"
+COMPLETIONS = "mean of the completions' means"
+TOKENS = "mean over all tokens"
+CONSTANT = "sum over tokens / (completions x constant)"
+MEANS = [COMPLETIONS, TOKENS, CONSTANT, "sum over tokens / constant"]
 # {baseline: {scale: name}} of advantages, and {ratio: {mean: name}} of losses
 ALGORITHMS = {
     "group mean": {
@@ -210,29 +200,28 @@ ALGORITHMS = {
     "no baseline": {
         "no deviation": "REINFORCE",
     },
-    "ratio of each token": {
-        "mean of the completions' means": "GRPO",
-        "mean over all tokens": "DAPO",
-        "sum over tokens / (completions x constant)": "Dr. GRPO",
-    },
-    "ratio of each completion": {
-        "mean of the completions' means": "GSPO",
-    },
-    "geometric mean of the clipped ratios": {
-        "mean of the completions' means": "GMPO",
-    },
-    "ratio as a weight": {
-        "mean over all tokens": "CISPO",
-    },
-    "ratio to the sampler, far tokens masked": {
-        "mean over all tokens": "DPPO",
-    },
-    "no ratio": {
-        "mean of the completions' means": "REINFORCE",
-        "mean over all tokens": "REINFORCE",
-        "sum over tokens / (completions x constant)": "RLOO",
-        "sum over tokens / constant": "REINFORCE",
-    },
+    TOKEN: {COMPLETIONS: "GRPO", TOKENS: "DAPO", CONSTANT: "Dr. GRPO"},
+    COMPLETION: {COMPLETIONS: "GSPO", CONSTANT: "LUSPO"},
+    WEIGHT: {TOKENS: "CISPO"},
+    NO_RATIO: dict.fromkeys(MEANS, "REINFORCE") | {CONSTANT: "RLOO"},
+    ITSELF: dict.fromkeys(MEANS, "REINFORCE") | {CONSTANT: "RLOO"},
+    PRODUCT: {COMPLETIONS: "RLOO with a clip"},
+    GEOMETRIC: {COMPLETIONS: "GMPO"},
+    EITHER_SIGN: {TOKENS: "Kimi K2.5"},
+    GATE: {COMPLETIONS: "SAPO"},
+    GAMMA: {TOKENS: "VESPO"},
+}
+RATIOS = [TOKEN, COMPLETION, WEIGHT, NO_RATIO, ITSELF, PRODUCT, GEOMETRIC, EITHER_SIGN, GATE, GAMMA]
+# What a loss drops, by the edges at which the policy term becomes 0: of a rise and of a fall of the
+# policy, each with a positive and with a negative advantage
+DPPO = "DPPO's mask"
+DPPO_KL = "DPPO's mask by KL"
+IPO = "IPO's mask"
+SEQUENCES = "off-policy sequence mask"
+DROPS = {
+    (True, False, False, True): [DPPO, DPPO_KL],
+    (True, True, True, True): [IPO],
+    (False, False, False, True): [SEQUENCES],
 }
 NOTES = {
     "no deviation": "If you meant GRPO, the deviation has no effect, as in Open-Reasoner-Zero #75.",
@@ -240,6 +229,21 @@ NOTES = {
         "If you meant GRPO, this is a mistake: mean and deviation are those of the batch instead "
         "of the group. An easy prompt's completions all go up and a hard prompt's all go down. "
         "Seen: XU-YIJIE/grpo-flat #2, fla-org/flash-linear-attention #1073."
+    ),
+    NO_RATIO: "That is correct for one optimizer step per batch.",
+    ITSELF: (
+        "It is always 1, so nothing is clipped. That is correct for one optimizer step per batch. "
+        "For more, the old log-probs have no effect. Seen: meta-pytorch/torchforge PR #571, "
+        "xiaomi-research/time-r1 #20."
+    ),
+    PRODUCT: (
+        "As in TRL's RLOOTrainer. If you meant GSPO, the length is missing: the product leaves the "
+        "clip range in any long completion. Seen: walkinglabs/hands-on-modern-rl #75."
+    ),
+    EITHER_SIGN: (
+        "If you meant PPO's clip, the minimum is missing or taken before the advantage: a token "
+        "outside of the range has no gradient, so a wrong step cannot be undone. Seen: "
+        "rasbt/reasoning-from-scratch."
     ),
     "k1 in the loss": "k1's gradient does not depend on the reference, so it restrains nothing.",
     "k3 in the loss": (
@@ -255,21 +259,8 @@ SCALES = [
     "deviation of the batch",
     "deviation of the batch after the baseline",
 ]
-EPSILONS = [0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
-RATIOS = [
-    "ratio of each token",
-    "ratio of each completion",
-    "ratio as a weight",
-    "no ratio",
-    "geometric mean of the clipped ratios",
-    "ratio to the sampler, far tokens masked",
-]
-MEANS = [
-    "mean of the completions' means",
-    "mean over all tokens",
-    "sum over tokens / (completions x constant)",
-    "sum over tokens / constant",
-]
+EPSILONS = [0.0, 1e-8, 1e-6, 1e-5, 1e-4]  # besides the measured one
+ROOTS = ["outside of the root", "inside of the root"]
 
 
 # ---- The formulas. Each part has named choices. A slip, named like its mistake, replaces a choice.
@@ -289,8 +280,6 @@ class Advantages:
         """(m, n) -> (m, n)."""
         m, n = rewards.shape
         match self.slip:
-            case "batch instead of the group":
-                return self.normalize(rewards.reshape(1, -1)).reshape(m, n)
             case "groups along the wrong dimension":
                 return self.normalize(rewards.T).T
             case "rewards grouped in another order":
@@ -324,22 +313,16 @@ class Advantages:
                 return quotient
             case "sign of the advantage turned":
                 return -result
-            case "normalized twice":
-                return (result - result.mean()) / (result.std() + self.eps)
             case _:
                 return result
 
     def baseline_of(self, r):
         """The baseline of each reward, (m, n), or of each group, (m, 1)."""
-        others = r.sum(dim=1, keepdim=True) - r
-        n = r.shape[1]
         match self.slip, self.baseline:
-            case "own reward counted among the others", _:
-                return others / n
             case ("mean not subtracted", _) | (_, "no baseline"):
                 return torch.zeros_like(r)
             case _, "mean of the others":
-                return others / (n - 1)
+                return (r.sum(dim=1, keepdim=True) - r) / (r.shape[1] - 1)
             case _, "batch mean":
                 return r.mean()
             case _:
@@ -365,7 +348,7 @@ class Advantages:
 
     @property
     def name(self):
-        return ALGORITHMS[self.baseline].get(self.scale, "a relative of GRPO")
+        return name_of(self.baseline, self.scale)
 
     def __str__(self):
         text = f"{self.name}: {self.baseline}, {self.scale}"
@@ -382,13 +365,17 @@ class Loss:
     mean: str
     kl: str
     place: str  # of the KL: "loss", or "reward", which subtracts it from each token's advantage
+    drop: str = ""  # what has no policy gradient, see DROPS; "" is nothing
     slip: str = ""
     low: float = 1.0
     high: float = math.inf
     dual: float = math.inf  # PPO's dual clip: the largest ratio for A < 0
-    constant: float = 1.0  # the divisor of the two means that have one
+    fall: float = math.inf  # how far the policy may fall and rise before it is dropped
+    rise: float = math.inf
+    positive: tuple = (1.0, 1.0)  # the numbers of GATE (tau) and GAMMA (k, lambda) for A > 0
+    negative: tuple = (1.0, 1.0)  # and for the others
+    constant: float = 1.0  # a divisor
     kl_weight: float = 1.0
-    entropy: float = 0.0  # the weight of -log pi of the sampled tokens; a mistake
     level: str = ""  # of w = pi_old / pi_sampler: "token" or "completion"; "" is no w
     outside: str = "truncated"  # or "masked", outside of
     least: float = 0.0
@@ -400,15 +387,13 @@ class Loss:
         sampler = old if sampler_log_probs is None else sampler_log_probs
         correction = old - sampler  # log w
         match self.slip:
-            case "ratio of the policy to itself":
-                old = log_probs.detach()
-            case "both terms of the ratio have a gradient":
-                old = log_probs
             case "ratio to the reference":
                 old = ref
             case "old and reference swapped":
                 old, ref = ref, old
-        if "sampler" in self.ratio:
+        if self.ratio == ITSELF:
+            old = log_probs.detach()
+        if self.drop not in ("", SEQUENCES):
             old = sampler
         lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
         a = advantages[:, None].expand_as(log_probs)  # (B, T)
@@ -418,20 +403,21 @@ class Loss:
             a = a - kl.detach()
         if self.place == "reward":
             kl = 0 * kl
-        gain = self.gain(ratio, a, log_probs, old)
-        if "geometric" in self.ratio:
+        gain = self.gain(ratio, a, log_probs)
+        if self.ratio == GEOMETRIC:
             # GMPO (arXiv:2507.20673): the clip comes first, then the mean, then the advantage.
             held = torch.where(a == 0, 1.0, gain / a)
             gain = a * ((held.log() * mask).sum(dim=1, keepdim=True) / lengths).exp()
-        gain = gain * self.weight(correction, mask)
+        kept = self.kept(log_probs.detach(), sampler, a, mask, lengths)
+        gain = torch.where(kept, gain, 0.0) * self.weight(correction, mask)
         if self.slip == "sign of the policy term turned":
             gain = -gain
-        loss = kl - gain + self.entropy * log_probs  # (B, T)
+        loss = kl - gain  # (B, T)
         if self.slip == "KL of prompt and padding":
             loss = torch.where(mask, loss, kl)
         elif self.slip != "mask only in the denominator":
             loss = loss * mask
-        return (loss / self.divisor(mask, lengths, step)).sum()
+        return (loss / self.divisor(mask, lengths, step)).sum() / self.constant
 
     def trained_on(self, mask):
         """The tokens that are trained on, (B, T)."""
@@ -457,16 +443,14 @@ class Loss:
 
     def ratio_of(self, log_ratio, mask, lengths):
         """rho = pi / pi_old of each token, (B, T), or of each completion, (B, 1)."""
-        ratio = log_ratio.exp()
-        if self.ratio == "ratio of each completion":
-            total = (log_ratio * mask).sum(dim=1, keepdim=True)
-            match self.slip:
-                case "ratio of the completion not length-normalized":
-                    ratio = total.exp()
-                case "arithmetic mean of the ratios":
-                    ratio = (ratio * mask).sum(dim=1, keepdim=True) / lengths
-                case _:
-                    ratio = (total / lengths).exp()
+        total = (log_ratio * mask).sum(dim=1, keepdim=True)
+        match self.ratio:
+            case "ratio of each completion":
+                ratio = (total / lengths).exp()
+            case "product of the completion's ratios" | "gamma weight of the completion":
+                ratio = total.exp()
+            case _:
+                ratio = log_ratio.exp()
         match self.slip:
             case "ratio without gradient":
                 return ratio.detach()
@@ -520,36 +504,48 @@ class Loss:
                 kl = kl.detach()
         return self.kl_weight * kl
 
-    def gain(self, ratio, a, log_probs, old):
+    def gain(self, ratio, a, log_probs):
         """The policy term, which is maximized, (B, T)."""
         # PPO (arXiv:1707.06347, eq. 7): min(rho A, clip(rho) A). CISPO (arXiv:2506.13585, eq. 4):
         # clip(rho) A log pi. Dual clip (arXiv:1912.09729): max(..., dual A) if A < 0.
         clipped = ratio.clamp(1 - self.low, 1 + self.high)
         free = ratio * a
         held = clipped * a
-        match self.ratio, self.slip:
-            case "ratio to the sampler, far tokens masked", _:
-                # DPPO (arXiv:2602.04879): the probability has moved too far in A's direction.
-                moved = log_probs.exp() - old.exp()
-                far = torch.where(a > 0, moved > self.high, moved < -self.low)
-                return torch.where(far, 0.0, free)
-            case "ratio as a weight", "weight with gradient":
-                return held * log_probs
-            case "ratio as a weight", _:
-                return held.detach() * log_probs
-            case "no ratio", "probability instead of its logarithm":
-                return a * log_probs.exp()
-            case "no ratio", _:
+        match self.ratio:
+            case "no ratio":
+                if self.slip == "probability instead of its logarithm":
+                    return a * log_probs.exp()
                 return a * log_probs
-            case _, "clip without the minimum":
-                gain = held
-            case _, "minimum taken before the advantage":
-                gain = torch.minimum(ratio, clipped) * a
-            case _, "maximum instead of the minimum":
-                gain = torch.maximum(free, held)
-            case _:
-                gain = torch.minimum(free, held)
+            case "ratio clipped whatever the advantage's sign":  # arXiv:2602.02276, eq. 1
+                return held
+            case "soft gate of the ratio":  # SAPO, arXiv:2511.20347: 4 / tau sigmoid(tau (rho - 1))
+                tau = torch.where(a > 0, self.positive[0], self.negative[0])
+                return torch.sigmoid(tau * (ratio - 1)) * 4 / tau * a
+            case (
+                "gamma weight of the completion"
+            ):  # VESPO, arXiv:2602.10693: w^k e^(lambda (1 - w))
+                k = torch.where(a >= 0, self.positive[0], self.negative[0])
+                decay = torch.where(a >= 0, self.positive[1], self.negative[1])
+                held = (decay * (1 - ratio)).exp() * ratio**k * a
+        if self.ratio in (WEIGHT, GAMMA):
+            if self.slip != "weight with gradient":
+                held = held.detach()
+            return held * log_probs
+        gain = torch.minimum(free, held)
+        if self.slip == "maximum instead of the minimum":
+            gain = torch.maximum(free, held)
         return torch.where(a < 0, torch.maximum(gain, self.dual * a), gain)
+
+    def kept(self, log_probs, start, a, mask, lengths):
+        """Where the policy term counts, (B, T) or (B, 1)."""
+        moved = movement(self.drop, log_probs, start)
+        if self.drop == SEQUENCES:
+            moved = (moved * mask).sum(dim=1, keepdim=True) / lengths
+        not_up = moved <= self.rise
+        not_down = moved >= -self.fall
+        if self.drop == IPO:
+            return not_up & not_down
+        return torch.where(a > 0, not_up, not_down)
 
     def divisor(self, mask, lengths, step):
         """The number that each token's loss is divided by. It counts the whole step."""
@@ -573,36 +569,64 @@ class Loss:
             case "mean over rows, then over tokens":
                 reached = mask.sum(dim=0)  # completions that reach a position, (T,)
                 return step.micro_batches * reached.clamp(min=1) * (reached > 0).sum()
-        completions = counts.completions * times
         match self.mean:
             case "mean of the completions' means":
-                return completions * lengths
+                return counts.completions * times * lengths
             case "mean over all tokens":
                 return counts.tokens * times
             case "sum over tokens / (completions x constant)":
-                return completions * self.constant
+                return counts.completions * times
             case _:
-                return self.constant
+                return 1
 
     @property
     def name(self):
-        return ALGORITHMS[self.ratio].get(self.mean, "a relative of GRPO")
+        if self.drop not in ("", SEQUENCES):
+            return self.drop.partition("'")[0]
+        return name_of(self.ratio, self.mean)
 
     def __str__(self):
         text = f"{self.name}: {self.ratio}"
+        if self.ratio in (GATE, GAMMA):
+            numbers = [", ".join(f"{x:g}" for x in part) for part in (self.positive, self.negative)]
+            text += f" ({numbers[0]} for A > 0, {numbers[1]} for A < 0)"
         if self.low < 1 or self.high < math.inf:
             text += f", clip {self.low:g} below and {self.high:g} above"
         if self.dual < math.inf:
             text += f", dual clip {self.dual:g}"
+        if self.drop:
+            text += f", {self.drop} {self.fall:g} below and {self.rise:g} above"
         if self.level:
             text += f", weight old / sampler of each {self.level}"
             text += f", {self.outside} outside of {self.least:g} to {self.most:g}"
         text += f", {self.mean}"
         if "constant" in self.mean:
             text += f" {self.constant:g}"
+        elif self.constant != 1:
+            text += f", times {1 / self.constant:g}"
         if self.kl_weight:
             text += f", {self.kl} in the {self.place} with weight {self.kl_weight:g}"
         return text
+
+
+def name_of(part, other):
+    """The name of an algorithm with these two parts."""
+    names = ALGORITHMS[part]
+    return names.get(other, f"a relative of {next(iter(names.values()))}")
+
+
+def movement(drop, log_probs, start):
+    """How far the policy has moved from the sampler, in the unit of a mask, (B, T)."""
+    p = log_probs.exp()
+    q = start.exp()
+    match drop:
+        case "DPPO's mask by KL":  # arXiv:2602.04879, the KL of two outcomes: this token, or not
+            kl = q * (start - log_probs) + (1 - q) * ((1 - q) / (1 - p)).log()
+            return (kl * (p - q).sign()).nan_to_num(nan=-math.inf)  # a q above 1 is far away
+        case "off-policy sequence mask":  # DeepSeek-V3.2, arXiv:2512.02556, eq. 9
+            return log_probs - start
+        case _:  # DPPO by total variation; IPO (prime-rl): both signs of A
+            return p - q
 
 
 # ---- The frozen numbers
@@ -656,10 +680,10 @@ def frozen_batches():
             mask = letters == ord("o")  # (B, T)
             noise = torch.randn(5, *mask.shape, generator=generator, dtype=torch.float64)
             log_probs = -0.1 - noise[0].abs()
-            old = log_probs - moved * noise[1]
-            ref = log_probs + 0.5 * noise[2]
+            old = -(log_probs - moved * noise[1]).abs()
+            ref = -(log_probs + 0.5 * noise[2]).abs()
             advantages = noise[3, :, 0]
-            sampler = old + noise[4]
+            sampler = -(old + noise[4]).abs()
             batches.append((log_probs, old, ref, advantages, mask, sampler, step))
             step.completions += len(rows)
             step.tokens += mask.sum().item()
@@ -705,13 +729,13 @@ def call(name, function, tensors, shape):
     return result.double()
 
 
-def value_and_gradient(loss, place, options):
-    """A frozen micro-batch's loss, and the gradient with respect to its log_probs, (B, T).
+def value_and_gradient(loss, batch, options):
+    """A micro-batch's loss, and the gradient with respect to its log_probs, (B, T).
 
     Without "step" in `options`, the micro-batch is its own step. Without "sampler_log_probs", the
     sampler is the old policy.
     """
-    log_probs, old, ref, advantages, mask, sampler, step = BATCHES[place]
+    log_probs, old, ref, advantages, mask, sampler, step = batch
     if "sampler_log_probs" not in options:
         sampler = old
     log_probs = log_probs.clone().requires_grad_()
@@ -735,20 +759,16 @@ def expected(formula, place, options):
     """A formula's tensors for one frozen input: (advantages,) or (value, gradient)."""
     if isinstance(formula, Advantages):
         return (formula(REWARDS[place]),)
-    return value_and_gradient(formula, place, options)
+    return value_and_gradient(formula, BATCHES[place], options)
 
 
-def precision_of(found):
-    """The precision of the results: torch.float64, or less if fewer bits hold all of them."""
-    for dtype in (torch.bfloat16, torch.float32):
-        if all(torch.equal(x.to(dtype).double(), x) for x in itertools.chain(*found)):
-            return dtype
-    return torch.float64
+# The largest gap between equal results, in float32 or float64, relative to the largest entry
+LARGEST_GAP = 1e-5
 
 
-# decimals of what is measured, and the largest gap between equal results
-DIGITS = {torch.float64: 12, torch.float32: 7, torch.bfloat16: 4}
-LARGEST_GAP = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 3e-2}
+def tidy(number):
+    """A measured number without the noise of float32."""
+    return float(f"{number:.6g}")
 
 
 # ---- The numbers of a loss are measured on one completion whose four tokens are alike
@@ -778,41 +798,25 @@ def push(loss, log_ratio, advantage, log_weight=0.0, d=0.0):
 
 
 def terms(loss, d=1.0):
-    """(the loss with entropy alone, what an advantage of 1 adds, what a KL adds).
+    """(what an advantage of 1 adds to the loss, what a KL adds).
 
     The old policy also takes the reference's place, because a loss may confuse the two.
     """
     rest = probe(loss, 0.0, 0.0, 0.0)
     gain = probe(loss, 0.0, 0.0, 1.0) - rest
     kl = probe(loss, 0.0, d, 0.0) + probe(loss, -d, 0.0, 0.0) - 2 * rest
-    return rest, gain, kl
+    return gain, kl
 
 
-def clip_range(loss, digits):
-    """{low, high, dual}: the clip, from the loss at ratios far from 1, e^3 and e^-3."""
-    _, unit, _ = terms(loss)
-    if not unit:
-        unit = 1.0
-    near = 1 - 10 ** (2 - digits)  # rounded numbers that are nearer than this are equal
-    largest = round(math.exp(3), digits - 2)
-    smallest = round(math.exp(-3), digits - 2)
-    above = []
-    below = []
-    for x, advantage in itertools.product((3.0, -3.0), (1e3, -1e3)):
-        for log_ratio, d in ((x, 0.0), (0.0, x)):
-            # The advantages are so large that a KL in the reward does not change their sign.
-            ratio = round(push(loss, log_ratio, advantage, d=d) / unit / advantage, digits - 2)
-            if 1 / near < ratio < near * largest:
-                above.append(ratio)
-            elif smallest / near < ratio < near:
-                below.append(ratio)
-    high = min(above, default=math.inf)
-    dual = max(above, default=high)
-    return {
-        "low": round(1 - max(below, default=0.0), digits),
-        "high": round(high - 1, digits),
-        "dual": dual if dual > high else math.inf,
-    }
+# Advantages are so large that a KL in the reward does not change their sign.
+LARGE = 1e3
+
+
+def share(loss, log_ratio, advantage=LARGE, log_weight=0.0):
+    """The policy term at this ratio, relative to that of the ratio 1."""
+    at_1 = push(loss, 0.0, advantage) or 1.0
+    # d moves the reference along with the old policy, for a loss that takes one for the other.
+    return push(loss, log_ratio, advantage, log_weight, d=-log_ratio) / at_1
 
 
 def edge(holds, end):
@@ -829,92 +833,154 @@ def edge(holds, end):
     return inside
 
 
-def probability_range(loss, digits):
-    """{low, high}: how far a token's probability moves before DPPO masks the token."""
-    rise = edge(lambda x: push(loss, x, 1e3) != 0, 3.0)
-    fall = edge(lambda x: push(loss, x, -1e3) != 0, -3.0)
-    start = math.exp(PROBED)
-    high = start - math.exp(PROBED - rise)
-    low = math.exp(PROBED - fall) - start
-    return {"low": round(low, digits), "high": round(high, digits)}
+# Up and down from the old policy, each with a positive and with a negative advantage
+DIRECTIONS = list(itertools.product((3.0, -3.0), (LARGE, -LARGE)))
 
 
-def sampler_weight(loss, digits):
+def edges(loss):
+    """Where the policy term becomes 0 in each direction, a log-ratio, or infinity."""
+    return [edge(lambda x, a=a: push(loss, x, a) != 0, end) for end, a in DIRECTIONS]
+
+
+def clip_range(loss, ends):
+    """{low, high, dual}: the clip, from the loss at ratios that are far from 1 and not dropped."""
+    held = []
+    for end, (far, advantage) in zip(ends, DIRECTIONS):
+        x = math.copysign(min(abs(far), 0.999 * abs(end)), far)
+        ratio = share(loss, x, advantage)
+        if ratio > 0 and abs(math.log(ratio)) < abs(x) - 1e-5:
+            held.append(ratio)
+    above = [ratio for ratio in held if ratio > 1.00001]
+    below = [ratio for ratio in held if ratio < 0.99999]
+    high = min(above, default=math.inf)
+    dual = max(above, default=high)
+    return {
+        "low": tidy(1 - max(below, default=0.0)),
+        "high": tidy(high - 1),
+        "dual": tidy(dual) if dual > 1.00001 * high else math.inf,
+    }
+
+
+def masks(ends):
+    """[{drop, fall, rise}]: what a loss with these edges may drop, and from where."""
+    start = torch.tensor(PROBED).double()
+    found = []
+    for drop in DROPS.get(tuple(math.isfinite(end) for end in ends), []):
+        rise, _, _, fall = movement(drop, start, start - torch.tensor(ends).double()).tolist()
+        found.append({"drop": drop, "fall": tidy(-fall), "rise": tidy(rise)})
+    return found
+
+
+def soft_weights(loss):
+    """{ratio: {positive, negative}}: the numbers of SAPO and VESPO, NaN if the loss is neither."""
+    found = {GATE: {}, GAMMA: {}}
+    for name, advantage in (("positive", LARGE), ("negative", -LARGE)):
+        # The probed completion has four tokens, so VESPO's w is e, then 1 / e.
+        points = [share(loss, x, advantage) for x in (math.log(2.0), 0.25, -0.25)]
+        double, up, down = torch.tensor(points, dtype=torch.float64)
+        tau = (double / 2).logit()
+        decay = -(up * down).log() / (2 * math.cosh(1) - 2)
+        k = (up / down).log() / 2 + decay * math.sinh(1)
+        found[GATE][name] = (tidy(tau),)
+        found[GAMMA][name] = (tidy(k), tidy(decay))
+    return found
+
+
+def sampler_weight(loss):
     """{level, outside, least, most}: how pi_old / pi_sampler weighs the policy term."""
 
     def log_weight(x):
         """log(w), or -infinity for a mask, if log(pi_old / pi_sampler) of each token is x."""
-        share = push(loss, 0.0, 1.0, x) / (push(loss, 0.0, 1.0) or 1.0)
-        return math.log(share) if share > 0 else -math.inf
+        w = share(loss, 0.0, 1.0, x)
+        return math.log(w) if w > 0 else -math.inf
 
-    power = round(log_weight(0.01), 4) / 0.01  # 1 for each token, 4 for a completion of 4 tokens
+    power = round(log_weight(0.01) / 0.01, 1)  # 1 for each token, 4 for a completion of 4 tokens
     if power not in (1, 4):
         return {}
+    masked = -math.inf in (log_weight(3.0), log_weight(-3.0))
 
-    def untouched(x):
-        return math.isclose(log_weight(x), power * x, rel_tol=10 ** (3 - digits))
+    def limit(x):
+        if masked:
+            return math.exp(power * edge(lambda y: log_weight(y) > -math.inf, x))
+        held = log_weight(x)
+        return math.exp(held if abs(held) < 2.999 * power else math.copysign(math.inf, x))
 
     return {
         "level": "token" if power == 1 else "completion",
-        "outside": "masked" if -math.inf in (log_weight(3.0), log_weight(-3.0)) else "truncated",
-        "least": round(math.exp(power * edge(untouched, -3.0)), digits - 4),
-        "most": round(math.exp(power * edge(untouched, 3.0)), digits - 4),
+        "outside": "masked" if masked else "truncated",
+        "least": tidy(limit(-3.0)),
+        "most": tidy(limit(3.0)),
     }
 
 
-def with_numbers(loss, clip, moved, weight, digits, *shape):
-    """The formula with the clip range, the weights and the constant of a loss."""
-    numbers = moved if "sampler" in shape[0] else clip | weight
-    formula = Loss(*shape, **numbers)
-    rest, gain, kl = terms(loss)
-    _, gain_of_1, kl_of_1 = terms(formula)
-    scale = gain / gain_of_1
-    if not scale:
-        scale = 1.0
-    kl_unit = kl_of_1 * scale
-    if not kl_unit:
-        kl_unit = 1.0
-    kl_weight = max(0.0, round(kl / kl_unit, digits - 2))
-    constant = 1.0
-    if "constant" in formula.mean:
-        constant = round(1 / abs(scale), digits)
-    if not kl_weight:
+def with_scale(loss, formula):
+    """The formula with the constant and the KL weight of a loss."""
+    gain, kl = terms(loss)
+    gain_of_1, kl_of_1 = terms(formula)
+    scale = gain / gain_of_1 or 1.0
+    kl_weight = tidy(kl / (kl_of_1 * scale or 1.0))
+    if kl_weight < 1e-6:
         formula = replace(formula, kl="k3", place="loss")
-    formula = replace(formula, kl_weight=kl_weight, constant=constant)
-    if formula.slip == "entropy of the sampled tokens alone":
-        rest_of_1, _, _ = terms(replace(formula, entropy=1.0))
-        return replace(formula, entropy=round(rest / rest_of_1, digits))
-    return formula
+        kl_weight = 0.0
+    return replace(formula, kl_weight=kl_weight, constant=tidy(1 / abs(scale)))
 
 
-def penalties(loss, digits):
+# how a KL grows if log(pi_ref / pi) doubles: its estimators, and their places
+PENALTIES = {
+    2.0: [("k1", "loss"), ("k1", "reward")],
+    4.0: [("k2", "loss"), ("k2", "reward"), ("k2 to the sampler", "loss")],
+    6.1: [  # (e^2 - 3) / (e - 2)
+        ("k3", "loss"),
+        ("k3", "reward"),
+        ("k3 times the ratio", "loss"),
+        ("k3 with the gradient of k2", "loss"),
+    ],
+}
+
+
+def penalties(loss):
     """[(the KL's estimator, its place)]: those that a loss may have."""
-    kl = round(terms(loss)[2], digits - 2)
-    if not kl:
+    kl = terms(loss)[1]
+    if abs(kl) < 1e-6:
         return [("k3", "loss")]  # Without a KL, any of them will do.
-    growth = terms(loss, d=2.0)[2] / kl
-    only_in_loss = []
-    match round(growth, 1):
-        case 2.0:
-            kinds = ["k1"]
-        case 4.0:
-            kinds = ["k2"]
-            only_in_loss = ["k2 to the sampler"]
-        case 6.1 | 0.0:  # k3 grows by (e^2 - 3) / (e - 2). No growth is no KL.
-            kinds = ["k3"]
-            only_in_loss = ["k3 times the ratio", "k3 with the gradient of k2"]
-        case _:
-            kinds = ["k3", "k2", "k1"]
-    places = itertools.product(kinds, ("loss", "reward"))
-    return [*places, *itertools.product(only_in_loss, ("loss",))]
+    growth = round(terms(loss, d=2.0)[1] / kl, 1)
+    return PENALTIES.get(growth, list(itertools.chain(*PENALTIES.values())))
+
+
+def loss_formulas(loss):
+    """All formulas with the numbers that were measured on a loss; first the likely ones."""
+    ends = edges(loss)
+    clip = clip_range(loss, ends)
+    soft = soft_weights(loss)
+    weight = sampler_weight(loss)
+    profile = torch.tensor(policy_profile(loss))
+    likely = []
+    others = []
+    for ratio, dropped in itertools.product(RATIOS, [{}, *masks(ends)]):
+        numbers = soft.get(ratio, clip) | dropped
+        if dropped.get("drop", SEQUENCES) == SEQUENCES:
+            numbers |= weight
+        plain = Loss(ratio, COMPLETIONS, "k3", "loss", kl_weight=0.0, **numbers)
+        alike = torch.allclose(torch.tensor(policy_profile(plain)), profile, rtol=1e-4)
+        for mean, penalty in itertools.product(MEANS, penalties(loss)):
+            formula = Loss(ratio, mean, *penalty, **numbers)
+            (likely if alike else others).append(formula)
+    return likely, others
+
+
+def policy_profile(loss):
+    """The policy term at ratios near to 1 and far from it, for both signs of the advantage."""
+    points = itertools.product((-3.0, -0.1, 0.1, 3.0), (LARGE, -LARGE))
+    return [share(loss, *point) for point in points]
 
 
 def measured_eps(formula, yours):
-    """The eps with which a formula without one gives the first advantage of the small group."""
+    """{root: the eps with which a formula without one gives the first advantage of yours}."""
     centred = SMALL_GROUP - formula.baseline_of(SMALL_GROUP)
-    deviation = formula.variance_of(SMALL_GROUP, centred).sqrt()
-    eps = (centred / yours - deviation).flatten()[0].item()
-    return float(f"{eps:.6g}") if eps > 1e-13 else 0.0
+    variance = formula.variance_of(SMALL_GROUP, centred).flatten()[0].item()
+    quotient = (centred / yours).flatten()[0].item()
+    found = zip(ROOTS, (quotient - variance**0.5, quotient**2 - variance))
+    return {root: float(f"{eps:.6g}") if 1e-13 < eps < 1 else 0.0 for root, eps in found}
 
 
 # ---- The properties of advantages and losses that agree with nothing
@@ -948,20 +1014,17 @@ def properties(advantages):
         "a larger reward has no smaller advantage": (by_reward.diff(dim=1) >= 0).all(),
         "the completions may change places": torch.allclose(of(rewards.flip(1)).flip(1), found),
         "each group's mean is 0": found.mean(dim=1).abs().max() < 1e-9,
-        "rewards + 1 give the same": torch.allclose(of(rewards + 1), found),
-        "2 x rewards give the same": torch.allclose(of(2 * rewards), found, rtol=0.01),
     }
 
 
-def properties_of_loss(loss):
+def properties_of_loss(loss, options):
     """{property: whether the function has it}"""
     *tensors, step = BATCHES[0]
     advantages = tensors[3]
     mask = tensors[4]
 
     def gradient(*tensors):
-        log_probs = tensors[0].clone().requires_grad_()
-        return torch.autograd.grad(loss(log_probs, *tensors[1:], step), log_probs)[0]
+        return value_and_gradient(loss, (*tensors, step), options)[1]
 
     found = gradient(*tensors)
     opposite = gradient(*tensors[:3], -advantages, *tensors[4:])
@@ -975,17 +1038,6 @@ def properties_of_loss(loss):
     }
 
 
-def with_properties(right, text, found):
-    """A verdict without a name, and properties: (right, names, text)."""
-    first, *lines = text.split("\n")
-    for words, holds in found.items():
-        lines.append(f"{'yes' if holds else 'no'}: {words}")
-        if words in NEEDED and not holds:
-            right = False
-            first = first.replace("✓", "✗").replace("new", f"this is not so: {words}")
-    return right, [], "\n".join([first, *lines])
-
-
 def unchanged(loss, found, options, change):
     """Whether changed advantages give the same loss and gradient."""
 
@@ -993,6 +1045,14 @@ def unchanged(loss, found, options, change):
         return loss(log_probs, old, ref, change(advantages), *others)
 
     return all(gap < 1e-4 for gap in gaps(of_others, found, options))
+
+
+def leaks(loss, options):
+    """Whether -inf outside of the mask reaches the loss or its gradient."""
+    log_probs, old, ref, advantages, mask, sampler, step = BATCHES[0]
+    tensors = [x.masked_fill(~mask, -math.inf) for x in (log_probs, old, ref, sampler)]
+    batch = (*tensors[:3], advantages, mask, tensors[3], step)
+    return not all(x.isfinite().all() for x in value_and_gradient(loss, batch, options))
 
 
 # ---- The verdict
@@ -1015,30 +1075,32 @@ def judge_loss(loss, new=False):
         named = {"sampler_log_probs": sampler, "step": step}
         return attempt("loss", loss, *five, **{name: named[name] for name in options})
 
-    found = [value_and_gradient(subject, place, options) for place in range(len(BATCHES))]
+    found = [value_and_gradient(subject, batch, options) for batch in BATCHES]
     answer = Answer("loss", found, options)
-    digits = DIGITS[answer.precision]
-    clip = clip_range(subject, digits)
-    moved = probability_range(subject, digits)
-    weight = sampler_weight(subject, digits)
-    shapes = []
-    for ratio, mean in itertools.product(RATIOS, MEANS):
-        shapes += [(ratio, mean, *penalty) for penalty in penalties(subject, digits)]
-
-    def make(*shape):
-        return with_numbers(subject, clip, moved, weight, digits, *shape)
-
     if unchanged(subject, found, options, torch.neg):
         text = f"✗ loss: {INDEPENDENT}\nLook at the mask, and at what is passed on."
         return False, [INDEPENDENT], text
     if unchanged(subject, found, options, lambda advantages: 2 * advantages + 3):
-        consequence = "The second normalization undoes the comparison within the group."
-        text = f"✗ loss: {RENORMALIZED}\n{consequence} Seen: axon-rl/gem PR #113."
+        consequence = "A completion counts more or less with the others of its micro-batch."
+        advice = "Over the whole step it is a constant factor: normalize before the loss."
+        text = f"✗ loss: {RENORMALIZED}\n{consequence} {advice} Seen: axon-rl/gem PR #113."
         return False, [RENORMALIZED], text
-    right, names, text = verdict(answer, make, shapes, LOSS_MISTAKES, new)
-    if names:
-        return right, names, text
-    return with_properties(right, text, properties_of_loss(subject))
+
+    finish = functools.partial(with_scale, subject)
+    stages = loss_formulas(subject)
+    remarks = []
+    if leaks(subject, options):
+        remarks.append(
+            "-inf or NaN outside of the mask reaches the gradient, because 0 x NaN is NaN. If your "
+            "padding is not finite, use torch.where before exp. Seen: OpenRLHF PR #1240."
+        )
+    if "step" not in options:
+        remarks.append(
+            "Not looked at: micro-batches that are averaged or added up, because loss has no "
+            "argument step. Each micro-batch was its own step."
+        )
+    look = functools.partial(properties_of_loss, subject, options)
+    return verdict(answer, stages, finish, LOSS_MISTAKES, look, remarks, new)
 
 
 def judge_advantages(advantages, new=False):
@@ -1051,17 +1113,13 @@ def judge_advantages(advantages, new=False):
         ("no baseline", "no deviation"),
         ("no baseline", "mean instead of the deviation"),
     ]
-    shapes = []
-    for baseline, scale in parts:
-        measured = measured_eps(Advantages(baseline, scale, 0.0), small)
-        for eps in [*EPSILONS, measured]:
-            for root in ("outside of the root", "inside of the root"):
-                shapes.append((baseline, scale, eps, root))
+    formulas = []
+    for part in parts:
+        for root, measured in measured_eps(Advantages(*part, 0.0), small).items():
+            formulas += [Advantages(*part, eps, root) for eps in [measured, *EPSILONS]]
     answer = Answer("advantages", found, frozenset())
-    right, names, text = verdict(answer, Advantages, shapes, ADVANTAGE_MISTAKES, new)
-    if names:
-        return right, names, text
-    return with_properties(right, text, properties(advantages))
+    look = functools.partial(properties, advantages)
+    return verdict(answer, [formulas], lambda x: x, ADVANTAGE_MISTAKES, look, [], new)
 
 
 @dataclass
@@ -1076,13 +1134,10 @@ class Answer:
         finite = torch.cat([x.isfinite().flatten() for x in itertools.chain(*self.found)])
         require(finite.any(), f"{self.name} is NaN or infinite everywhere.")
         self.finite = finite.all()
-        self.precision = precision_of(self.found)
 
-    def agrees(self, formula):
-        """Whether a formula gives the same."""
-        return all(
-            gap < LARGEST_GAP[self.precision] for gap in gaps(formula, self.found, self.options)
-        )
+    def agrees(self, formula, scaled=False):
+        """Whether a formula gives the same; if `scaled`, times a number for each input."""
+        return all(gap < LARGEST_GAP for gap in gaps(formula, self.found, self.options, scaled))
 
 
 def pairs(formula, found, options):
@@ -1094,94 +1149,99 @@ def pairs(formula, found, options):
             yield f"batch {place}, {what}", mine, your
 
 
-def gaps(formula, found, options):
+def gaps(formula, found, options, scaled=False):
     """How far finite entries are apart, relative to the largest, for each frozen tensor."""
     for _, mine, your in pairs(formula, found, options):
+        if scaled:
+            mine = mine * multiple(mine, your)
         apart = torch.where(your.isfinite(), (mine - your).abs(), 0.0)
         largest = mine.nan_to_num().abs().max()
         yield (apart.max() / largest.clamp(min=1e-6)).item()
 
 
-def verdict(answer, make, shapes, mistakes, new):
+def multiple(mine, your):
+    """The positive number that makes mine as large as yours, or NaN."""
+    times = ((mine * your).sum() / (mine * mine).sum()).item()
+    return times if times > 0 else math.nan
+
+
+def verdict(answer, stages, finish, mistakes, look, remarks, new):
     """Compare the answer with each formula: (right, names, text)."""
     name = answer.name
 
     def distance(formula):
-        return sum(gaps(formula, answer.found, answer.options))
+        return max(gaps(formula, answer.found, answer.options))
 
-    def agreeing(slip):
+    def agreeing(formulas, slip="", scaled=False):
         """The first formula with this slip that agrees, or None."""
-        for shape in shapes:
-            formula = make(*shape, slip)
-            if answer.agrees(formula):
+        for formula in formulas:
+            formula = finish(replace(formula, slip=slip))
+            if answer.agrees(formula, scaled):
                 return formula
 
-    right = agreeing("") if answer.finite else None
-    if right and answer.precision == torch.bfloat16:
-        text = f"✗ {name}: computed in bfloat16\nThat is the only difference from {right}. "
-        return False, ["bfloat16"], text + "Eight bits are left: a ratio of 1.003 becomes 1."
+    right = None
+    if answer.finite:
+        for scaled in (False, name == "advantages"):
+            right = right or agreeing(itertools.chain(*stages), scaled=scaled)
     if right:
-        return True, [right.name], agreement(answer, right)
-    texts = {}
-    for slip, consequence in mistakes.items():
-        wrong = agreeing(slip)
-        if wrong:
-            seen = SEEN.get(slip, "a common slip")
-            texts[slip] = f"✗ {name}: {slip}\n{consequence} Seen: {seen}. Otherwise it is {wrong}."
-    if texts:
-        return False, list(texts), "\nor ".join(texts.values())
-    nearest = min((make(*shape, "") for shape in shapes), key=distance)
-    near = distance(nearest) < 0.01
-    lines = [f"✗ {name}: neither an algorithm nor a known mistake"]
-    if new:
-        lines = [f"✓ {name}: new"]
+        return True, [right.name], "\n".join([agreement(answer, right), *remarks])
+    for formulas in stages:
+        texts = {}
+        for slip, consequence in mistakes.items():
+            wrong = agreeing(formulas, slip)
+            if wrong:
+                end = f"Seen: {SEEN.get(slip, 'a common slip')}. Otherwise it is {wrong}."
+                texts[slip] = f"✗ {name}: {slip}\n{consequence} {end}"
+        if texts:
+            return False, list(texts), "\nor ".join(texts.values())
+    nearest = min((finish(formula) for formula in itertools.chain(*stages)), key=distance)
+    near = distance(nearest) < 0.03
+    lines = []
     if near or not new:
-        lines += [f"The nearest is {nearest}.", first_difference(answer, nearest)]
+        lines += [f"The nearest is {nearest}.", largest_difference(answer, nearest)]
     if near:
-        lines.append("Look for .float(), and for small numbers in divisors.")
+        lines.append("Look for bfloat16 (a ratio of 1.003 becomes 1), and for eps in divisors.")
     if not new:
         lines.append("If it is new on purpose, --new exits with 0.")
-    return new, [], "\n".join(lines)
+    title = f"✓ {name}: new" if new else f"✗ {name}: neither an algorithm nor a known mistake"
+    for words, holds in look().items():
+        lines.append(f"{'yes' if holds else 'no'}: {words}")
+        if words in NEEDED and not holds and new:
+            new = False
+            title = f"✗ {name}: this is not so: {words}"
+    return new, [], "\n".join([title, *lines])
 
 
 def agreement(answer, formula):
     """The text on results that agree with a formula."""
-    largest = max(gaps(formula, answer.found, answer.options))
     _, _, parts = str(formula).partition(": ")
-    lines = [
-        f"✓ {answer.name}: agrees with {formula.name}",
-        f"{parts}.",
-        f"The largest difference is {largest:.0e}.",
-    ]
-    if answer.precision == torch.float32:
-        lines.append("It computes in single precision. That is the only difference.")
-    for words, note in NOTES.items():
-        if words in str(formula):
-            lines.append(note)
-    if isinstance(formula, Loss):
-        if "step" not in answer.options:
-            lines.append(
-                "Not looked at: micro-batches that are averaged or added up, because loss has no "
-                "argument step. Each micro-batch was its own step."
-            )
-        if formula.kl_weight and formula.place == "reward":
-            lines.append("Not looked at: a KL without gradient. In the reward it has none.")
+    lines = [f"✓ {answer.name}: agrees with {formula.name}", f"{parts}."]
+    scaled = not answer.agrees(formula)
+    if scaled:
+        times = [multiple(*both) for _, *both in pairs(formula, answer.found, answer.options)]
+        lines.append(
+            f"Times {', '.join(f'{x:.4g}' for x in times)} in the test's batches. A constant "
+            "factor only scales the step, as in GDPO (arXiv:2601.05242)."
+        )
+    largest = max(gaps(formula, answer.found, answer.options, scaled))
+    lines.append(f"The largest difference is {largest:.0e}.")
+    lines += [note for words, note in NOTES.items() if words in str(formula)]
+    if isinstance(formula, Loss) and formula.kl_weight and formula.place == "reward":
+        lines.append("Not looked at: a KL without gradient. In the reward it has none.")
     return "\n".join(lines)
 
 
-def first_difference(answer, formula):
-    """The first entry in which a formula differs from the results, as a sentence."""
-    for label, mine, your in pairs(formula, answer.found, answer.options):
-        apart = ~torch.isclose(your, mine, rtol=1e-9, atol=1e-12)
-        if apart.any():
-            entry = tuple(apart.nonzero()[0].tolist())  # () in a value
-            if entry:
-                label += str(list(entry))
-            return (
-                f"The first difference is in {label}: "
-                f"yours {your[entry].item():.12g}, the formula's {mine[entry].item():.12g}."
-            )
-    return "No entry differs by more than 1e-12 plus 1e-9 of its size."
+def largest_difference(answer, formula):
+    """The entry in which a formula differs most from the results, as a sentence."""
+    all_pairs = pairs(formula, answer.found, answer.options)
+    label, mine, your = max(all_pairs, key=lambda pair: (pair[1] - pair[2]).abs().max())
+    where = (mine - your).abs().argmax()
+    yours, formulas = your.flatten()[where].item(), mine.flatten()[where].item()
+    place = [x.item() for x in torch.unravel_index(where, mine.shape)] or ""
+    return (
+        f"The largest difference is in {label}{place}: yours {yours:.12g}, the formula's "
+        f"{formulas:.12g}."
+    )
 
 
 def show(text):
@@ -1204,23 +1264,31 @@ def load(path):
             raise
 
 
-def main():
+def judge_functions(adapter, new):
+    """The verdicts on what an adapter defines."""
+    judges = {"advantages": judge_advantages, "loss": judge_loss}
+    names = [name for name in judges if name in adapter]
+    require(names, "The adapter has neither a function advantages nor a function loss.")
+    return [judges[name](adapter[name], new) for name in names]
+
+
+NEW = {"--new": "exit with 0 for a new algorithm, too"}
+
+
+def main(description=__doc__, judge=judge_functions, flags=NEW, prints=True):
+    """The command: judge(what the adapter defines, its flags) -> [(right, names, text)]."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("adapter", help="a Python file with advantages, loss, or both")
-    parser.add_argument("--new", action="store_true", help="exit with 0 for a new algorithm, too")
-    arguments = parser.parse_args()
-    path = arguments.adapter
-    adapter = load(path)
-    verdicts = []
-    with contextlib.redirect_stdout(sys.stderr):
-        for name, judge in (("advantages", judge_advantages), ("loss", judge_loss)):
-            if name in adapter:
-                verdicts.append(judge(adapter[name], arguments.new))
-    require(verdicts, f"{path} has neither a function advantages nor a function loss.")
-    rights, _, texts = zip(*verdicts)
-    show("\n\n".join(texts))
+    parser.add_argument("adapter", help="a Python file that calls your code")
+    for flag, text in flags.items():
+        parser.add_argument(flag, action="store_true", help=text)
+    arguments = vars(parser.parse_args())
+    adapter = load(arguments.pop("adapter"))
+    with contextlib.redirect_stdout(sys.stderr):  # what the adapter prints
+        rights, _, texts = zip(*judge(adapter, **arguments))
+    if prints:
+        show("\n\n".join(texts))
     sys.exit(not all(rights))
 
 

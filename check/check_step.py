@@ -41,12 +41,9 @@ where. The exit code is 0 if nothing is, else 1. It needs only torch, and
 check_grpo.py beside it.
 """
 
-import argparse
-import contextlib
 import copy
 import itertools
 import os
-import sys
 import tempfile
 from dataclasses import replace
 from types import SimpleNamespace
@@ -56,17 +53,18 @@ from torch.nn.utils.rnn import pad_sequence
 
 from check_grpo import (
     ADVANTAGE_MISTAKES,
+    CONSTANT,
     LOSS_MISTAKES,
     MEANS,
     RATIOS,
     SCALES,
+    TOKEN,
     Advantages,
     Loss,
     attempt,
     judge_advantages,
-    load,
+    main,
     require,
-    show,
 )
 
 RANK = int(os.environ.get("RANK", 0))  # set by torchrun
@@ -82,6 +80,12 @@ WIRING_MISTAKES = {
         "Completions that were sorted by length have the advantages of others. Seen: "
         "StarsfieldAI/R1-V #67."
     ),
+    "rewards of the next prompt": "The two lists are shifted. Seen: open-instruct PR #1484.",
+    "the last micro-batch is left out": "Look for drop_last, and for a loop over whole batches.",
+    "the reference is scored without the temperature": (
+        "The penalty compares two distributions that differ from the start. Seen: "
+        "huggingface/trl #3169."
+    ),
     "advantages of each part alone": (
         "Mean and deviation are those of a process or a micro-batch. Seen: THUDM/slime PR #2235."
     ),
@@ -90,6 +94,15 @@ WIRING_MISTAKES = {
         "Each micro-batch, or each process, divides by its own counts. Seen: "
         "PrimeIntellect-ai/prime-rl PR #2562, verl-project/verl PR #6049."
     ),
+}
+# what a model does not get if padding is on the left: its consequence
+NOT_PASSED = {
+    "position_ids": (
+        "Rotary positions do not need them. Learned positions (GPT-2, OPT) count the padding. "
+        "Seen: huggingface/trl #6800."
+    ),
+    "attention_mask": "The padding is read like text.",
+    "attention_mask position_ids": "The padding is read like text.",
 }
 SEEN = (
     "Seen: unslothai/unsloth-zoo PR #890 (an option of the KL), modelscope/ms-swift PR #8427 "
@@ -115,6 +128,7 @@ PLAIN = {
 }
 FIRST = "one micro-batch"
 SECOND = "a second step on the batch"
+LONGER = "the step is"
 RESUMED = "resumed after the first of two steps"
 # situation: what differs from PLAIN
 SITUATIONS = {
@@ -124,7 +138,7 @@ SITUATIONS = {
     "another order of groups and completions": {},
     "padding on the left": {"padding_side": "left"},
     "temperature 0.5": {"temperature": 0.5},
-    "KL at temperature 2": {"kl_coef": 0.5, "temperature": 2.0},
+    "KL at temperature 2": {"kl_coef": 0.02, "temperature": 2.0},
     SECOND: {"optimizer_steps": 2, "cliprange": 0.05},
     RESUMED: {"momentum": 0.9},
 }
@@ -136,19 +150,23 @@ END = 1  # the end token. No completion has the token 0, so it can pad.
 
 
 class Decoder(torch.nn.Module):
-    """Each token sees a sum of the tokens before it, with less weight for those far away."""
+    """Each token sees a sum of the tokens before it, with less weight for those far away.
+
+    Positions are learned, as in GPT-2: without position_ids, padding counts as a position.
+    """
 
     def __init__(self):
         super().__init__()
         self.embedding = torch.nn.Embedding(VOCABULARY, 12)
+        self.position = torch.nn.Embedding(32, 12)
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, **others):
-        x = self.embedding(input_ids)  # (B, T, 12)
-        if attention_mask is not None:
-            x = x * attention_mask[..., None]
         place = position_ids
         if place is None:
             place = torch.arange(input_ids.shape[1])
+        x = self.embedding(input_ids) + self.position(place)  # (B, T, 12)
+        if attention_mask is not None:
+            x = x * attention_mask[..., None]
         distance = place[..., :, None] - place[..., None, :]  # (T, T) or (B, T, T)
         weight = (0.7**distance).tril()
         return SimpleNamespace(last_hidden_state=torch.tanh(weight.to(x) @ x))
@@ -209,7 +227,9 @@ def log_probs_of(model, episodes, config):
     inputs = {"input_ids": ids[:, :-1]}
     if side == "left":
         seen = ids[:, :-1] > 0
-        inputs |= {"attention_mask": seen, "position_ids": (seen.cumsum(1) - 1).clamp(min=0)}
+        places = {"attention_mask": seen, "position_ids": (seen.cumsum(1) - 1).clamp(min=0)}
+        hidden = vars(config).get("hidden", ())
+        inputs |= {name: value for name, value in places.items() if name not in hidden}
     logits = model(**inputs).logits / config.temperature
     log_probs = logits.log_softmax(dim=-1).gather(-1, ids[:, 1:, None])
     return log_probs[..., 0], mask[:, 1:]
@@ -243,11 +263,18 @@ def train(model, parts, config, formula, slip="", optimizer=None):
         loss = replace(loss, slip=slip)
     if slip in ADVANTAGE_MISTAKES and isinstance(advantages, Advantages):
         advantages = replace(advantages, slip=slip)
-    numbers = {"low": config.cliprange, "high": config.cliprange, "constant": config.max_tokens}
-    loss = replace(loss, kl_weight=config.kl_coef, **numbers)
-    episodes = sum(parts, [])
+    loss = replace(loss, kl_weight=config.kl_coef, low=config.cliprange, high=config.cliprange)
+    if loss.mean == CONSTANT:
+        loss = replace(loss, constant=config.max_tokens)
+    a = advantages_of(sum(parts, []), advantages, slip, len(parts))
+    if slip == "the last micro-batch is left out":
+        parts = parts[: max(1, len(parts) - 1)]
     sizes = [len(part) for part in parts]
-    a = advantages_of(episodes, advantages, slip, len(parts))
+    episodes = sum(parts, [])
+    a = a[: len(episodes)]
+    ref_config = config
+    if slip == "the reference is scored without the temperature":
+        ref_config = changed(config, temperature=1.0)
     old = None
     for _ in range(config.optimizer_steps):
         log_probs, mask = log_probs_of(model, episodes, config)
@@ -255,7 +282,7 @@ def train(model, parts, config, formula, slip="", optimizer=None):
             old = ref = log_probs.detach()
             if config.reference:
                 reference = copy.deepcopy(config.reference).double()
-                ref = log_probs_of(reference, episodes, config)[0].detach()
+                ref = log_probs_of(reference, episodes, ref_config)[0].detach()
         step = SimpleNamespace(completions=len(a), tokens=mask.sum(), micro_batches=len(parts))
         columns = [column.split(sizes) for column in (log_probs, old, ref, a, mask)]
         losses = [loss(*rows, step=step) for rows in zip(*columns)]
@@ -276,6 +303,8 @@ def advantages_of(episodes, advantages, slip, parts):
     if slip == "advantages of each part alone":
         pieces = rewards.chunk(parts)
     a = torch.cat([advantages(piece) for piece in pieces]).flatten()
+    if slip == "rewards of the next prompt":
+        return a.roll(-GROUP)
     if slip == "rewards and completions in different orders":
         lengths = torch.tensor([len(e.token_ids) for e in episodes])
         return a[lengths.argsort(stable=True).argsort()]
@@ -288,7 +317,7 @@ def algorithms(own=None):
     kinds += [("mean of the others", "no deviation"), ("no baseline", "no deviation")]
     formulas = [own] if own else [Advantages(*kind, eps=1e-4) for kind in kinds]
     for advantages, mean in itertools.product(formulas, MEANS[:3]):
-        yield advantages, Loss("ratio of each token", mean, "k3", "loss")
+        yield advantages, Loss(TOKEN, mean, "k3", "loss")
 
 
 def relatives(advantages, loss):
@@ -311,6 +340,8 @@ def flat(model):
 
 class Situation:
     """What a trainer is asked for, and how far its weights move."""
+
+    scale = 1.0  # how many times as long as the formula's each step may be
 
     def __init__(self, name, make_model):
         self.name = name
@@ -355,7 +386,8 @@ class Situation:
     def expected(self, formula, slip="", **changes):
         """How far the formula's step moves the weights."""
         model = copy.deepcopy(self.model).double()
-        config = changed(self.config, **{"padding_side": "right"} | changes)
+        rate = self.config.learning_rate * self.scale
+        config = changed(self.config, learning_rate=rate, **{"padding_side": "right"} | changes)
         size = min(config.micro_batch_size, 16 // WORLD)
         if self.resumed:
             size = 8
@@ -370,6 +402,13 @@ class Situation:
         train(model, parts, config, formula, slip, optimizer)
         return flat(model) - flat(self.model)
 
+    def times(self, formula):
+        """How many times as long as the formula's the step is, or 0 if it has another direction."""
+        own = self.expected(formula)
+        times = (self.moved @ own / (own @ own)).item()
+        same = (self.moved - times * own).norm() < TOLERANCE * self.moved.norm()
+        return times if same and times > 0 else 0.0
+
     def difference(self, candidates):
         """(name, sentence) of the mistake with which a candidate moves the weights as far."""
         if not self.moved.any():
@@ -381,14 +420,18 @@ class Situation:
         for option, formula in itertools.product(self.changes, candidates):
             if self.agrees(formula, **{option: PLAIN[option]}):
                 return f"{option} has no effect", f"It is not passed on. {SEEN}"
+        if "padding_side" in self.changes:
+            for (hidden, sentence), formula in itertools.product(NOT_PASSED.items(), candidates):
+                if self.agrees(formula, padding_side="left", hidden=hidden.split()):
+                    return f"{hidden} not passed on", sentence
+            return "the padding changes the step", "Look at attention_mask and position_ids."
         for slip, formula in itertools.product(MISTAKES, candidates):
             if self.agrees(formula, slip):
                 return slip, MISTAKES[slip]
         for formula in candidates:
-            own = self.expected(formula)
-            times = (self.moved @ own / (own @ own)).item()
-            if (self.moved - times * own).norm() < TOLERANCE * self.moved.norm():
-                return f"the step is {times:.4g} times as long", (
+            times = self.times(formula)
+            if times:
+                return f"{LONGER} {times:.4g} times as long", (
                     "Look at the rate, a clip, the divisor. 1.333 is 16 / 12: the group without a "
                     "signal is left out."
                 )
@@ -396,8 +439,6 @@ class Situation:
         for advantages, loss in algorithms() if own else ():
             if self.agrees((advantages, loss)):
                 return "your advantages have no effect", f"The step has {advantages}."
-        if "padding_side" in self.changes:
-            return "the padding changes the step", "Look at attention_mask and position_ids."
         return "an unknown difference", "No known mistake gives these weights."
 
 
@@ -411,12 +452,15 @@ def judge_step(step, make_model=TinyModel, advantages=None):
         own = advantages
     candidates = list(algorithms(own))
     algorithm = "No algorithm agrees"
+    scale = 1.0
     names = []
     lines = []
     for name in SITUATIONS:
-        if WORLD > 1 and name == RESUMED:
-            continue  # The processes would need a common folder.
+        # Processes would need a common folder. A factor may depend on the episodes, as GDPO's does.
+        if name == RESUMED and (WORLD > 1 or scale != 1):
+            continue
         situation = Situation(name, make_model)
+        situation.scale = scale
         try:
             situation.run(step)
         except SystemExit as end:
@@ -427,14 +471,20 @@ def judge_step(step, make_model=TinyModel, advantages=None):
         kept = [formula for formula in candidates if situation.agrees(formula)]
         if not kept:
             mistake, sentence = situation.difference(candidates)
-            names.append(mistake)
-            lines.append(f"✗ {name}: {mistake}. {sentence}")
-            if name == FIRST:
-                break  # There is nothing to compare the others with.
-            continue
+            if name == FIRST and mistake.startswith(LONGER):
+                # A constant factor. If it changes with the situation, it is wrong there.
+                kept = [formula for formula in candidates if situation.times(formula)]
+                scale = situation.times(kept[0])
+                name = f"{name}: {mistake}. {sentence}"
+            else:
+                names.append(mistake)
+                lines.append(f"✗ {name}: {mistake}. {sentence}")
+                if name == FIRST:
+                    break  # There is nothing to compare the others with.
+                continue
         candidates = kept
         advantages, loss = kept[0]
-        if name == FIRST:
+        if name.startswith(FIRST):
             algorithm = f"{'your advantages' if own else advantages}, {loss.mean}"
             candidates = list(relatives(advantages, loss))
         if name == SECOND:
@@ -449,21 +499,11 @@ def judge_step(step, make_model=TinyModel, advantages=None):
     return not names, names, "\n".join([title, f"{algorithm}.", *lines])
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("adapter", help="a Python file with a function step")
-    path = parser.parse_args().adapter
-    adapter = load(path)
-    require("step" in adapter, f"{path} has no function step.")
+def judge_adapter(adapter):
+    require("step" in adapter, "The adapter has no function step.")
     make_model = adapter.get("make_model", TinyModel)
-    with contextlib.redirect_stdout(sys.stderr):  # what the adapter prints
-        right, _, text = judge_step(adapter["step"], make_model, adapter.get("advantages"))
-    if RANK == 0:
-        show(text)
-    sys.exit(not right)
+    return [judge_step(adapter["step"], make_model, adapter.get("advantages"))]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, judge_adapter, flags={}, prints=RANK == 0)

@@ -64,6 +64,9 @@ PLANTED = {
     "end token left out": FIRST,
     "maximum instead of the minimum": check_step.SECOND,
     "groups along the wrong dimension": FIRST,
+    "rewards of the next prompt": FIRST,
+    "the last micro-batch is left out": PARTS,
+    "the reference is scored without the temperature": "KL at temperature 2",
 }
 
 
@@ -80,27 +83,37 @@ def test_an_option_that_is_not_passed_on_is_named(option):
 
 
 def test_a_ratio_of_the_policy_to_itself_is_no_ratio():
-    assert "no ratio. If you meant one, the old" in planted("ratio of the policy to itself")[2]
+    formula = (GRPO[0], replace(GRPO[1], ratio=check_grpo.ITSELF))
+    assert "no ratio. If you meant one, the old" in planted("", formula=formula)[2]
 
 
-def test_a_step_of_another_length_is_measured():
-    assert planted("", learning_rate=0.25)[1] == ["the step is 0.25 times as long"]
+@pytest.mark.parametrize("rate", [0.25, 1.003])
+def test_a_constant_factor_is_measured_and_is_a_remark(rate):
+    right, names, text = planted("", learning_rate=rate)
+    assert right and f"✓ one micro-batch: the step is {rate} times as long." in text
+
+
+def test_weights_that_do_not_change_are_wrong():
     assert planted("", learning_rate=0.0)[1] == ["the weights do not change"]
 
 
 @pytest.mark.parametrize(
-    "name, wrong", [("attention_mask", lambda x: None), ("position_ids", lambda x: x // 2)]
+    "name, wrong, said",
+    [
+        ("attention_mask", lambda x: None, "attention_mask not passed on"),
+        ("position_ids", lambda x: None, "position_ids not passed on"),
+        ("position_ids", lambda x: x // 2, "the padding changes the step"),
+    ],
 )
-def test_a_wrong_mask_or_wrong_positions_under_padding_on_the_left_are_named(name, wrong):
+def test_a_wrong_mask_or_wrong_positions_under_padding_on_the_left_are_named(name, wrong, said):
     class Misled(TinyModel):
         def forward(self, input_ids, **inputs):
-            if inputs:
+            if name in inputs:
                 inputs[name] = wrong(inputs[name])
             return super().forward(input_ids, **inputs)
 
     right, names, text = planted("", Misled)
-    assert not right and names == ["the padding changes the step"]
-    assert "\n✗ padding on the left: the padding" in text
+    assert not right and names == [said] and f"\n✗ padding on the left: {said}" in text
 
 
 def above_median(rewards):
@@ -144,7 +157,8 @@ def test_a_bad_step_gets_a_sentence(step, said):
     [
         ("tiny_grpo", {}, "✗ step: end token left out\n"),
         ("tiny_grpo", {"slip": ""}, "✗ step: temperature has no effect\nGRPO"),
-        ("simple_grpo", {}, "✗ step: the step is 1.333 times as long\n"),
+        ("simple_grpo", {}, "✓ one micro-batch: the step is 1.333 times as long. Look"),
+        ("simple_grpo", {}, "✗ step: temperature has no effect; an unknown difference\n"),
         ("simple_grpo", {"fewest": 1}, "✗ step: temperature has no effect\nGRPO"),
         ("sft", {}, "in 5 of 9 situations\nyour advantages, mean over all tokens"),
     ],
@@ -210,8 +224,11 @@ def test_trl_s_trainer_agrees(options, mean):
 
 def test_ours_agrees():
     ours = adapter_of("ours.py")
-    assert check_grpo.judge_advantages(ours["advantages"])[:2] == (True, ["GRPO"])
-    assert check_grpo.judge_loss(ours["loss"])[:2] == (True, ["GRPO"])
+    advantages = check_grpo.judge_advantages(ours["advantages"])[2]
+    assert "agrees with GRPO\ngroup mean, deviation with n - 1, eps 0.0001 outside" in advantages
+    loss = check_grpo.judge_loss(ours["loss"])[2]
+    assert "agrees with GRPO\nratio of each token, clip 0.2 below and 0.2 above, mean of" in loss
+    assert "k3 in the loss with weight 0.04." in loss
     assert "in 8 of 9 situations" in check_step.judge_step(ours["step"])[2]
 
 

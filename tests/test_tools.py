@@ -161,7 +161,7 @@ def test_check_grpo_names_a_loss_that_ignores_the_masks_of_a_run(straight, monke
     rows = ["".join(letters).ljust(60, ".") for letters in group]
     monkeypatch.setattr("check_grpo.STEPS", [(0.3, rows)])
     monkeypatch.setattr("check_grpo.BATCHES", check_grpo.frozen_batches())
-    monkeypatch.setattr("check_grpo.expected", check_grpo.value_and_gradient)
+    monkeypatch.setattr("check_grpo.expected", check_grpo.expected.__wrapped__)
     completions = nano_r1.padded([[True] * len(letters) for letters in group])
 
     def loss(log_probs, old, ref, advantages, mask):

@@ -57,7 +57,7 @@ def write_completions(scorer, problems, label, n=config.group_size):
 # - **Is it GRPO?** The test calls your function with the tiny model of
 #   [check_step.py](../../check/check_step.py) and 4 problems with 4 completions each, and compares
 #   the weights after it with those of the formula. So count the problems with `len(problems)`. It
-#   also takes two steps in a row, and one with a gradient whose norm is 2.1. Another method, such
+#   also takes two steps in a row, and one with a gradient whose norm is 2.3. Another method, such
 #   as one without a baseline or with the mean of all tokens, learns too, but gets no point here.
 # - **Does it learn?** Any method passes that adds 15 points to the share of correct answers.
 #
@@ -98,7 +98,7 @@ returned = []
 once, again, large = [
     check_step.Situation(check_step.FIRST, check_step.TinyModel) for _ in range(3)
 ]
-large.config.temperature = 0.25  # the norm of the gradient is 2.1
+large.config.temperature = 0.25  # the norm of the gradient is 2.3
 once.run(one_step)
 again.run(two_steps)
 large.run(one_step)

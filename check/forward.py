@@ -1,0 +1,61 @@
+"""Is your training forward the model? Score the same tokens in each way that a trainer may.
+
+    python check/forward.py MODEL
+
+MODEL is a causal language model of transformers: a directory, or a name on the hub. The tokens 0 to
+15 are scored with model(input_ids) in float32. Each other way should give the same log-probs: with
+a cache, as samplers do; with padding; with nano_r1.py's Scorer, which never has all logits. If two
+differ by more than 1e-3, sampler and loss have different distributions. The exit code is then 1.
+nano_r1.py compares itself with vLLM in each step (logp_difference_mean).
+"""
+
+import os
+import sys
+
+import torch
+from torch.nn.functional import pad
+from transformers import AutoModelForCausalLM
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import nano_r1
+
+IDS = torch.arange(16)[None]  # (1, T)
+
+
+@torch.no_grad()
+def differences(model):
+    """{way: the largest difference of a log-prob from those of model(input_ids)}"""
+    seen = torch.ones_like(IDS)
+    first = model(IDS[:, :8], use_cache=True)
+    second = model(IDS[:, 8:], past_key_values=first.past_key_values)
+    right = model(pad(IDS, (0, 4)), attention_mask=pad(seen, (0, 4)))
+    padded = pad(IDS, (4, 0))  # also its positions, because token i is at place i
+    left = model(padded, attention_mask=pad(seen, (4, 0)), position_ids=padded)
+    without = model(padded, attention_mask=pad(seen, (4, 0)))
+    found = {
+        "a cache": torch.cat([first.logits, second.logits], dim=1),
+        "padding on the right": right.logits[:, :16],
+        "padding on the left": left.logits[:, 4:],
+        "the same without position_ids": without.logits[:, 4:],
+    }
+    expected = model(IDS).logits.log_softmax(dim=-1)
+    gaps = {way: x.log_softmax(dim=-1) - expected for way, x in found.items()}
+    e = nano_r1.Episode(problem={}, prompt_ids=[0], token_ids=list(range(1, 16)))
+    scorer = nano_r1.Scorer(model, nano_r1.Config(dtype="float32"))
+    labels = expected[0].diagonal(offset=1)  # the log-prob of token i + 1 after token i
+    gaps["Scorer of nano_r1.py"] = scorer(nano_r1.collate([e], model.device))[0] - labels[:15]
+    return {way: gap.abs().max().item() for way, gap in gaps.items()}
+
+
+def main():
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
+    gaps = differences(model)
+    for way, gap in gaps.items():
+        print(f"{'✓' if gap < 1e-3 else '✗'} {way:32}differs by {gap:.1e} at most")
+    sys.exit(max(gaps.values()) >= 1e-3)
+
+
+if __name__ == "__main__":
+    main()
