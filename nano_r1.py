@@ -20,7 +20,7 @@
 #     python nano_r1.py --task countdown       # two CPU cores, five minutes: from 7% to about 67%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
-#     bash runs/gsm8k_qwen2.5_1.5b.sh          # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
+#     bash runs/train.sh gsm8k_qwen2.5_1.5b    # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
 #     torchrun --nproc_per_node 8 --local-ranks-filter 0 nano_r1.py ...    # eight GPUs
 #
 # One step of GRPO, group relative policy optimization (Shao et al. 2024, arXiv:2402.03300;

@@ -36,10 +36,10 @@ start() {  # start NAME PROGRAM FLAGS...
   "$python" $LAUNCHER "${@:2}" "$how" "$path"
 }
 
-run() {  # run PROGRAM FLAGS...: one training run. SCRIPT, its text and further flags make its name
+run() {  # run NAME PROGRAM FLAGS...: one run. SCRIPT, its text and further flags add to its name
   local added="${more[*]}"
   if [ "$SCRIPT" ]; then added="-$SCRIPT-$(cksum < "$SCRIPT" | cut -d " " -f 1)$added"; fi
-  start "$(basename "$0" .sh)${added//[^A-Za-z0-9.]/_}" "${SCRIPT:-$1}" "${@:2}" "${more[@]}"
+  start "$1${added//[^A-Za-z0-9.]/_}" "${SCRIPT:-$2}" "${@:3}" "${more[@]}"
 }
 
 sweep() {  # sweep NAME PROGRAM FLAGS --axis ...: a grid of runs, with one figure and one table
@@ -47,12 +47,13 @@ sweep() {  # sweep NAME PROGRAM FLAGS --axis ...: a grid of runs, with one figur
     --out "$out/$1" --figure "$out/$1/curves.png" "${@:4}"
 }
 
-gsm8k() {  # gsm8k FILE: all 8,792 problems as one file, of which 500 are held out
-  if [ "$1" != hub ] && [ ! -e "$1" ]; then
+join_gsm8k() {  # all 8,792 problems as one file, if DATA names none
+  local file=$out/gsm8k_all.jsonl
+  if [ ! "$DATA" ] && [ ! -e "$file" ]; then
     "$python" -c "
 import os, sys, datasets
 splits = datasets.load_dataset('openai/gsm8k', 'main')
 datasets.concatenate_datasets(list(splits.values())).to_json(sys.argv[1] + '.part')
-os.replace(sys.argv[1] + '.part', sys.argv[1])  # whole or not there" "$1"
+os.replace(sys.argv[1] + '.part', sys.argv[1])  # whole or not there" "$file"
   fi
 }

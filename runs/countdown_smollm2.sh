@@ -19,6 +19,6 @@ common="--task countdown --prompt chat --dtype bfloat16 --max_tokens 512"
 start countdown_smollm2_start nano_sft.py $common --model $model --data "$rows" \
   --batch_size 64 --micro_batch_size 32 --steps 250 --learning_rate 2e-4 --eval_every 0 \
   $COLD
-run nano_r1.py $common --model "$out/countdown_smollm2_start/model" \
+run countdown_smollm2 nano_r1.py $common --model "$out/countdown_smollm2_start/model" \
   --prompts_per_step 64 --group_size 8 --micro_batch_size 32 --kl_coef 0 --learning_rate 2e-5 \
   --steps 60 --eval_every 20 --record_tokens_every 0

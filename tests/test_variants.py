@@ -370,7 +370,7 @@ def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(tmp_pa
     program.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
     flags = "--robust --steps 1 --prompts_per_step 2 --max_tokens 48 --eval_problems 4"
     folders = {"PYTHONPATH": str(ROOT), "OUT": str(tmp_path / "out"), "SCRIPT": str(program)}
-    command = ["bash", f"{ROOT}/runs/gsm8k_nano.sh", *flags.split()]
+    command = ["bash", f"{ROOT}/runs/train.sh", "gsm8k_nano", *flags.split()]
     subprocess.run(command, env=os.environ | folders, check=True)
     [file] = tmp_path.glob("out/*/config.json")
     config = file.read_text()
