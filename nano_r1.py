@@ -46,7 +46,7 @@
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
 #     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (But its
-#     gradient is that of KL(pi_ref, pi), the reverse: docs/algorithms.md.)
+#     gradient is that of the reverse KL, KL(pi_ref, pi): docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
@@ -59,8 +59,8 @@
 # likely. If a batch serves several optimizer steps (`variants.py --minibatches 4`), pi leaves
 # pi_old after the first, the ratio moves, and the clip acts.
 #
-# How to read this file: from here to the end of `main` (section 6). That is the whole algorithm, in
-# the order of the steps, and takes half an hour. It uses four parts of the machinery below:
+# Reading from here to the end of `main` (section 6), the whole algorithm in the order of the steps,
+# takes half an hour. It uses four parts of the machinery below:
 # `sampler.generate` writes completions, `sampler.sync` takes the new weights, `engine` is the
 # policy with its optimizer, and `gather` joins the lists of several processes.
 #
@@ -155,7 +155,7 @@ class Config:
     kl_coef: float = 0.001  # step 6: beta; with 0, no reference model is loaded or run
 
     # Step 7.
-    steps: int = 60  # step 7: the number of optimizer steps of the run [200 to 1000]
+    steps: int = 60  # step 7: how many steps the run has [200 to 1000]
     learning_rate: float = 3e-4  # step 7: AdamW's [1e-6; with adapters (variants.py) 1e-5]
     # step 7: linear warm-up of the learning rate, because Adam's averages are noisy at first
     warmup_steps: int = 10
@@ -213,7 +213,7 @@ class Episode:
     problem: dict = None  # a row of the data set
     prompt_ids: list = ()  # token ids
     token_ids: list = ()  # the completion's token ids, with the end token if the model wrote it
-    # float, one for each token of the completion, as the sampler computed it; None: nobody did
+    # float, one for each token of the completion, as the sampler computed it; None: not known
     log_probs: list = None
     # bool, one for each token of the completion: True if the model wrote it. Here that is every
     # token; a rollout with tools sets others to False. Loss, entropy and KL are those of the
@@ -240,7 +240,7 @@ class Episode:
 #
 # The sampler writes a completion token by token. Each token is drawn from
 # softmax(logits / temperature). `sampler.generate` returns the tokens and their log-probs. The
-# processes of torchrun divide the problems: each samples, rewards and scores its own.
+# processes of torchrun divide the problems: each samples, rewards and trains on its share.
 
 
 # %%
@@ -499,7 +499,7 @@ def main(config, **replaced):
             reference = Scorer(copy.deepcopy(policy), config)
         engine = parts.make_engine(Scorer(policy, config), device, config)
         recorder = find_recorder()
-        create_run(path, settings)  # nothing can be wrong any more
+        create_run(path, settings)  # all settings have been checked
         print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
         wandb_run = open_wandb(path, config, at_end)
         start = load_checkpoint(engine, path)  # 0 if the run is new
@@ -607,7 +607,7 @@ def measure_step(rows, batches, engine, step, config):
 
 
 def minutes_of_training(history):
-    """Without evaluations and checkpoints."""
+    """Training time, without evaluations."""
     return sum(row["time/step"] for row in history[1:]) / 60
 
 
@@ -679,7 +679,7 @@ def print_example(row, task, step):
 
 
 def printable(text):
-    """A model can write characters that command a terminal. Only line ends and tabs stay."""
+    """A model can write characters that control a terminal; only line ends and tabs stay."""
     return re.sub(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -775,7 +775,7 @@ class Scorer(torch.nn.Module):
 
 @torch.no_grad()
 def check_scorer(policy, ids, config):
-    """Stops if `Scorer` does not compute the log-probs of this model.
+    """Stop if `Scorer` does not compute the log-probs of this model.
 
     A model may do more with its last hidden state than project it: Gemma 4 caps its logits, Granite
     scales them. Then `Scorer` and the sampler would have different distributions.
@@ -827,7 +827,7 @@ def sample_token(logits, temperature, uniform):
 
 
 class TransformersSampler:
-    """Samples from the very weights that are trained, in the same memory."""
+    """Samples directly from the policy's weights."""
 
     def __init__(self, policy, task, config):
         if config.zero_stage == 3:
@@ -839,7 +839,7 @@ class TransformersSampler:
         if is_like_llama(policy.config):
             self.continuation = FastContinuation
         else:
-            print(f"{policy.config.model_type}: sampled by transformers' own forward pass, slower")
+            print(f"{policy.config.model_type}: transformers' forward pass, which is slower")
 
     def sleep(self):
         """Nothing to do: it uses the policy's memory."""
@@ -982,7 +982,7 @@ class LibraryContinuation:
 
     def __init__(self, model, past, copies, room):
         if past is None:
-            raise SystemExit(f"A {model.config.model_type} model needs --sampler vllm")
+            raise SystemExit(f"--model: a {model.config.model_type} model needs --sampler vllm")
         self.model = model
         self.past = past
         self.past.reorder_cache(copies)
@@ -1206,7 +1206,7 @@ def make_engine(scorer, device, config, optimizer=None):
 
     An optimizer of your own takes the place of AdamW. (With several processes, it must be one that
     DeepSpeed's ZeRO knows.) A parameter group of it may have `lr_scale`: `main` multiplies the
-    learning rate with it.
+    learning rate by it.
     """
     if optimizer is None:
         trained = [p for p in scorer.parameters() if p.requires_grad]
@@ -1240,7 +1240,7 @@ def make_engine(scorer, device, config, optimizer=None):
 
 @contextmanager
 def threads_for(policy):
-    """One thread for a small model, as before afterwards.
+    """One thread for a small model; restored afterwards.
 
     With several threads, each waits for the others after every operation. So a small model gains
     little from them, and loses much if another program is busy.
@@ -1306,7 +1306,7 @@ def import_task(name):
         if name not in str(error) and "'tasks'" not in str(error):  # the task's own import
             raise
         raise SystemExit(
-            f"--task {name} is not there; try countdown, gsm8k, math, coins or the path of a file; "
+            f"--task {name} was not found; try countdown, gsm8k, math, coins or a file's path; "
             "if nano_r1.py was copied alone, clone the repository"
         ) from None
 
@@ -1351,7 +1351,8 @@ class Task:
                 )
             except Exception as error:  # many kinds: the model's template is a program
                 raise SystemExit(
-                    f"The model's chat template fails: {error}; use a prompt without, such as plain"
+                    f"The model's chat template fails: {error}; use a prompt without it, such as "
+                    "--prompt plain"
                 ) from None
         self.tags = {}  # {tag of the chat template: the same of the task}
         opened = re.search(THINKING, self.template)
@@ -1448,7 +1449,7 @@ class Task:
 # %%
 @contextmanager
 def environment_kept():
-    """At the end the environment is as before. DeepSpeed and vLLM are told things by it."""
+    """Restore the environment at the end: DeepSpeed and vLLM read settings from it."""
     before = dict(os.environ)
     try:
         yield
@@ -1477,7 +1478,7 @@ def start_process(config):
 
 
 def leave_group():
-    """Without it a thread can crash at exit. vLLM may have done it."""
+    """Leave the process group, unless vLLM has; otherwise a thread can crash at exit."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -1491,7 +1492,7 @@ def gather(items):
 
 
 def check_numbers(config):
-    """Stops with a sentence if a setting is a number that no run can have."""
+    """Stop with a sentence if a setting is a number that no run can have."""
     for name, value in vars(config).items():
         if type(value) in (int, float):
             if name in config.ABOVE_0 and not 0 < value < math.inf:
@@ -1501,7 +1502,7 @@ def check_numbers(config):
 
 
 def check_problems(config, train, test, parts):
-    """Stops with a sentence if a step cannot be drawn or has no group."""
+    """Stop with a sentence if a step cannot be drawn or has no group."""
     m = config.prompts_per_step
     if m > len(train) or m % WORLD:
         raise SystemExit(
@@ -1509,7 +1510,9 @@ def check_problems(config, train, test, parts):
             f"{len(train)} training problems"
         )
     if not test:
-        raise SystemExit("No held-out problem leaves room for a completion: --max_tokens?")
+        raise SystemExit(
+            "No held-out problem leaves room for a completion: try a smaller --max_tokens"
+        )
     if config.group_size < 2 and parts.advantages is group_advantages:
         raise SystemExit("--group_size must be at least 2: a completion is compared with its group")
 
@@ -1561,7 +1564,7 @@ def find_run(config, functions):
         value = saved[0].get(setting)
         if value != settings.get(setting) and setting not in may_change:
             raise SystemExit(
-                f"--resume {path}: it was started with {setting} {value}, and needs the same again"
+                f"--resume {path}: the run was started with {setting} {value}; use the same"
             )
     return path, None
 
@@ -1583,9 +1586,9 @@ def shared_rows(path):
 
 
 def save_checkpoint(engine, path, step):
-    """Saves as a and b in turn. latest.json lists those that are whole, the last one at the end.
+    """Saves as a and b in turn. latest.json lists the complete ones, newest last.
 
-    So there is a whole one, even if the run is killed while it saves.
+    So one is complete, even if the run is killed while it saves.
     """
     latest = f"{path}/checkpoint/latest.json"
     saved = read_rows(latest)[-1:]

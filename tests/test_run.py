@@ -241,7 +241,7 @@ def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straigh
     refused = [(flags, {}) for flags in re.split(r"[|\n]", REFUSED)]
     refused += [("", {"program": variants}), ("", {"loss": print})]
     for flags, own in refused:
-        with pytest.raises(SystemExit, match="it was started with"):
+        with pytest.raises(SystemExit, match="the run was started with"):
             resume(path, flags, **own)
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(SystemExit, match="started with processes 1, without torchrun"):
@@ -257,7 +257,7 @@ def test_settings_that_are_tuples_and_functions_with_fixed_arguments_are_compare
     nano_r1.create_run(path, settings)
     nano_r1.find_run(Config(resume=path), {})
     for config, own in ((Config(resume=path, weights=(1.0,)), {}), (Config(resume=path), OWN)):
-        with pytest.raises(SystemExit, match="it was started with (weights|loss)"):
+        with pytest.raises(SystemExit, match="the run was started with (weights|loss)"):
             nano_r1.find_run(config, own)
 
 
@@ -336,7 +336,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"task": "chess"}, "--task chess is not there; try countdown, gsm8k"),
+        ({"task": "chess"}, "--task chess was not found; try countdown, gsm8k"),
         ({"prompt": "poem"}, "--prompt must be a toml file or one of short, chat"),
         ({"data": "nothing.jsonl"}, "nothing.jsonl"),
         ({"data": "lacks.jsonl"}, "target"),
@@ -348,7 +348,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"resume": "out/nothing"}, "there is no run; try the directory of one"),
         (
             {"resume": "out/straight", "seed": 1},
-            "it was started with seed 0, and needs the same again",
+            "the run was started with seed 0; use the same",
         ),
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
