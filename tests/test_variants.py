@@ -268,6 +268,16 @@ def test_sdpo_descends_the_kl_to_the_policy_that_has_read_a_correct_completion()
     assert_close(torch.autograd.grad(loss, list(model.parameters())), expected, atol=0, rtol=1e-9)
 
 
+def test_with_sdpo_a_group_without_a_correct_completion_has_no_signal():
+    episodes = make_episodes()
+    weights, _ = updated(settings(credit="sdpo"), episodes)
+    assert_same(weights, {name: w.tolist() for name, w in tiny_model().named_parameters()})
+    assert not any(sum((e.extra["advantages"] for e in episodes), []))
+    episodes[0].answer_reward = 1.0  # the other one of its group learns from it
+    updated(settings(credit="sdpo"), episodes)
+    assert [any(e.extra["advantages"]) for e in episodes] == [False, True] + [False] * 10
+
+
 def test_an_upper_eps_of_0_is_0():
     config = variants.Config(cliprange_high=0.0)
     assert variants.clip(torch.tensor([0.7, 1.1]), config).tolist() == pytest.approx([0.8, 1.0])
