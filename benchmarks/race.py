@@ -57,15 +57,14 @@ def raced(main):
     def raced_main(config, **functions):
         parts = nano_r1.parts_of_main(functions)
         path = config.resume or config.name
-        sampled.clear()
 
         def measure(rows, batches, engine, step, config):
-            if tokens_of(path) < math.inf:
-                raise KeyboardInterrupt  # as Ctrl-C: `main` stops
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["race/tokens"] = sum(len(e.token_ids) for e in sampled)
             metrics["race/answer"] = statistics.mean(e.answer_reward for e in sampled)
             sampled.clear()
+            if tokens_of(path) < math.inf:  # the step before was the end
+                raise KeyboardInterrupt  # as Ctrl-C: `main` stops
             recent = [*runs.metrics(path)[1:step], metrics][-SMOOTHED:]
             smoothed = statistics.mean(row["race/answer"] for row in recent)
             # `main` evaluates after the steps that this number divides.
