@@ -225,8 +225,8 @@ def table(lines):
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
-def draw_curves(file, title, curves):
-    """pass@1 on held-out problems by step. `curves`: {label: for each seed [(step, pass@1)]}.
+def draw_curves(file, title, paths):
+    """pass@1 on held-out problems by step. `paths`: {label: the runs of its seeds}.
 
     A line is the mean over the seeds, its band goes from the smallest to the largest.
     """
@@ -234,7 +234,8 @@ def draw_curves(file, title, curves):
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axis = figure.subplots()
-    for label, seeds in curves.items():
+    for label, of_label in paths.items():
+        seeds = list(map(curve, of_label))
         steps = [step for step, _ in seeds[0]]
         at_step = list(zip(*[[share for _, share in seed] for seed in seeds]))
         (line,) = axis.plot(steps, list(map(statistics.mean, at_step)), marker="o", label=label)

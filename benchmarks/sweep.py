@@ -16,6 +16,7 @@ the base has changed. One that was stopped continues. The last table has the tas
 import argparse
 import itertools
 
+import nano_r1
 from benchmarks import runs
 
 
@@ -28,12 +29,11 @@ def flags_of(points):
 def result_table(paths):
     """`paths`: {label: the runs of its seeds}."""
     last = "pass@1 minus the first row's, 95% by seed"
-    lines = [["", "before", "pass@1", "format", "in training", last]]
+    lines = [["", "before", "pass@1", "in training", last]]
     first = None
     for label, of_label in paths.items():
         curves = list(map(runs.curve, of_label))
         after = [curve[-1][1] for curve in curves]
-        form = [runs.metrics(path)[-1]["eval/format"] for path in of_label]
         training = []  # the mean over all steps: how fast it learned; nano_sft samples nothing
         for path in of_label:
             shares = [r["reward/answer"] for r in runs.metrics(path) if "reward/answer" in r]
@@ -41,8 +41,7 @@ def result_table(paths):
         first = first or after
         compared = "" if after is first else runs.signed(*runs.difference(after, first))
         before = runs.spread([curve[0][1] for curve in curves])
-        measured = map(runs.spread, [after, form, training])
-        lines.append([label, before, *measured, compared])
+        lines.append([label, before, runs.spread(after), runs.spread(training), compared])
     return runs.table(lines)
 
 
@@ -72,10 +71,8 @@ def subgroup_table(paths):
 
 def minutes(paths):
     """Of a run's training: the mean, with the smallest and largest."""
-    found = []
-    for path in itertools.chain(*paths.values()):
-        found.append(sum(row.get("time/step", 0) for row in runs.metrics(path)) / 60)
-    return runs.spread(found, 1)
+    rows = map(runs.metrics, itertools.chain(*paths.values()))
+    return runs.spread(list(map(nano_r1.minutes_of_training, rows)), 1)
 
 
 def main():
@@ -98,8 +95,7 @@ def main():
         paths[label] = [runs.place(folder, flags, s) for s in args.seeds]
         for seed, path in zip(args.seeds, paths[label]):
             runs.train(args.script, f"{flags} --seed {seed}", path)
-    curves = {label: list(map(runs.curve, of_label)) for label, of_label in paths.items()}
-    runs.draw_curves(args.figure, " ".join(f"{args.script}.py {args.flags}".split()), curves)
+    runs.draw_curves(args.figure, " ".join(f"{args.script}.py {args.flags}".split()), paths)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
     print(f"\n{curve_table(paths)}\n\n{subgroup_table(paths)}")
     print(f"\n{minutes(paths)} minutes of training a run")

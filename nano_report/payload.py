@@ -125,8 +125,8 @@ def pack_step(run, rows, arrays):
         "problems": [title(row["problem"]) for row in rows[:: run.group_size]],
         "rows": [{**row, "problem": None} for row in rows],
     }
-    # With VinePPO each segment has an advantage, and with a teacher each token: not the row's.
-    if run.config.get("credit") == "vineppo" or run.config.get("teacher"):
+    # With VinePPO each segment has an advantage, with SDPO or a teacher each token: not the row's.
+    if run.config.get("credit") in ("vineppo", "sdpo") or run.config.get("teacher"):
         for row in values["rows"]:
             row["advantage"] = None
     if arrays:

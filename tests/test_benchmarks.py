@@ -13,7 +13,7 @@ import torch
 
 import countdown_rewards
 import nano_r1
-from benchmarks import checks, controls, runs, speed, sweep, update
+from benchmarks import checks, controls, race, runs, speed, sweep, update
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -72,6 +72,38 @@ def test_a_sweep_has_the_learning_curve_of_each_row_and_compares_the_rows(run, t
         "+0.000 [+0.000, +0.000] |"
     )
     assert sweep.flags_of(("default", "kl_coef=0,steps=2")) == "--kl_coef=0 --steps=2"
+
+
+@pytest.mark.parametrize("target, reached", [(0.0, True), (2.0, False)])
+def test_a_race_counts_all_that_is_sampled_until_its_end(
+    target, reached, run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(race, "REACH", target)
+    monkeypatch.setattr(race, "OUT", tmp_path)
+    for name in ("main", "sample_and_reward"):  # a race replaces them
+        monkeypatch.setattr(nano_r1, name, getattr(nano_r1, name))
+    # No short completion is correct, so each step draws two batches of 4 and trains on one.
+    flags = "--steps 2 --prompts_per_step 2 --group_size 2 --max_tokens 4 --max_num_gen_batches 2"
+    words = ["variants.py", *flags.split()]
+    row = run(race.main, *words).splitlines()[-1]
+    assert row.startswith(f"| `{' '.join(words)}` | ")
+    paths = sorted(path.parent for path in tmp_path.rglob("metrics.jsonl"))
+    tokens = [metrics[1]["race/tokens"] for metrics in map(runs.metrics, paths)]
+    assert len(paths) == 3 and all(16 < count <= 32 for count in tokens)
+    assert row.split(" | ")[1] == (runs.spread(tokens, 0, statistics.median) if reached else "inf")
+    assert [len(runs.metrics(path)) for path in paths] == [2 if reached else 3] * 3
+    assert run(race.main, *words).splitlines()[-1] == row  # and the runs are not repeated
+    assert [len(runs.metrics(path)) for path in paths] == [2 if reached else 3] * 3
+
+
+def test_a_race_ends_where_the_held_out_problems_agree(tmp_path):
+    rows = [{"race/tokens": 5}, {"race/tokens": 6, "eval/pass@1": 0.59}, {"race/tokens": 7}]
+    rows += [{"race/tokens": 8, "eval/pass@1": 0.6}, {"race/tokens": 9, "eval/pass@1": 0.7}]
+    file = tmp_path / "metrics.jsonl"
+    nano_r1.write_rows(str(file), [{"step": 0, "eval/pass@1": 0.9}, *rows[:3]])
+    assert race.tokens_of(tmp_path) == float("inf")
+    nano_r1.write_rows(str(file), [{"step": 0, "eval/pass@1": 0.9}, *rows])
+    assert race.tokens_of(tmp_path) == 5 + 6 + 7 + 8
 
 
 def test_a_script_that_has_changed_is_trained_again(run, tmp_path, monkeypatch):

@@ -226,6 +226,48 @@ def test_the_clip_sets_the_gradient_to_0_and_is_measured(loss, monkeypatch):
     assert variants.measure([{"written": 3}] * 2, [batch], None, 1, variants.Config()) == {}
 
 
+def test_sdpo_descends_the_kl_to_the_policy_that_has_read_a_correct_completion(monkeypatch):
+    """The expected gradient over the vocabulary of 5 is that of the paper's loss, in float64."""
+    model = tiny_model(vocabulary=5).double()
+
+    def log_pi(*text):
+        return model(torch.tensor([text])).logits[0, -1].log_softmax(-1)
+
+    def engine(batch):
+        every = model(batch["input_ids"]).logits.log_softmax(-1)
+        found = every.gather(-1, batch["labels"][..., None])[..., 0]
+        return found * batch["response_mask"]
+
+    engine.device = torch.device("cpu")
+    policy = log_pi(1, 2)
+    teacher = log_pi(1, 2, 3, 1, 2).detach()  # prompt, completion, prompt
+    kl = (policy.exp() * (policy - teacher)).sum()
+    expected = torch.autograd.grad(kl, list(model.parameters()), retain_graph=True)
+    episodes = [nano_r1.Episode(prompt_ids=[1, 2], token_ids=[token]) for token in range(5)]
+    episodes[3].answer_reward = 1.0
+    monkeypatch.setattr(nano_r1, "update", lambda *_: [])
+    config = settings(credit="sdpo", group_size=5, loss_type="reinforce")
+    variants.update(engine, None, episodes, config, variants.loss)
+    advantages = [e.extra["advantages"] for e in episodes]
+    assert advantages[3] == [0.0]  # no other completion is correct
+    advantages[3] = [(teacher - policy)[3].item()]  # what a second one would give
+    batch = {"advantages": torch.tensor(advantages, dtype=torch.float64)}
+    batch |= {"response_mask": torch.ones(5, 1), "completions": 1}
+    loss = policy.detach().exp() @ variants.loss(policy[:, None], batch, config)
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    assert_close(found, expected, atol=1e-12, rtol=1e-9)
+
+
+def test_with_sdpo_a_group_without_a_correct_completion_has_no_signal():
+    episodes = make_episodes()
+    weights, _ = updated(settings(credit="sdpo"), episodes)
+    assert_same(weights, {name: w.tolist() for name, w in tiny_model().named_parameters()})
+    assert not any(sum((e.extra["advantages"] for e in episodes), []))
+    episodes[0].answer_reward = 1.0  # the other one of its group learns from it
+    updated(settings(credit="sdpo"), episodes)
+    assert [any(e.extra["advantages"]) for e in episodes] == [False, True] + [False] * 10
+
+
 def test_an_upper_eps_of_0_is_0():
     config = variants.Config(cliprange_high=0.0)
     assert variants.clip(torch.tensor([0.7, 1.1]), config).tolist() == pytest.approx([0.8, 1.0])

@@ -1,0 +1,113 @@
+"""Something to beat: how many tokens does a program sample until it solves 60% of the problems?
+
+    python -m benchmarks.race nano_r1.py
+    python -m benchmarks.race variants.py --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4
+    python -m benchmarks.race my_variant.py --steps 100
+
+A program is a file beside nano_r1.py with a `Config` and a `main`, as in docs/own_loss.md. It runs
+with the seeds 0, 1 and 2, and the last line is a row for a pull request. If the command is stopped,
+the same command continues it.
+
+The rules:
+ 1. Fixed are the base, the task, its verifier, its problems, its prompt and the temperature 1 (the
+    flags of FIXED). The rest is free: rollout, advantage, loss, optimizer, sizes, number of steps.
+ 2. There is no other data and no other model, not even a trained copy of the base.
+ 3. All completions that are sampled for training count, also those that are not trained on.
+ 4. The training accuracy is their share with a correct answer: the mean over the last 8 steps.
+ 5. After each step with a training accuracy of 60% or more, and after the last step, one completion
+    of each of the 512 held-out problems is sampled. They do not count, and decide only the end.
+ 6. The end is the first step after which 60% of these are correct. A seed without an end has
+    infinitely many tokens.
+ 7. The result is the median of the three seeds. All seeds have the same settings.
+ 8. `nano_r1.sample_and_reward` is what counts completions. A program that calls the sampler in
+    another way, as VinePPO does, adds those tokens to its row.
+ 9. Choose your settings with other seeds than these.
+10. A pull request has the program and the row, and the command makes the row again at its commit.
+"""
+
+import importlib
+import math
+import shlex
+import statistics
+import sys
+
+import nano_r1
+from benchmarks import runs
+
+REACH = 0.6  # the share of correct answers at the end
+SMOOTHED = 8  # steps
+OUT = "out/race"  # where the runs are kept
+FIXED = (
+    "--task countdown --model models/nano-base --data None --prompt short --temperature 1 "
+    "--eval_problems 512 --record_tokens_every 0"
+)
+
+
+def raced(main):
+    """`nano_r1.main` that counts what is sampled, evaluates where the end may be, and ends."""
+    sample = nano_r1.sample_and_reward
+    sampled = []  # the episodes of this step
+
+    def sample_and_reward(sampler, problems, task, config, label, n):
+        episodes = sample(sampler, problems, task, config, label, n)
+        if label != "evaluation":
+            sampled.extend(episodes)
+        return episodes
+
+    def raced_main(config, **functions):
+        parts = nano_r1.parts_of_main(functions)
+        path = config.resume or config.name
+
+        def measure(rows, batches, engine, step, config):
+            metrics = parts.measure(rows, batches, engine, step, config)
+            metrics["race/tokens"] = sum(len(e.token_ids) for e in sampled)
+            metrics["race/answer"] = statistics.mean(e.answer_reward for e in sampled)
+            sampled.clear()
+            if tokens_of(path) < math.inf:  # the step before was the end
+                raise KeyboardInterrupt  # as Ctrl-C: `main` stops
+            recent = [*runs.metrics(path)[1:step], metrics][-SMOOTHED:]
+            smoothed = statistics.mean(row["race/answer"] for row in recent)
+            # `main` evaluates after the steps that this number divides.
+            config.eval_every = step if smoothed >= REACH else 0
+            return metrics
+
+        return main(config, **functions | {"measure": measure})
+
+    nano_r1.sample_and_reward = sample_and_reward
+    return raced_main
+
+
+def tokens_of(path):
+    """How many tokens a run sampled until its end; infinite without an end."""
+    tokens = 0
+    for row in runs.metrics(path)[1:]:
+        tokens += row["race/tokens"]
+        if row.get("eval/pass@1", 0) >= REACH:
+            return tokens
+    return math.inf
+
+
+def main():
+    command = shlex.join(sys.argv[1:])
+    program, _, flags = command.partition(" ")
+    if not program.endswith(".py"):
+        raise SystemExit(__doc__)
+    script = program.removesuffix(".py")
+    nano_r1.main = raced(nano_r1.main)
+    tokens = []
+    for seed in range(3):
+        path = runs.place(OUT, command, seed)
+        config = runs.parse(script, f"{flags} {FIXED} --seed {seed}")
+        try:
+            runs.complete(importlib.import_module(script).main, config, path)
+        except KeyboardInterrupt:  # at the end of the race, or by Ctrl-C
+            if tokens_of(path) == math.inf:
+                runs.stop_unless_complete(path)
+        tokens.append(tokens_of(path))
+    median = runs.spread(tokens, 0, statistics.median)
+    print("| program | tokens: median (smallest to largest) | commit |\n| --- | --- | --- |")
+    print(f"| `{command}` | {median} | {runs.commit()} |")
+
+
+if __name__ == "__main__":
+    main()
