@@ -30,6 +30,7 @@ import pandas as pd
 import torch
 
 import nano_r1 as r1
+import nano_sft
 
 sys.path.append("models/nano-base")
 import make_base
@@ -67,17 +68,18 @@ def summary(name, episodes):
     print(f"{name:9} correct, in good format: {kept:4.0%}; {length:3.0f} tokens")
 
 
-author = make_base.AUTHORS["systematic"]._replace(forms=(1, 0, 0, 0, 0))
+make_base.FORMS = (1, 0, 0, 0, 0)  # all in good format
+author = make_base.AUTHORS[2]  # systematic, with true checks
 rng = random.Random(0)
-traces = []  # (prompt ids, response ids)
+traces = []
 for problem in task.load_problems("train", config)[: 32 * max(16, teacher_steps)]:
-    text = make_base.write_as(author, problem["nums"], problem["target"], rng)
-    traces.append((task.prompt_ids(problem), tokenizer.encode(text) + [tokenizer.eos_token_id]))
-print("a trace:", tokenizer.decode(traces[0][1]))
+    text = make_base.write_completion(author, problem["nums"], problem["target"], True, rng)
+    traces.append(nano_sft.make_example(task.prompt_text(problem), text, tokenizer))
+print("a trace:", traces[0].completion)
 
 teacher = load_engine()
 for step in range(teacher_steps):
-    make_base.train_step(teacher, traces[32 * step : 32 * (step + 1)], config)
+    nano_sft.train_step(teacher, traces[32 * step : 32 * (step + 1)], config)
 teacher_episodes = sample(teacher.module.model, problems)
 episodes = sample(model, problems)
 summary("base", episodes)
