@@ -11,10 +11,12 @@ A gain is learning only if none of these reaches it, with the same model, proble
     asked         (Countdown) the base is asked in each form that its texts have: the question, and
                   the practice that has no prompt; with no, one or three solved examples before it,
                   whose checks are true. The line with its first yes is its answer
-    constrained   (Countdown) in the question form, tokens are forbidden or forced by a rule that
-                  uses the numbers and not the target; RULES lists them
-    threshold     (Countdown) each of these; yes is written if its probability is above a
-                  threshold, else no: the best threshold on generated training problems
+    format        (Countdown) in the question form, a rule that knows the numbers and not the target
+                  forces tokens: each line ends in yes or no, and only a yes ends the search
+    begun         (Countdown) also, the first line is written up to its last operation: the numbers,
+                  subtracted
+    threshold     (Countdown) yes is written if its probability is above a threshold, else no: the
+                  best threshold on generated training problems
     random        the reward of each completion is 0 or 1 at random
     format        the reward is the format only
     length        the reward is the length
@@ -35,7 +37,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import math
 import operator
 import os
 import random
@@ -45,7 +46,6 @@ from collections import namedtuple
 from types import SimpleNamespace
 
 import torch
-from transformers import LogitsProcessorList
 
 import countdown_rewards as countdown
 import nano_eval
@@ -118,37 +118,29 @@ CONTROLS = {
 
 # ---- The base asked in another way, for Countdown
 
-RULES = {  # each one with those before it
-    "format": "each line ends in yes or no, and only a yes ends the search",
-    "begun": "the first line is written up to its last operation: the numbers, subtracted",
-}
-Way = namedtuple("Way", "form examples rule threshold")
-WAYS = {f"question, {rule}": Way("question", 0, rule, False) for rule in RULES}
-WAYS["question, begun, threshold"] = Way("question", 0, "begun", True)
+Way = namedtuple("Way", "form examples rule")
+WAYS = [Way("question", 0, "format"), Way("question", 0, "begun")]
 for form, examples in itertools.product(("question", "practice"), (0, 1, 3)):
-    name = f"{form}, {examples} examples"
-    WAYS[name] = Way(form, examples, None, False)
-    WAYS[f"{name}, threshold"] = Way(form, examples, None, True)
+    WAYS.append(Way(form, examples, "no rule"))
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 IN_STEPS = countdown.Prompt("", opening="", thinking="", steps=True)
 
 
 def line_of(numbers, operators):
-    """(a line of a search, its result), e.g. ("55-36=19,90-19=71", 71): the larger minus the other.
+    """(a line of a search, its result), e.g. ("55-36=19,90-19=71", 71).
 
-    `-36=19` continues from the running value; `,90-19=71` puts the other number first.
+    `-36=19` continues from the running value; `,90-19=71` puts the other, larger number first.
     """
     value = numbers[0]
     line = str(value)
     for number, name in zip(numbers[1:], operators):
-        result = OPERATIONS[name](value, number)
-        if name == "-" and result <= 0:
-            result = -result
+        if name == "-" and number >= value:
             before = f"{line}," if "=" in line else ""
-            line = f"{before}{number}-{value}={result}"
+            line = f"{before}{number}-{value}"
         else:
-            line += f"{name}{number}={result}"
-        value = result
+            line += f"{name}{number}"
+        value = abs(OPERATIONS[name](value, number))
+        line += f"={value}"
     return line, value
 
 
@@ -156,18 +148,6 @@ def subtracted(nums):
     """The numbers in random order, the larger minus the smaller, without the last operation."""
     order = random.Random(str(nums)).sample(nums, len(nums))
     return line_of(order[:-1], "-" * len(nums))[0]
-
-
-def attempts(problem, rng):
-    """Yields lines for a problem and their results without end; the last operation is aimed."""
-    nums = problem["nums"]
-    while True:
-        order = rng.sample(nums, len(nums))
-        names = rng.choices("+-*", k=len(nums) - 2)
-        lines = [line_of(order, [*names, last]) for last in "+-*"]
-        line, value = min(lines, key=lambda found: abs(found[1] - problem["target"]))
-        if not re.search(r"=0|\d{4}", line):  # the base's texts have numbers from 1 to 999
-            yield line, value
 
 
 def steps_of(line):
@@ -181,8 +161,10 @@ def steps_of(line):
 
 
 @functools.cache
-def training_problems():
-    return countdown.generate_problems("train", 640, 1000)  # a seed that no run has
+def example_problems():
+    """Training problems that + and - solve, so a line does, too; their seed is no run's."""
+    problems = countdown.generate_problems("train", 1024, 1001)
+    return [p for p in problems if countdown.subgroups(p)[1] == "plus_minus"]
 
 
 def question_of(form, problem, task):
@@ -193,60 +175,48 @@ def question_of(form, problem, task):
 
 
 def example(form, task, rng):
-    """A training problem with up to three wrong lines and a right one, each truly checked."""
-    found = False
-    while not found:  # some problems need a division
-        problem = rng.choice(training_problems()[128:])
-        lines = list(itertools.islice(attempts(problem, rng), 50))
-        results = [result for _, result in lines]
-        found = problem["target"] in results
-    last = results.index(problem["target"])
-    wrong = [f"{line} no" for line, _ in lines[max(0, last - 3) : last]]
-    right = lines[last][0]
-    text = question_of(form, problem, task) + "\n".join([*wrong, f"{right} yes"])
+    """A solved training problem: at most three wrong lines and a right one, truly checked."""
+    problem = rng.choice(example_problems())
+    nums = problem["nums"]
+    wrong = []
+    line, result = line_of(nums, "+" * len(nums))
+    while result != problem["target"]:
+        if result < 1000:  # as in the base's texts
+            wrong.append(f"{line} no")
+        line, result = line_of(rng.sample(nums, len(nums)), rng.choices("+-*", k=len(nums)))
+    text = question_of(form, problem, task) + "\n".join([*wrong[-3:], f"{line} yes"])
     if form == "question":
-        text += f"\n</think>\n<answer>{countdown.join_steps(steps_of(right))}</answer>\n"
+        text += f"\n</think>\n<answer>{countdown.join_steps(steps_of(line))}</answer>\n"
     return text
 
 
 class Rule:
-    """transformers' LogitsProcessor: which tokens may follow in each row. No target is known."""
+    """transformers' `prefix_allowed_tokens_fn`: what may follow in a row. It knows no target."""
 
     def __init__(self, name, tokenizer, numbers, width):
         self.name = name
         self.width = width  # of the prompts, whose last token is a newline
-        self.end = tokenizer.eos_token_id
-        self.ids = [tokenizer.encode(text)[0] for text in ("\n", "=", " yes", " no", "</think>")]
+        self.ids = [tokenizer.encode(text)[0] for text in ("=", "\n", " yes", " no", "</think>")]
+        banned = {tokenizer.eos_token_id, *self.ids[1:]}
+        self.others = [token for token in range(len(tokenizer)) if token not in banned]
         self.counts = list(map(len, numbers))  # of the rows
         self.begun = [tokenizer.encode(subtracted(nums)) for nums in numbers]
 
-    def __call__(self, input_ids, scores):
-        for row, ids in enumerate(input_ids[:, self.width - 1 :].tolist()):
-            allowed, banned = self.after(ids, row)
-            if allowed:
-                kept = scores[row, allowed].clone()
-                scores[row] = -torch.inf
-                scores[row, allowed] = kept
-            scores[row, banned] = -torch.inf
-        return scores
-
-    def after(self, ids, row):
-        """(the tokens that are allowed, [] for all; those that are banned) behind `ids`."""
-        newline, equals, yes, no, close = self.ids
-        if self.end in ids:
-            return [], []
+    def __call__(self, row, ids):
+        equals, newline, yes, no, _ = self.ids
+        ids = ids[self.width - 1 :].tolist()
         if ids[-1] == no:
-            return [newline], []
+            return [newline]
         line = ids[len(ids) - ids[::-1].index(newline) :]
         if line.count(equals) == self.counts[row] - 1 and line[-1] != equals:
-            return [yes, no], []  # the last result stands there
+            return [yes, no]  # the last result stands there
         if self.name == "begun" and len(line) == len(ids) - 1 < len(self.begun[row]):
-            return [self.begun[row][len(line)]], []
-        return [], [newline, yes, no, close, self.end]
+            return [self.begun[row][len(line)]]
+        return self.others
 
 
 class Threshold:
-    """transformers' LogitsProcessor: where yes or no stands, the threshold chooses between them."""
+    """transformers' LogitsProcessor: where yes or no stands, it forbids one of them."""
 
     def __init__(self, threshold, tokenizer):
         self.threshold = threshold
@@ -254,40 +224,36 @@ class Threshold:
         self.seen = []  # P(yes) instead of no, where one of them is likely
 
     def __call__(self, input_ids, scores):
-        of_words = scores[:, self.words]  # (R, 2)
-        p_yes = torch.softmax(of_words, dim=1)[:, :1]
-        either = torch.logsumexp(of_words, dim=1, keepdim=True)
+        shares = torch.softmax(scores, dim=1)[:, self.words]  # (R, 2)
+        either = shares.sum(dim=1)
+        p_yes = shares[:, 0] / either
+        self.seen += p_yes[either > 0.5].tolist()
         says_yes = p_yes > self.threshold
-        chosen = torch.cat([says_yes, ~says_yes], dim=1)
-        self.seen += p_yes[either - scores.logsumexp(dim=1, keepdim=True) > math.log(0.5)].tolist()
-        scores[:, self.words] = torch.where(chosen, either, -torch.inf)
+        yes, no = self.words
+        scores[says_yes, no] = -torch.inf
+        scores[~says_yes, yes] = -torch.inf
         return scores
 
 
 def searches(config, problems, way, threshold=None):
     """(a completion of each problem up to its first yes or answer, P(yes) of all checks)."""
     sampler, task = runs.load(config)
-    tokenizer = task.tokenizer
-    task.stop_ids |= {tokenizer.encode(text)[-1] for text in (" yes", "</answer>")}
-    check = Threshold(threshold, tokenizer)
+    encode = task.tokenizer.encode
+    task.stop_ids |= {encode(text)[-1] for text in (" yes", "</answer>")}
+    prompts = []
+    for place, problem in enumerate(problems):
+        rng = random.Random(nano_r1.seed_of("examples", place))
+        before = [example(way.form, task, rng) for _ in range(way.examples)]
+        prompts.append(encode("".join(before) + question_of(way.form, problem, task)))
+    check = Threshold(threshold, task.tokenizer)
+    options = {"logits_processor": [] if threshold is None else [check]}
+    if way.rule != "no rule":
+        numbers = [problem["nums"] for problem in problems]
+        rule = Rule(way.rule, task.tokenizer, numbers, max(map(len, prompts)))
+        options["prefix_allowed_tokens_fn"] = rule
     torch.manual_seed(config.seed)
-    texts = []
-    for start in range(0, len(problems), 128):
-        part = problems[start : start + 128]
-        prompts = []
-        for place, problem in enumerate(part, start):
-            rng = random.Random(nano_r1.seed_of("examples", place))
-            text = "".join(example(way.form, task, rng) for _ in range(way.examples))
-            prompts.append(tokenizer.encode(text + question_of(way.form, problem, task)))
-        processors = LogitsProcessorList()
-        if way.rule:
-            numbers = [problem["nums"] for problem in part]
-            processors.append(Rule(way.rule, tokenizer, numbers, max(map(len, prompts))))
-        if threshold is not None:
-            processors.append(check)
-        rows = runs.generate(sampler, prompts, 1, config.temperature, logits_processor=processors)
-        texts += map(tokenizer.decode, rows)
-    return texts, check.seen
+    rows = runs.generate(sampler, prompts, 1, config.temperature, **options)
+    return task.tokenizer.batch_decode(rows), check.seen
 
 
 def is_solved(text, problem):
@@ -300,25 +266,22 @@ def is_solved(text, problem):
 
 def asked(config, problems, way, threshold=None):
     """For each problem: does the base, asked this way, solve it? A list of 0.0 and 1.0."""
-    if way.threshold and threshold is None:
-        threshold = best_threshold(config, way)
     texts, _ = searches(config, problems, way, threshold)
     return list(map(is_solved, texts, problems))
 
 
-def best_threshold(config, way):
-    """The threshold that solves most of 128 generated training problems."""
-    problems = training_problems()[:128]
+def with_threshold(config, problems, way):
+    """The same with the best of five thresholds on 128 generated training problems."""
+    training = countdown.generate_problems("train", 128, 1000)  # a seed that no run has
     at_one = dataclasses.replace(config, temperature=1.0)
-    _, seen = searches(at_one, problems, way, 1.0)  # never a yes: whole searches
-    seen.sort()
+    _, seen = searches(at_one, training, way, 1.0)  # never a yes: whole searches
+    seen = sorted([*seen, 1.0])  # 1.0: it may never come to a check
     solved = {}
     for share in (0.8, 0.9, 0.95, 0.98, 0.99):
         threshold = seen[int(share * len(seen))]
-        solved[threshold] = statistics.mean(asked(config, problems, way, threshold))
-    best = max(solved, key=solved.get)
-    print(f"T {config.temperature:g}, {way}: threshold {best:.3f} of {solved}", flush=True)
-    return best
+        solved[threshold] = statistics.mean(asked(config, training, way, threshold))
+    print(f"{way}, T {config.temperature}: {{threshold: solved}} is {solved}", flush=True)
+    return asked(config, problems, way, max(solved, key=solved.get))
 
 
 # ---- The tables
@@ -419,7 +382,10 @@ def compare(flags, args):
     rows = [(name, answers, of_name, 1) for name, of_name in models.items()]
     if config.task == "countdown":
         rows.append(("base, majority of 8", voted, models["base"], 8))
-        rows += [(f"base, {name}", asked, models["base"], way) for name, way in WAYS.items()]
+        for way in WAYS:
+            name = f"base, {way.form}, {way.examples} examples, {way.rule}"
+            rows.append((name, asked, models["base"], way))
+            rows.append((f"{name}, threshold", with_threshold, models["base"], way))
     folder = f"{args.out}/results"
     correct = {}
     for name, function, of_name, more in rows:
@@ -452,8 +418,6 @@ def main():
     args = parser.parse_args()
     for steps in args.steps if args.seeds else args.steps[:1]:
         compare(f"{args.flags} --steps {steps}", args)
-    for name, rule in RULES.items():
-        print(f"{name}: {rule}")
 
 
 if __name__ == "__main__":
