@@ -2,7 +2,7 @@
 
     python -m benchmarks.controls --data FILE                  # Countdown, three seeds
     python -m benchmarks.controls --steps 20 --only random rft --seeds 0
-    python -m benchmarks.controls --data FILE --seeds          # the base alone, no training
+    python -m benchmarks.controls --data FILE --steps 0 --seeds    # without a seed: only the base
 
 A gain is learning only if none of these reaches it, with the same model, problems and steps:
 
@@ -152,12 +152,8 @@ def subtracted(nums):
 
 def steps_of(line):
     """A line of a search as steps: 55-36=19+19=38 is 55-36=19, then 19+19=38."""
-    steps = []
-    for chain in line.split(","):
-        for left, right in itertools.pairwise(chain.split("=")):
-            result = re.match("[0-9]*", right)[0]
-            steps.append(f"{left}={result}")
-    return "\n".join(steps)
+    chains = line.replace(",", "\n")
+    return re.sub(r"=([0-9]+)(?=[-+*/])", r"=\1\n\1", chains)  # a result begins the next step
 
 
 @functools.cache
@@ -199,7 +195,7 @@ class Rule:
         self.ids = [tokenizer.encode(text)[0] for text in ("=", "\n", " yes", " no", "</think>")]
         banned = {tokenizer.eos_token_id, *self.ids[1:]}
         self.others = [token for token in range(len(tokenizer)) if token not in banned]
-        self.counts = list(map(len, numbers))  # of the rows
+        self.numbers = numbers  # of the rows
         self.begun = [tokenizer.encode(subtracted(nums)) for nums in numbers]
 
     def __call__(self, row, ids):
@@ -208,7 +204,7 @@ class Rule:
         if ids[-1] == no:
             return [newline]
         line = ids[len(ids) - ids[::-1].index(newline) :]
-        if line.count(equals) == self.counts[row] - 1 and line[-1] != equals:
+        if line.count(equals) == len(self.numbers[row]) - 1 and line[-1] != equals:
             return [yes, no]  # the last result stands there
         if self.name == "begun" and len(line) == len(ids) - 1 < len(self.begun[row]):
             return [self.begun[row][len(line)]]
@@ -416,7 +412,7 @@ def main():
     add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="flags of rft")
     add("--out", default="out/controls", help="where runs and results are kept")
     args = parser.parse_args()
-    for steps in args.steps if args.seeds else args.steps[:1]:
+    for steps in args.steps:
         compare(f"{args.flags} --steps {steps}", args)
 
 
