@@ -11,12 +11,12 @@ A gain is learning only if none of these reaches it, with the same model, proble
     asked         (Countdown) the base is asked in each form that its texts have: the question, and
                   the practice that has no prompt; with no, one or three solved examples before it,
                   whose checks are true. The line with its first yes is its answer
-    format        (Countdown) in the question form, a rule that knows the numbers and not the target
-                  forces tokens: each line ends in yes or no, and only a yes ends the search
-    begun         (Countdown) also, the first line is written up to its last operation: the numbers,
-                  subtracted
-    threshold     (Countdown) yes is written if its probability is above a threshold, else no: the
-                  best threshold on generated training problems
+    a rule        (Countdown) tokens of the question form are forced by a rule that knows the
+                  numbers and not the target. "format": each line ends in yes or no, and only a yes
+                  ends the search. "begun": also, the first line is written up to its last
+                  operation: the numbers, subtracted
+    threshold     (Countdown) each of these, but yes is written if its probability is above a
+                  threshold, else no: the best threshold on generated training problems
     random        the reward of each completion is 0 or 1 at random
     format        the reward is the format only
     length        the reward is the length
