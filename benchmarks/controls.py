@@ -276,7 +276,7 @@ def with_threshold(config, problems, way):
     for share in (0.8, 0.9, 0.95, 0.98, 0.99):
         threshold = seen[int(share * len(seen))]
         solved[threshold] = statistics.mean(asked(config, training, way, threshold))
-    print(f"{way}, T {config.temperature}: {{threshold: solved}} is {solved}", flush=True)
+    print(f"{way}, T {config.temperature}, solved by threshold: {solved}")
     return asked(config, problems, way, max(solved, key=solved.get))
 
 
