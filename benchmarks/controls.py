@@ -194,7 +194,8 @@ class Rule:
         self.width = width  # of the prompts, whose last token is a newline
         self.ids = [tokenizer.encode(text)[0] for text in ("=", "\n", " yes", " no", "</think>")]
         banned = {tokenizer.eos_token_id, *self.ids[1:]}
-        self.others = [token for token in range(len(tokenizer)) if token not in banned]
+        others = [token for token in range(len(tokenizer)) if token not in banned]
+        self.others = torch.tensor(others)  # a list would be slow
         self.numbers = numbers  # of the rows
         self.begun = [tokenizer.encode(subtracted(nums)) for nums in numbers]
 
