@@ -213,7 +213,7 @@ class Rule:
 
 
 class Threshold:
-    """transformers' LogitsProcessor: where yes or no stands, it forbids one of them."""
+    """transformers' LogitsProcessor: one of yes and no gets the probability of both."""
 
     def __init__(self, threshold, tokenizer):
         self.threshold = threshold
@@ -221,14 +221,14 @@ class Threshold:
         self.seen = []  # P(yes) instead of no, where one of them is likely
 
     def __call__(self, input_ids, scores):
-        shares = torch.softmax(scores, dim=1)[:, self.words]  # (R, 2)
-        either = shares.sum(dim=1)
-        p_yes = shares[:, 0] / either
-        self.seen += p_yes[either > 0.5].tolist()
-        says_yes = p_yes > self.threshold
         yes, no = self.words
-        scores[says_yes, no] = -torch.inf
-        scores[~says_yes, yes] = -torch.inf
+        either = torch.logsumexp(scores[:, self.words], dim=1)  # (R,)
+        p_yes = torch.exp(scores[:, yes] - either)
+        likely = either > torch.logsumexp(scores, dim=1) - 0.7  # above a half
+        self.seen += p_yes[likely].tolist()
+        says_yes = p_yes > self.threshold
+        scores[:, yes] = torch.where(says_yes, either, -torch.inf)
+        scores[:, no] = torch.where(says_yes, -torch.inf, either)
         return scores
 
 
