@@ -2,15 +2,21 @@
 
     python -m benchmarks.controls --data FILE                  # Countdown, three seeds
     python -m benchmarks.controls --steps 20 --only random rft --seeds 0
+    python -m benchmarks.controls --data FILE --steps 0 --seeds    # without a seed: only the base
 
 A gain is learning only if none of these reaches it, with the same model, problems and steps:
 
     temperatures  the base and every trained model; each is judged at its best temperature
     majority      (Countdown) the most frequent value among 8 answers of the base
-    practice      (Countdown) the base is asked in the form of its practice texts, in which checks
-                  are true, and stops at its first yes
-    constrained   (Countdown) tokens of the base are forbidden or forced by a rule that uses the
-                  numbers and not the target; RULES lists them
+    asked         (Countdown) the base is asked in each form that its texts have: the question, and
+                  the practice that has no prompt; with no, one or three solved examples before it,
+                  whose checks are true. The line with its first yes is its answer
+    a rule        (Countdown) tokens of the question form are forced by a rule that knows the
+                  numbers and not the target. "format": each line ends in yes or no, and only a yes
+                  ends the search. "begun": also, the first line is written up to its last
+                  operation: the numbers, subtracted
+    threshold     (Countdown) each of these, but yes is written if its probability is above a
+                  threshold, else no: the best threshold on generated training problems
     random        the reward of each completion is 0 or 1 at random
     format        the reward is the format only
     length        the reward is the length
@@ -28,16 +34,18 @@ prints all of them.
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
+import operator
 import os
 import random
 import re
 import statistics
+from collections import namedtuple
 from types import SimpleNamespace
 
 import torch
-from transformers import LogitsProcessorList
 
 import countdown_rewards as countdown
 import nano_eval
@@ -108,118 +116,169 @@ CONTROLS = {
     "rft": {},
 }
 
-# ---- Constrained decoding of Countdown
+# ---- The base asked in another way, for Countdown
 
-RULES = {  # each one with those before it
-    "format": "each line ends in yes or no; the thinking ends only after a yes or at the limit; "
-    "the answer's tags are written for the model",
-    "begun": "the first line is written up to its last operation: the numbers, subtracted",
-    "threshold": "yes is written if its probability is above a threshold, else no; the threshold "
-    "is the best one on generated training problems",
-}
-ANSWER_ROOM = 28  # tokens for the end of the thinking and the answer
+Way = namedtuple("Way", "form examples rule")
+WAYS = [Way("question", 0, "format"), Way("question", 0, "begun")]
+for form, examples in itertools.product(("question", "practice"), (0, 1, 3)):
+    WAYS.append(Way(form, examples, "no rule"))
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+IN_STEPS = countdown.Prompt("", opening="", thinking="", steps=True)
+
+
+def line_of(numbers, operators):
+    """(a line of a search, its result), e.g. ("55-36=19,90-19=71", 71).
+
+    `-36=19` continues from the running value; `,90-19=71` puts the other, larger number first.
+    """
+    value = numbers[0]
+    line = str(value)
+    for number, name in zip(numbers[1:], operators):
+        if name == "-" and number >= value:
+            before = f"{line}," if "=" in line else ""
+            line = f"{before}{number}-{value}"
+        else:
+            line += f"{name}{number}"
+        value = abs(OPERATIONS[name](value, number))
+        line += f"={value}"
+    return line, value
 
 
 def subtracted(nums):
     """The numbers in random order, the larger minus the smaller, without the last operation."""
     order = random.Random(str(nums)).sample(nums, len(nums))
-    value = order[0]
-    line = str(value)
-    for place, number in enumerate(order[1:-1]):
-        if value > number:
-            line += f"-{number}={value - number}"
-        else:
-            line = f"{line},{number}-{value}" if place else f"{number}-{value}"
-            line += f"={number - value}"
-        value = abs(value - number)
-    return line
+    return line_of(order[:-1], "-" * len(nums))[0]
+
+
+def steps_of(line):
+    """A line of a search as steps: 55-36=19+19=38 is 55-36=19, then 19+19=38."""
+    chains = line.replace(",", "\n")
+    return re.sub(r"=([0-9]+)(?=[-+*/])", r"=\1\n\1", chains)  # a result begins the next step
+
+
+@functools.cache
+def example_problems():
+    """Training problems that + and - solve, so a line does, too; their seed is no run's."""
+    problems = countdown.generate_problems("train", 1024, 1001)
+    return [p for p in problems if countdown.subgroups(p)[1] == "plus_minus"]
+
+
+def question_of(form, problem, task):
+    """A problem in a form of the base's texts, up to the first line of the search."""
+    if form == "practice":
+        return f"\n{problem['nums']} {problem['target']}\n"
+    return task.prompt_text(problem) + "\n"
+
+
+def example(form, task, rng):
+    """A solved training problem: at most three wrong lines and a right one, truly checked."""
+    problem = rng.choice(example_problems())
+    nums = problem["nums"]
+    wrong = []
+    line, result = line_of(nums, "+" * len(nums))
+    while result != problem["target"]:
+        if result < 1000:  # as in the base's texts
+            wrong.append(f"{line} no")
+        line, result = line_of(rng.sample(nums, len(nums)), rng.choices("+-*", k=len(nums)))
+    text = question_of(form, problem, task) + "\n".join([*wrong[-3:], f"{line} yes"])
+    if form == "question":
+        text += f"\n</think>\n<answer>{countdown.join_steps(steps_of(line))}</answer>\n"
+    return text
 
 
 class Rule:
-    """transformers' LogitsProcessor: which tokens may follow in each row."""
+    """transformers' `prefix_allowed_tokens_fn`: what may follow in a row. It knows no target."""
 
-    def __init__(self, name, tokenizer, problems, width, max_tokens, threshold=None):
+    def __init__(self, name, tokenizer, numbers, width):
         self.name = name
+        self.width = width  # of the prompts, whose last token is a newline
+        self.ids = [tokenizer.encode(text)[0] for text in ("=", "\n", " yes", " no", "</think>")]
+        banned = {tokenizer.eos_token_id, *self.ids[1:]}
+        others = [token for token in range(len(tokenizer)) if token not in banned]
+        self.others = torch.tensor(others)  # a list would be slow
+        self.numbers = numbers  # of the rows
+        self.begun = [tokenizer.encode(subtracted(nums)) for nums in numbers]
+
+    def __call__(self, row, ids):
+        equals, newline, yes, no, _ = self.ids
+        ids = ids[self.width - 1 :].tolist()
+        if ids[-1] == no:
+            return [newline]
+        line = ids[len(ids) - ids[::-1].index(newline) :]
+        if line.count(equals) == len(self.numbers[row]) - 1 and line[-1] != equals:
+            return [yes, no]  # the last result stands there
+        if self.name == "begun" and len(line) == len(ids) - 1 < len(self.begun[row]):
+            return [self.begun[row][len(line)]]
+        return self.others
+
+
+class Threshold:
+    """transformers' LogitsProcessor: one of yes and no gets the probability of both."""
+
+    def __init__(self, threshold, tokenizer):
         self.threshold = threshold
-        self.width = width  # of the prompts
-        self.max_tokens = max_tokens
-        self.end = tokenizer.eos_token_id
-        texts = ("\n", "=", " yes", " no", "</think>", "<answer>", "</answer>")
-        self.ids = [tokenizer.encode(text)[0] for text in texts]
-        self.counts = [len(problem["nums"]) for problem in problems]  # of the rows
-        self.begun = [tokenizer.encode(subtracted(problem["nums"])) for problem in problems]
+        self.words = [tokenizer.encode(word)[0] for word in (" yes", " no")]
+        self.seen = []  # P(yes) instead of no, where one of them is likely
 
     def __call__(self, input_ids, scores):
-        for row, ids in enumerate(input_ids[:, self.width :].tolist()):
-            allowed, banned = self.after(ids, row)
-            if self.threshold is not None and len(allowed) == 2:  # yes and no
-                p_yes = torch.softmax(scores[row, allowed], 0)[0]
-                allowed = allowed[:1] if p_yes > self.threshold else allowed[1:]
-            if allowed:
-                kept = scores[row, allowed].clone()
-                scores[row] = -torch.inf
-                scores[row, allowed] = kept
-            scores[row, banned] = -torch.inf
+        yes, no = self.words
+        either = torch.logsumexp(scores[:, self.words], dim=1)  # (R,)
+        p_yes = torch.exp(scores[:, yes] - either)
+        likely = either > torch.logsumexp(scores, dim=1) - 0.7  # above a half
+        self.seen += p_yes[likely].tolist()
+        says_yes = p_yes > self.threshold
+        scores[:, yes] = torch.where(says_yes, either, -torch.inf)
+        scores[:, no] = torch.where(says_yes, -torch.inf, either)
         return scores
 
-    def after(self, ids, row):
-        """(the tokens that are allowed, [] for all; those that are banned) behind `ids`."""
-        newline, equals, yes, no, close, opened, closed = self.ids
-        numbers = self.counts[row]
-        if self.end in ids:
-            return [], []
-        if close in ids:
-            answer = ids[ids.index(close) + 1 :]
-            if len(answer) < 2:
-                return [(newline, opened)[len(answer)]], []
-            if closed in answer:
-                return [self.end], []
-            return [], [newline, equals, close, self.end]
-        if not ids or ids[-1] in (yes, no):
-            return [newline], []
-        line = ids[len(ids) - ids[::-1].index(newline) :]
-        room = self.max_tokens - len(ids) - ANSWER_ROOM - 6 * numbers
-        if not line and (yes in ids or room < 0):
-            return [close], []
-        if line.count(equals) == numbers - 1 and line[-1] != equals:
-            return [yes, no], []  # the last result stands there
-        if self.name != "format" and len(line) == len(ids) - 1 < len(self.begun[row]):
-            return [self.begun[row][len(line)]], []
-        return [], [newline, yes, no, close, self.end]
 
-
-def constrained(config, problems, rule, threshold=None):
-    """Is one completion of each problem correct, sampled under the rule? A list of 0.0 and 1.0."""
-    if rule == "threshold" and threshold is None:
-        threshold = best_threshold(config)
+def searches(config, problems, way, threshold=None):
+    """(a completion of each problem up to its first yes or answer, P(yes) of all checks)."""
     sampler, task = runs.load(config)
+    encode = task.tokenizer.encode
+    task.stop_ids |= {encode(text)[-1] for text in (" yes", "</answer>")}
+    prompts = []
+    for place, problem in enumerate(problems):
+        rng = random.Random(nano_r1.seed_of("examples", place))
+        before = [example(way.form, task, rng) for _ in range(way.examples)]
+        prompts.append(encode("".join(before) + question_of(way.form, problem, task)))
+    check = Threshold(threshold, task.tokenizer)
+    options = {"logits_processor": [] if threshold is None else [check]}
+    if way.rule != "no rule":
+        numbers = [problem["nums"] for problem in problems]
+        rule = Rule(way.rule, task.tokenizer, numbers, max(map(len, prompts)))
+        options["prefix_allowed_tokens_fn"] = rule
     torch.manual_seed(config.seed)
-    correct = []
-    for start in range(0, len(problems), 128):
-        part = problems[start : start + 128]
-        prompts = [task.prompt_ids(problem) for problem in part]
-        width = max(map(len, prompts))
-        of_part = Rule(rule, task.tokenizer, part, width, config.max_tokens, threshold)
-        processors = LogitsProcessorList([of_part])
-        rows = runs.generate(sampler, prompts, 1, config.temperature, logits_processor=processors)
-        for problem, row in zip(part, rows):
-            text = task.text_of(row)
-            correct.append(task.reward(text, problem)[2])
-    return correct
+    rows = runs.generate(sampler, prompts, 1, config.temperature, **options)
+    return task.tokenizer.batch_decode(rows), check.seen
 
 
-def best_threshold(config):
-    """The threshold with the most correct completions of 128 generated training problems."""
-    problems = countdown.load_problems("train", None, 1000)[:128]  # a seed that no run has
+def is_solved(text, problem):
+    """1.0 if the line that ends in yes is right or, without a yes, the answer; else 0.0."""
+    line, _, word = text.rpartition("\n")[2].rpartition(" ")
+    if word == "yes":
+        text = f"<answer>{steps_of(line)}</answer>"
+    return countdown.reward(text, problem, IN_STEPS).answer
+
+
+def asked(config, problems, way, threshold=None):
+    """For each problem: does the base, asked this way, solve it? A list of 0.0 and 1.0."""
+    texts, _ = searches(config, problems, way, threshold)
+    return list(map(is_solved, texts, problems))
+
+
+def with_threshold(config, problems, way):
+    """The same with the best of five thresholds on 128 generated training problems."""
+    training = countdown.generate_problems("train", 128, 1000)  # a seed that no run has
     at_one = dataclasses.replace(config, temperature=1.0)
-    seen = sorted(p for p, _ in checks.checks(at_one, problems))
-    correct = {}
+    _, seen = searches(at_one, training, way, 1.0)  # never a yes: whole searches
+    seen = sorted([*seen, 1.0])  # 1.0: it may never come to a check
+    solved = {}
     for share in (0.8, 0.9, 0.95, 0.98, 0.99):
         threshold = seen[int(share * len(seen))]
-        correct[threshold] = statistics.mean(constrained(config, problems, "threshold", threshold))
-    best = max(correct, key=correct.get)
-    print(f"T {config.temperature:g}: threshold {best:.3f} of {correct}", flush=True)
-    return best
+        solved[threshold] = statistics.mean(asked(config, training, way, threshold))
+    print(f"{way}, T {config.temperature}, solved by threshold: {solved}")
+    return asked(config, problems, way, max(solved, key=solved.get))
 
 
 # ---- The tables
@@ -245,43 +304,17 @@ def voted(config, problems, n):
     return [nano_eval.majority(group, task) for group in runs.sample(config, problems, n)]
 
 
-def as_answer(line):
-    """A line of a search as an answer in steps: 55-36=19+19=38 is 55-36=19, then 19+19=38."""
-    steps = []
-    for chain in line.split(","):
-        for left, right in itertools.pairwise(chain.split("=")):
-            result = re.match("[0-9]*", right)[0]
-            steps.append(f"{left}={result}")
-    return "<answer>" + "\n".join(steps) + "</answer>"
-
-
-def practice(config, problems, n):
-    """Asked without the prompt, as in the practice texts: is the line with the first yes right?"""
-    sampler, task = runs.load(config)
-    yes = task.tokenizer.encode(" yes")[-1]
-    task.has_ended = lambda ids: ids[-1] in (yes, *task.stop_ids)
-    prompts = [task.tokenizer.encode(f"\n{p['nums']} {p['target']}\n") for p in problems]
-    seeds = [nano_r1.seed_of("practice", place) for place in range(len(problems))]
-    completions = sampler.generate(prompts, n, config.temperature, seeds)
-    in_steps = countdown.Prompt("", opening="", thinking="", steps=True)
-    correct = []
-    for (ids, _), problem in zip(completions, problems):
-        line, _, word = task.text_of(ids).rpartition("\n")[2].rpartition(" ")
-        verdict = countdown.reward(as_answer(line), problem, in_steps)
-        correct.append(verdict.answer * (word == "yes"))
-    return correct
-
-
 def judged(folder, function, config, models, problems, more):
     """The results of a function for each model; each is kept in a file of its own."""
     results = []
     for model in models:
-        asked = dataclasses.replace(config, model=model)
-        what = [function.__name__, more, dataclasses.asdict(asked), runs.version(model)]
+        # It is the same after any number of steps.
+        of_model = dataclasses.replace(config, model=model, steps=0)
+        what = [function.__name__, more, dataclasses.asdict(of_model), runs.version(model)]
         key = f"{what} {runs.checksum(json.dumps(problems))}"
         file = f"{folder}/{runs.checksum(key)}.json"
         if not os.path.exists(file):
-            found = function(asked, problems, more)
+            found = function(of_model, problems, more)
             nano_r1.write_rows(file, [{"key": key, "result": found}])
         (kept,) = nano_r1.read_rows(file)
         results.append(kept["result"])
@@ -296,7 +329,9 @@ def control_table(correct):
     for name, of in correct.items():
         cells = [f"{statistics.mean(shares):.3f}" for shares in of.values()]
         mean, low, high = runs.mean_interval(best[name])
-        compared = runs.signed(*runs.difference(best["reward"], best[name]))
+        compared = ""
+        if "reward" in best:
+            compared = runs.signed(*runs.difference(best["reward"], best[name]))
         lines.append([name, *cells, f"{mean:.3f} [{low:.3f}, {high:.3f}]", compared])
     return runs.table(lines)
 
@@ -336,19 +371,21 @@ def compare(flags, args):
     config = runs.parse("nano_r1", flags)
     models = {"base": [config.model]}
     paths = {}
-    for name in ("reward", *args.only):
+    for name in ("reward", *args.only) if args.seeds else ():
         paths[name] = [train(name, flags, args, seed) for seed in args.seeds]
         models[name] = [f"{path}/model" for path in paths[name]]
     module = nano_r1.import_task(config.task)
     problems = module.load_problems("all" if args.data else "test", args.data, 0)[: args.problems]
-    asked = [(name, answers, of_name, 1) for name, of_name in models.items()]
+    rows = [(name, answers, of_name, 1) for name, of_name in models.items()]
     if config.task == "countdown":
-        asked.append(("base, majority of 8", voted, models["base"], 8))
-        asked.append(("base, asked as in practice", practice, models["base"], 1))
-        asked += [(f"base, {rule}", constrained, models["base"], rule) for rule in RULES]
+        rows.append(("base, majority of 8", voted, models["base"], 8))
+        for way in WAYS:
+            name = f"base, {way.form}, {way.examples} examples, {way.rule}"
+            rows.append((name, asked, models["base"], way))
+            rows.append((f"{name}, threshold", with_threshold, models["base"], way))
     folder = f"{args.out}/results"
     correct = {}
-    for name, function, of_name, more in asked:
+    for name, function, of_name, more in rows:
         correct[name] = {}
         for temperature in args.temperatures:
             config.temperature = temperature
@@ -357,7 +394,7 @@ def compare(flags, args):
             correct[name][temperature] = list(map(statistics.mean, zip(*columns)))
     print(f"\n{flags}, seeds {args.seeds}; commit {runs.commit()}; {len(problems)} problems")
     print(f"\n{control_table(correct)}\n")
-    if config.task == "countdown":
+    if config.task == "countdown" and paths:
         print(f"{checks.tables(paths['reward'])}\n")
 
 
@@ -368,7 +405,7 @@ def main():
     add = parser.add_argument
     add("--flags", default="--task countdown", help="flags of the command, in one text")
     add("--steps", type=int, nargs="+", default=[20, 60], help="numbers of steps to compare at")
-    add("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add("--seeds", type=int, nargs="*", default=[0, 1, 2], help="none: only the base is judged")
     add("--only", nargs="*", choices=CONTROLS, default=list(CONTROLS), help="these controls")
     add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
     add("--problems", type=int, default=512, help="at most")
@@ -378,8 +415,6 @@ def main():
     args = parser.parse_args()
     for steps in args.steps:
         compare(f"{args.flags} --steps {steps}", args)
-    for name, rule in RULES.items():
-        print(f"{name}: {rule}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The benchmarks: their statistics, and each command from end to end with tiny sizes."""
 
 import importlib
+import random
 import re
 import shlex
 import statistics
@@ -40,20 +41,75 @@ def run(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "line, correct",
+    "text, solved",
     [
-        ("55-36=19-7=12,19-12=7", 1.0),
-        ("55-36=19-7=12,19-12=8", 0.0),  # not the target
-        ("55-36=20-7=12,19-12=7", 0.0),  # a wrong step
-        ("55-36=19-7=12", 0.0),  # a number is left over
-        ("55-36=19-7=12,19-12=", 0.0),
+        ("55-36=19-7=12,19-12=7 yes", 1.0),
+        ("55-36=19+7=26,26-19=7 no\n55-36=19-7=12,19-12=7 yes", 1.0),
+        ("55-36=19-7=12,19-12=7 no", 0.0),
+        ("55-36=19-7=12,19-12=8 yes", 0.0),  # not the target
+        ("55-36=20-7=12,19-12=7 yes", 0.0),  # a wrong step
+        ("55-36=19-7=12 yes", 0.0),  # a number is left over
+        ("55-36=19-7=12,19-12=7\n</think>\n<answer>19-((55-36)-7)</answer>", 1.0),
+        ("55-36=19-7=12,19-12=7\n</think>\n<answer>19-((55-36)+7)</answer>", 0.0),
     ],
 )
-def test_a_line_of_a_practice_text_solves_a_problem_if_each_step_is_right(line, correct):
-    in_steps = countdown_rewards.Prompt("", opening="", thinking="", steps=True)
-    problem = {"nums": [7, 19, 36, 55], "target": 7}
-    answer = controls.as_answer(line)
-    assert countdown_rewards.reward(answer, problem, in_steps).answer == correct
+def test_a_search_solves_a_problem_if_each_step_of_the_line_with_yes_is_right(text, solved):
+    assert controls.is_solved(text, {"nums": [7, 19, 36, 55], "target": 7}) == solved
+
+
+@pytest.mark.parametrize("form", ["question", "practice"])
+def test_each_check_of_a_solved_example_is_true(form, monkeypatch):
+    problem = {"nums": [19, 36, 55, 7], "target": 65}
+    monkeypatch.setattr(controls, "example_problems", lambda: [problem])
+    task = SimpleNamespace(prompt_text=str)
+    for seed in range(8):
+        text = controls.example(form, task, random.Random(seed))
+        checks = re.findall(r"=(\d+) (yes|no)$", text, re.MULTILINE)
+        said = {(result == "65", word) for result, word in checks}
+        assert said == {(True, "yes"), (False, "no")}
+        assert controls.is_solved(text, problem)
+
+
+def searches(way, threshold, problems=PROBLEMS[:8]):
+    config = runs.parse("nano_r1", TINY)
+    return controls.searches(config, problems, controls.Way(*way), threshold)
+
+
+def test_a_search_ends_at_its_first_yes_or_answer():
+    texts, _ = searches(("question", 1, "no rule"), None)
+    assert any(text.endswith(" yes") for text in texts)
+    assert not any(re.search("( yes|</answer>).", text, re.DOTALL) for text in texts)
+
+
+def test_a_threshold_decides_between_yes_and_no():
+    texts, _ = searches(("practice", 0, "no rule"), 0.0)
+    assert " no" not in str(texts) and " yes" in str(texts)
+    texts, seen = searches(("practice", 0, "no rule"), 1.0)
+    assert " yes" not in str(texts) and len(seen) > 8
+
+
+def test_the_first_line_begins_with_the_numbers_subtracted_and_ends_in_a_check():
+    texts, _ = searches(("question", 0, "begun"), 0.0)
+    for problem, text in zip(PROBLEMS, texts):
+        assert re.fullmatch(controls.subtracted(problem["nums"]) + ".* yes", text)
+
+
+def test_whatever_helps_a_search_does_not_know_the_target(monkeypatch):
+    monkeypatch.setattr(controls, "question_of", lambda _, p, __: f"\n{p['nums']} 65\n")
+    others = [problem | {"target": 65} for problem in PROBLEMS[:8]]
+    found = searches(("question", 1, "begun"), 0.0)
+    assert found == searches(("question", 1, "begun"), 0.0, others)
+
+
+def test_the_threshold_is_the_best_one_on_training_problems(monkeypatch):
+    def searches(config, problems, way, threshold):
+        return [threshold] * len(problems), [place / 100 for place in range(100)]
+
+    monkeypatch.setattr(controls, "searches", searches)
+    monkeypatch.setattr(controls, "is_solved", lambda threshold, _: 1 - abs(threshold - 0.94))
+    assert controls.with_threshold(runs.parse("nano_r1", TINY), PROBLEMS[:1], None) == [
+        pytest.approx(0.99)
+    ]
 
 
 def test_intervals_are_student_s():
@@ -185,14 +241,16 @@ def test_p_yes_is_read_before_the_word(monkeypatch):
     assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
 
 
-def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path):
-    words = "--problems 4 --temperatures 1 --seeds 0 --steps 1".split()
-    words += ["--only", "random", "none", "rft"]
+def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(controls, "searches", lambda _, problems, *__: ([""] * len(problems), []))
+    words = "--problems 4 --temperatures 1 --steps 1 --only random none rft".split()
     words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]
-    out = run(controls.main, *words, "--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4")
-    names = "base reward random none rft".split()
-    names += [f"base, {name}" for name in ("majority of 8", *controls.RULES)] + ["trained", "1"]
-    for name in names:
+    words += ["--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4", "--seeds"]
+    of_base = run(controls.main, *words)  # without a seed
+    out = run(controls.main, *words, 0)
+    names = re.findall(r"^\| (base.*?) \| ", of_base, re.MULTILINE)
+    assert len(names) > 2 * len(controls.WAYS) and "reward | " not in of_base
+    for name in (*names, "reward", "random", "none", "rft", "trained", "1"):
         assert f"\n| {name} | " in out
 
 
@@ -203,28 +261,6 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     nano_r1.write_rows(f"{tmp_path}/config.json", [{"steps": 1}])
     assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
-
-
-def under(rule, problems, threshold=None):
-    """A completion of each problem under a rule."""
-    sampler, task = runs.load(runs.parse("nano_r1", f"{TINY} --max_tokens 96"))
-    prompts = [task.prompt_ids(problem) for problem in problems]
-    width = max(map(len, prompts))
-    rule = controls.Rule(rule, task.tokenizer, problems, width, 96, threshold)
-    completions = runs.generate(sampler, prompts, 1, 1.0, logits_processor=[rule])
-    return [task.tokenizer.decode(ids, skip_special_tokens=True) for ids in completions]
-
-
-def test_constrained_completions_have_the_tags_and_begin_with_subtractions():
-    for problem, text in zip(PROBLEMS, under("begun", PROBLEMS)):
-        assert countdown_rewards.reward(text, problem).format >= 0.5, text
-        assert controls.subtracted(problem["nums"]) in text.splitlines()[1]
-
-
-@pytest.mark.parametrize("threshold, word", [(0.0, " yes"), (1.0, " no")])
-def test_a_threshold_decides_between_yes_and_no(threshold, word):
-    for text in under("threshold", PROBLEMS[:4], threshold):
-        assert text.splitlines()[1].endswith(word)
 
 
 def test_two_checkouts_are_timed_in_pairs(run, monkeypatch):
