@@ -78,8 +78,6 @@ PANELS = [  # (title, metrics)
     ("norm of the gradient", ["grad_norm"]),
     ("shares", ["frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean"]),
     ("KL from the reference, nats per token", ["kl"]),
-    ("loss", ["loss"]),
-    ("learning rate", ["lr"]),
 ]
 ALARMS = [  # (metric, highest value without alarm, meaning of a higher value or NaN)
     ("loss", 1e30, "The loss is not finite."),

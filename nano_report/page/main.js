@@ -144,7 +144,7 @@ const KEYS = {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || $("help").open || !report) return;
-  if (event.target.matches("#slider") && event.key.startsWith("Arrow")) return; // its own
+  if (event.target.matches("input") && event.key.startsWith("Arrow")) return; // its own
   if (!Object.hasOwn(KEYS, event.key)) return;
   event.preventDefault();
   const [, , action, argument] = KEYS[event.key];
