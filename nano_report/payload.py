@@ -13,7 +13,7 @@ import statistics
 
 import numpy as np
 
-from nano_report.labels import ALARMS, METRICS, PANELS
+from nano_report.labels import METRICS, PANELS
 from nano_report.run import paired, read_rows, title
 
 LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
@@ -46,7 +46,7 @@ def pack(runs, steps=()):
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    head = {"runs": heads, "alarms": ALARMS, **metrics_of(runs)}
+    head = {"runs": heads, **metrics_of(runs)}
     return {"head": compress(head), **blocks}
 
 

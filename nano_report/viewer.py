@@ -61,7 +61,7 @@ def write_at_end(path):
     files = list(Run(path).evaluations.values())
     gains = []
     for before, after in paired([read_rows(file) for file in files[:1] + files[-1:]]):
-        gains.append((after["answer_reward"] == 1) - (before["answer_reward"] == 1))
+        gains.append(after["answer_reward"] - before["answer_reward"])
     print(f"Held-out problems gained: {gains.count(1)}, lost: {gains.count(-1)}")
     config = read_rows(f"{path}/config.json")[0]
     print(f"Report, for a browser: {report}")

@@ -1,10 +1,11 @@
 // Completions of step 1, as the model reads them after each update: P(yes) of each line.
 
-/** Those that have lines; the first ones reject a solution that they have found. */
+/** Those that have lines. The first ones reject their own solution, and then accept a mistake. */
 function textsOf(watched) {
-  const rejects = ({ frames }) => frames[0][1].some(([line, hit]) => hit && line.endsWith(" no"));
+  const rank = ({ frames: [[, lines]] }) =>
+    lines.some(([line, hit]) => hit && line.endsWith(" no")) && 2 - lines.at(-1)[1];
   const texts = watched.filter(({ frames }) => frames[0][1].length);
-  return texts.sort((a, b) => rejects(b) - rejects(a));
+  return texts.sort((a, b) => rank(b) - rank(a));
 }
 
 /** A text's lines with P(yes) before the first update, and in another frame. */

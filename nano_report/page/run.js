@@ -10,7 +10,6 @@ function runView() {
     runs.length > 1 && differences(runs),
     columns((run) => [
       outcome(run),
-      warningsOf(run),
       glanceOf(run),
       dotsOf(run),
       watchedOf(run),
@@ -165,14 +164,14 @@ function dotsOf(run) {
   return h("section", { "aria-label": "checks" }, title, h("p", { class: "note" }, note), drawn);
 }
 
-/** Six completions of step 1 as the model reads them at any step; ▶ plays all steps. */
+/** Some completions of step 1 as the model reads them at any step; ▶ plays all steps. */
 function watchedOf(run) {
   const texts = textsOf(run.watched).slice(0, 6);
   if (!texts.length) return null;
   const [{ frames }] = texts;
   const last = frames.length - 1;
   const slider = h("input", { type: "range", max: last, value: last, "aria-label": "update" });
-  const tables = h("div", { class: "walls" });
+  const tables = h("div", { class: "curves" });
   const draw = (place) => {
     slider.value = place;
     tables.replaceChildren(...texts.map((text) => linesTable(text, place)));
@@ -288,26 +287,6 @@ function wallOf(run, e, chosen) {
   const interval = isNumber(low) && h("small", {}, `[${percent(low, 1)}, ${percent(high, 1)}]`);
   const caption = [h("b", {}, whenOf(steps[e])), ` ${percent(record[name], 1)} `, interval];
   return h("figure", { class: "wall" }, h("figcaption", {}, caption), h("svg", about, squares));
-}
-
-function warningsOf(run) {
-  const items = report.alarms.map(([name, limit, text]) => {
-    const steps = run.trained.filter((record) => !((record[name] ?? 0) <= limit));
-    if (!steps.length) return null;
-    const links = steps.slice(0, 12).map(({ step }) => {
-      const href = hashOf({ view: "step", step: nearest(step) });
-      return h("a", { href }, ` ${step}`);
-    });
-    return h("li", {}, `${text} At ${plural(steps.length, "step")}:`, links);
-  });
-  if (!items.some(Boolean)) return null;
-  const title = h("h2", {}, "Warnings");
-  return h(
-    "section",
-    { class: "card warnings", "aria-label": "warnings" },
-    title,
-    h("ul", {}, items),
-  );
 }
 
 /** All panels that have something to show; two runs differ by hue. */
