@@ -22,8 +22,7 @@ seed is that of nano_r1.py's evaluation. So at the same temperature it is the sa
 
 With --ask, type numbers and a target (3 8 5 = 24, or make 24 from 3, 8, 5). With another task, type
 a question, then its answer. Enter draws one of the task's held-out problems, and q quits. The last
---temperature counts. With --beside, each line that says yes or no is followed by how likely each
-of the two models finds yes there.
+--temperature counts. With --beside, both models' P(yes) is shown where a line says yes or no.
 """
 
 import itertools

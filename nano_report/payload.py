@@ -162,10 +162,7 @@ def checks_of(run, step, rows, arrays):
 
 
 def lines_of(problem, words, log_probs):
-    """[[line, whether its result is the target: 0 or 1, P(yes)]] of a Countdown completion.
-
-    They are the lines that end with yes or no. The words are the completion's tokens.
-    """
+    """[[line, 1 if its result is the target, else 0, P(yes)]], if it ends with yes or no."""
     found = []
     text = ""
     for word, log_prob in zip(words, log_probs):

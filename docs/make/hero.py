@@ -2,9 +2,8 @@
 
 It shows one update in a group (nano_report/payload.py chooses the group), and beside it, by step,
 P(yes) of every check that the model wrote. FOLDER gets hero.png and hero.gif, which tells the same
-picture as a story and ends with it; both also dark, and hero.png for phones. lines.png, and
-lines_dark.png, are the lines of one completion of step 1, as the model reads them before training
-and after it.
+picture as a story and ends with it; both also dark, and hero.png for phones. lines.png, also dark,
+has the lines of a completion of step 1 as the model reads them before training and after it.
 """
 
 import io

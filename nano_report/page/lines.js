@@ -1,6 +1,6 @@
 // Completions of step 1, as the model reads them after each update: P(yes) of each line.
 
-/** Those that have lines. The first ones reject their own solution, and then accept a mistake. */
+/** First come those that reject their own solution, and then accept a mistake. */
 function textsOf(watched) {
   const rank = ({ frames: [[, lines]] }) =>
     lines.some(([line, hit]) => hit && line.endsWith(" no")) && 2 - lines.at(-1)[1];

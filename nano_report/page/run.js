@@ -164,7 +164,7 @@ function dotsOf(run) {
   return h("section", { "aria-label": "checks" }, title, h("p", { class: "note" }, note), drawn);
 }
 
-/** Some completions of step 1 as the model reads them at any step; ▶ plays all steps. */
+/** Some completions of step 1 as the model reads them at any step. */
 function watchedOf(run) {
   const texts = textsOf(run.watched).slice(0, 6);
   if (!texts.length) return null;

@@ -10,7 +10,7 @@ function stepView(steps) {
     const record = run.byStep.get(state.step);
     return [
       record && tiles(record),
-      step ? [groupList(step), !step.token_ids && tokensNote()] : notHere(run),
+      step ? groupList(step) : notHere(run),
       record && settingsOf("All metrics of the step", record),
     ];
   });
@@ -47,12 +47,6 @@ function tokensNote() {
   return h("p", { class: "note" }, text, near ? [" The nearest such: ", link, "."] : null);
 }
 
-const placeOf = ({ run }, i) => ({
-  view: "group",
-  group: Math.floor(i / run.group_size) + 1,
-  completion: (i % run.group_size) + 1,
-});
-
 /** The step's groups, those with a signal first. */
 function groupList(step) {
   const groups = step.groups.toSorted((a, b) => a.equal - b.equal);
@@ -85,23 +79,22 @@ function groupRow(step, group) {
     h(
       "span",
       { class: "strip" },
-      group.rows.map((row, k) => rewardCell(step, row, group.first + k)),
+      group.rows.map((row, k) => rewardCell(step, row, group.number, k + 1)),
     ),
     h("span", { class: "note" }, facts.filter(Boolean).join(" · ")),
   );
 }
 
 /** A completion's reward as a cell. */
-function rewardCell(step, row, i) {
+function rewardCell(step, row, group, completion) {
   const rewards = step.rows.map(({ reward }) => reward);
   const low = Math.min(...rewards);
   const level = Math.round((4 * (row.reward - low)) / (Math.max(...rewards) - low || 1));
-  const place = placeOf(step, i);
   const correct = row.answer_reward === 1;
-  const label = `completion ${place.completion}: reward ${show(row.reward, 2)}`;
+  const label = `completion ${completion}: reward ${show(row.reward, 2)}`;
   const about = {
     class: `cell level-${level}`,
-    href: hashOf(place),
+    href: hashOf({ view: "group", group, completion }),
     tabindex: -1,
     "aria-label": correct ? `${label}, correct` : label,
   };
