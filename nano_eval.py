@@ -22,7 +22,7 @@ seed is that of nano_r1.py's evaluation. So at the same temperature it is the sa
 
 With --ask, type numbers and a target (3 8 5 = 24, or make 24 from 3, 8, 5). With another task, type
 a question, then its answer. Enter draws one of the task's held-out problems, and q quits. The last
---temperature counts.
+--temperature counts. With --beside, both models' P(yes) is shown where a line says yes or no.
 """
 
 import itertools
@@ -229,9 +229,27 @@ def show(models, problem, config):
             verdicts.append(judge(text, problem, task))
             said = f"\n── {name}, completion {len(verdicts)}\n{text}\n=> {verdicts[-1]}"
             print(nano_r1.printable(said))
+            if len(models) == 2:
+                print_readings(models, problem, text, config)
         correct = sum(verdict.startswith("correct") for verdict in verdicts)
         if problem.get("answer") != "":
             print(f"\n{name}: {correct} of {len(verdicts)} correct", flush=True)
+
+
+def print_readings(models, problem, text, config):
+    """What each model makes of a completion's lines: P(yes) where a line says yes or no."""
+    from nano_report.payload import lines_of
+
+    readings = []
+    for _, policy, task, _ in models:
+        token_ids = task.tokenizer.encode(text, add_special_tokens=False)
+        e = nano_r1.Episode(prompt_ids=task.prompt_ids(problem), token_ids=token_ids)
+        batch = nano_r1.collate([e], policy.device)
+        log_probs = nano_r1.Scorer(policy, replace(config, temperature=1.0))(batch)
+        words = [task.tokenizer.decode([i]) for i in token_ids]
+        readings.append(lines_of(problem, words, log_probs[batch["response_mask"]].tolist()))
+    for (line, _, first), (_, _, second) in zip(*readings):
+        print(f"P(yes) of both models: {first:4.0%} {second:4.0%}  {line}")
 
 
 def ask(config):

@@ -463,13 +463,11 @@ def parts_of_main(replaced):
 
 COLUMNS = (
     "(correct: share of completions; no signal: share of groups with equal rewards)\n"
-    "   step   reward correct format tokens no signal entropy gradient seconds   left"
+    "   step   correct                  format reward tokens no signal seconds   left"
 )
-# The names in braces are those of the metrics. The slash in reward/answer belongs to the name.
-STEP_LINE = (
-    "{step:>4}/{steps:<4} {reward:6.2f} {reward/answer:7.0%} {reward/format:6.0%} "
-    "{completions/mean_length:6.0f} {frac_reward_zero_std:9.0%} {entropy:7.2f} {grad_norm:8.2f} "
-    "{time/step:7.1f} {left:2.0f} min"
+STEP_LINE = (  # The names are those of the metrics. The slash in reward/answer belongs to the name.
+    "{step:>4}/{steps:<4} {bar:·<20}{reward/answer:4.0%} {reward/format:6.0%} {reward:6.2f} "
+    "{completions/mean_length:6.0f} {frac_reward_zero_std:9.0%} {time/step:7.1f} {left:2.0f} min"
 )
 
 
@@ -533,7 +531,8 @@ def main(config, **replaced):
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["time/step"] = time.monotonic() - began
             left = minutes_left([*history, metrics], config)
-            print(STEP_LINE.format(steps=config.steps, left=left, **metrics), flush=True)
+            bar = "█" * round(20 * metrics["reward/answer"])
+            print(STEP_LINE.format(steps=config.steps, bar=bar, left=left, **metrics), flush=True)
             for advice in advice_on(metrics, step == start + 1, policy, config):
                 print(advice)
             if recorder:

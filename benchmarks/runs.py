@@ -223,28 +223,3 @@ def table(lines):
     """A Markdown table of rows of cells; the first is the header."""
     rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
-
-
-def draw_curves(file, title, paths):
-    """pass@1 on held-out problems by step. `paths`: {label: the runs of its seeds}.
-
-    A line is the mean over the seeds, its band goes from the smallest to the largest.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axis = figure.subplots()
-    for label, of_label in paths.items():
-        seeds = list(map(curve, of_label))
-        steps = [step for step, _ in seeds[0]]
-        at_step = list(zip(*[[share for _, share in seed] for seed in seeds]))
-        (line,) = axis.plot(steps, list(map(statistics.mean, at_step)), marker="o", label=label)
-        low = list(map(min, at_step))
-        axis.fill_between(steps, low, list(map(max, at_step)), alpha=0.15, color=line.get_color())
-    axis.set(xlabel="step", ylabel="pass@1, held-out problems", ylim=(0, None))
-    axis.set_title(title, fontsize=8, wrap=True)
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-    figure.savefig(file, dpi=110)
-    print(f"Figure: {file}")

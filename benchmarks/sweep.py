@@ -1,4 +1,4 @@
-"""A grid of flags and seeds: all runs in one figure, a table with paired intervals, and the curves.
+"""A grid of flags and seeds: a table with paired intervals, and the learning curves.
 
     python -m benchmarks.sweep --script nano_r1 --flags "--task countdown"    # one row, three seeds
     python -m benchmarks.sweep --flags "--steps 20 --max_tokens 128" \\
@@ -85,7 +85,6 @@ def main():
     add("--script", default="variants", help="nano_r1, nano_sft, benchmarks.labs or yours")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--out", default="out/sweep", help="where the runs are kept")
-    add("--figure", default="out/sweep/sweep.png")
     args = parser.parse_args()
     folder = f"{args.out}/{args.script}"
     paths = {}
@@ -95,7 +94,6 @@ def main():
         paths[label] = [runs.place(folder, flags, s) for s in args.seeds]
         for seed, path in zip(args.seeds, paths[label]):
             runs.train(args.script, f"{flags} --seed {seed}", path)
-    runs.draw_curves(args.figure, " ".join(f"{args.script}.py {args.flags}".split()), paths)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
     print(f"\n{curve_table(paths)}\n\n{subgroup_table(paths)}")
     print(f"\n{minutes(paths)} minutes of training a run")

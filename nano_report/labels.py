@@ -78,28 +78,4 @@ PANELS = [  # (title, metrics)
     ("norm of the gradient", ["grad_norm"]),
     ("shares", ["frac_reward_zero_std", "completions/clipped_ratio", "clip_ratio/region_mean"]),
     ("KL from the reference, nats per token", ["kl"]),
-    ("loss", ["loss"]),
-    ("learning rate", ["lr"]),
-]
-ALARMS = [  # (metric, highest value without alarm, meaning of a higher value or NaN)
-    ("loss", 1e30, "The loss is not finite."),
-    ("grad_norm", 1e30, "The gradient is not finite."),
-    (
-        "completions/clipped_ratio",
-        0.5,
-        "More than half of the completions were cut off: raise --max_tokens, and check that the "
-        "prompt suits the model.",
-    ),
-    (
-        "frac_reward_zero_std",
-        0.999,
-        "Every group had equal rewards, so every advantage was 0. The problems are too hard or too "
-        "easy for the model.",
-    ),
-    (
-        "sampling/logp_difference_mean",
-        0.1,
-        "Sampler and trainer differ by more than 0.1 nats per token. Do their weights or their "
-        "precision differ?",
-    ),
 ]

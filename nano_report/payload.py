@@ -13,7 +13,7 @@ import statistics
 
 import numpy as np
 
-from nano_report.labels import ALARMS, METRICS, PANELS
+from nano_report.labels import METRICS, PANELS
 from nano_report.run import paired, read_rows, title
 
 LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
@@ -46,7 +46,7 @@ def pack(runs, steps=()):
         heads.append(head)
     if steps and not blocks:
         raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    head = {"runs": heads, "alarms": ALARMS, **metrics_of(runs)}
+    head = {"runs": heads, **metrics_of(runs)}
     return {"head": compress(head), **blocks}
 
 
@@ -97,6 +97,7 @@ def pack_run(run):
         "special": run.vocabulary["special"],
         "glance": [[step, levels_of(run, step)] for step in evenly(list(run.episodes), COLUMNS)],
         "checks": [],
+        "watched": watched_of(run),
         "steps": {},  # {step that is shown: the group that shows most, 0 without tokens}
     }
 
@@ -149,21 +150,48 @@ def checks_of(run, step, rows, arrays):
     ends = np.cumsum(arrays.get("lengths", []), dtype=int)
     for i, (row, end) in enumerate(zip(rows, ends)):
         group, place = divmod(i, run.group_size)
-        text = ""
-        for k in range(end - row["length"], end):
-            word = tokens[arrays["token_ids"][k]]
-            result = re.search(r"\S*=(\d+)$", text)
-            if word in (" yes", " no") and result and "target" in row["problem"]:
-                share = float(np.exp(arrays["log_probs"][k]))
-                yes = share if word == " yes" else 1 - share
-                hit = int(result[1]) == row["problem"]["target"]
-                found[hit].append([round(yes, 3), int(hit), group + 1, place + 1, result[0]])
-            text += word
+        written = slice(end - row["length"], end)
+        words = [tokens[k] for k in arrays["token_ids"][written]]
+        for line, hit, yes in lines_of(row["problem"], words, arrays["log_probs"][written]):
+            found[hit].append([yes, hit, group + 1, place + 1, line.split()[0]])
     if not all(found):
         return []
     means = [statistics.mean(dot[0] for dot in kind) for kind in found]
     dots = [dot for kind in found for dot in evenly(kind, DOTS)]
     return [{"step": step, "means": means, "dots": dots}]
+
+
+def lines_of(problem, words, log_probs):
+    """[[line, 1 if its result is the target, else 0, P(yes)]], if it ends with yes or no."""
+    found = []
+    text = ""
+    for word, log_prob in zip(words, log_probs):
+        result = re.search(r"\S*=(\d+)$", text)
+        if word in (" yes", " no") and result and "target" in problem:
+            share = float(np.exp(log_prob))
+            hit = int(result[1] == str(problem["target"]))
+            yes = share if word == " yes" else 1 - share
+            found.append([result[0] + word, hit, round(yes, 4)])
+        text += word
+    return found
+
+
+def watched_of(run):
+    """Completions of step 1, as the model read them later: [{title, frames: [[step, lines]]}]."""
+    if 0 not in run.watched:
+        return []
+    tokens = run.vocabulary["tokens"]
+    first = dict(np.load(run.watched[0]))
+    rows = [read_rows(run.episodes[1])[place] for place in first["place"]]
+    texts = [{"title": title(row["problem"]), "frames": []} for row in rows]
+    for step in evenly(list(run.watched), COLUMNS):
+        log_probs = np.load(run.watched[step])["log_probs"]
+        for k, text in enumerate(texts):
+            mask = first["response_mask"][k]
+            words = [tokens[i] for i in first["labels"][k][mask]]
+            lines = lines_of(rows[k]["problem"], words, log_probs[k][mask])
+            text["frames"].append([step, lines])
+    return texts
 
 
 def best_group(run, step, rows, arrays):

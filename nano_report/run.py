@@ -19,6 +19,7 @@ class Run:
         if not self.records and not self.episodes:
             raise ValueError(f"{path} has no metrics.jsonl and no episodes/: name a run, out/NAME.")
         self.tokens = numbered(f"{path}/tokens", "0.npz")
+        self.watched = numbered(f"{path}/watched", "0.npz")
         self.evaluations = numbered(f"{path}/evaluations", "jsonl")
         self.config = next(iter(read_rows(f"{path}/config.json")), {})
         self.group_size = self.config.get("group_size", 1)

@@ -19,11 +19,11 @@ from typing import Annotated
 import tyro
 
 from nano_report.payload import as_json, group_table, pack
-from nano_report.run import Run, read_rows
+from nano_report.run import Run, paired, read_rows
 
 HERE = Path(__file__).parent
-SCRIPTS = """page/dom.js page/tokens.js page/table.js page/chart.js page/data.js page/run.js
-page/step.js page/group.js page/main.js"""
+SCRIPTS = """page/dom.js page/tokens.js page/table.js page/chart.js page/lines.js page/data.js
+page/run.js page/step.js page/group.js page/main.js"""
 TABLE = "page/dom.js page/tokens.js page/table.js page/alone.js"
 STYLES = "page/base.css page/page.css"
 
@@ -56,8 +56,13 @@ def write(
 
 
 def write_at_end(path):
-    """Write the report of a run that has ended. Print where it is, and how to ask the model."""
+    """Write the report of a run that has ended. Print its gains, and how to ask the model."""
     report = write([path])
+    files = list(Run(path).evaluations.values())
+    gains = []
+    for before, after in paired([read_rows(file) for file in files[:1] + files[-1:]]):
+        gains.append(after["answer_reward"] - before["answer_reward"])
+    print(f"Held-out problems gained: {gains.count(1)}, lost: {gains.count(-1)}")
     config = read_rows(f"{path}/config.json")[0]
     print(f"Report, for a browser: {report}")
     flags = f"--ask 4 --task {config['task']} --prompt {config['prompt']}"

@@ -42,9 +42,9 @@ run() {  # run NAME PROGRAM FLAGS...: one run. SCRIPT, its text and further flag
   start "$1${added//[^A-Za-z0-9.]/_}" "${SCRIPT:-$2}" "${@:3}" "${more[@]}"
 }
 
-sweep() {  # sweep NAME PROGRAM FLAGS --axis ...: a grid of runs, with one figure and one table
+sweep() {  # sweep NAME PROGRAM FLAGS --axis ...: a grid of runs, with its tables
   "$python" -m benchmarks.sweep --script "$2" --flags "$3 ${more[*]}" --seeds ${SEEDS:-0} \
-    --out "$out/$1" --figure "$out/$1/curves.png" "${@:4}"
+    --out "$out/$1" "${@:4}"
 }
 
 join_gsm8k() {  # all 8,792 problems as one file, if DATA names none

@@ -2,7 +2,7 @@
 # Low-rank adapters and the KL penalty: Qwen3-4B-Instruct-2507 on Countdown, after the blog of
 # Mystic-Slice/rl-grpo-countdown. One GPU with 48 GB. Not run yet.
 #
-#   bash runs/lora_study.sh          # the base, then nine runs of 50 steps: one figure, one table
+#   bash runs/lora_study.sh          # the base, then nine runs of 50 steps: one table
 #   bash runs/lora_study.sh --steps 5    # further flags go to each run
 #   bash runs/lora_study.sh small    # the same grid on the embedded model, three seeds
 #

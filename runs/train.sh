@@ -32,7 +32,7 @@ train() { # train GB FLAGS...
 }
 
 # Stanford's CS336, assignment 5 of 2026: 200 steps of 256 completions, learning rate 1e-5, rewards
-# of 0 and 1, and one run for each of three prompts, in one figure. It asks for 25% or more. Its
+# of 0 and 1, and one run for each of three prompts, in one table. It asks for 25% or more. Its
 # prompt question_only is here the question and the tags of the answer.
 three_prompts() {
   card "$1"

@@ -184,3 +184,5 @@ def test_two_models_answer_and_a_mistake_asks_again(monkeypatch, capsys):
     attempts = re.split("^── .*, completion [12]$", out, flags=re.MULTILINE)[1:]
     assert len(attempts) == out.count("\n=> ") == 8
     assert attempts[0] == attempts[2]  # the same model with the same seed
+    readings = re.findall(r"P\(yes\) of both models: +(\S+%) +(\S+%)", out)
+    assert readings and all(first == second for first, second in readings)

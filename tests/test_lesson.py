@@ -36,7 +36,7 @@ def made(tmp_path_factory, chromium):
 
 
 def test_each_page_states_its_commit_and_has_its_picture(made):
-    assert len(list(made.glob("hero*.*"))) == 6
+    assert len(list(made.glob("hero*.*"))) == 6 and len(list(made.glob("lines*.png"))) == 2
     for page in ("lesson.html", "report_default_run.html"):
         text = (made / page).read_text()
         assert re.search(r"docs/make/all.sh</code> at commit \w+", text)

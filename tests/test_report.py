@@ -24,12 +24,13 @@ ROOT = Path(__file__).parents[1]
 WIDTH = 1200  # of a page
 HOSTILE = "</script>\r\t\x1b<img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
 TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7", "no"]
-TEXTS += ["19+36=55 no", "58+7=65 yes", "three", "four"]
+TEXTS += ["19+36=55 no", "58+7=65 yes", "58+7=65 no", "four"]
 PROBLEMS = [{"question": HOSTILE}, {"nums": [19, 36, 55, 7], "target": 65}]
 REWARDS = [0.0, 2.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # two groups of four
 ADVANTAGES = [-0.75, 1.25, 0.25, -0.75, 0.0, 0.0, 0.0, 0.0]
 BY_REWARD = [1, 2, 0, 3]  # the first group in the order of its table
 CONFIG = {"group_size": 4, "record_tokens_every": 2, "steps": 3, "model": "<b>$x$"}
+CONFIG |= {"task": "gsm8k", "prompt": "chat"}
 LEFT_OUT = 7  # this completion is not part of the update
 
 
@@ -165,6 +166,11 @@ def test_the_example_agrees_with_its_advantages_then_is_mixed_and_moves_most():
     assert sorted(ranks) == ranks and len(set(ranks)) == 4
 
 
+def test_a_run_ends_with_the_problems_that_it_has_gained_and_lost(run, capsys):
+    viewer.write_at_end(run.path)
+    assert capsys.readouterr().out.startswith("Held-out problems gained: 2, lost: 0\n")
+
+
 def test_a_directory_without_a_run_gets_one_sentence():
     command = [sys.executable, "-m", "nano_report", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -207,7 +213,6 @@ def test_it_opens_with_the_result_and_at_the_group_that_shows_most(run, opened):
     page = opened(run.file)
     assert page.inner_text("h1").startswith("25.0% → 50.0% of 8 held-out problems")
     assert page.locator(".wall .solved").count() == 2 + 4
-    assert "The gradient is not finite. At 3 steps: 1 2 3" in page.inner_text(".warnings")
     redrawn(page, page.keyboard.press, "g")
     assert page.inner_text("h1") == "Step 1, group 1"
 
@@ -223,8 +228,8 @@ MOVES = [  # a key or a click, and where it leads
     ("ArrowRight", "#step=2"),
     ("#back", "#step=1"),
     ("[data-group='2']", "#step=1&group=2"),
-    ("P", "#step=1&group=1"),
-    ("n", "#step=1&group=1&completion=2"),  # the one with the highest reward
+    ("text=← group", "#step=1&group=1"),
+    ("a[aria-label='completion 2']", "#step=1&group=1&completion=2"),
     ("ArrowRight", "#step=3&group=1"),  # the next step that is recorded, its best group
     ("r", "#run"),
     (".wall >> nth=1 >> [data-problem='2']", "#run&problem=2"),
@@ -267,32 +272,34 @@ def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
     assert shown == pytest.approx([before, after, change], abs=0.06)
 
 
-def test_the_token_that_moved_most_is_listed_first(run, opened):
-    page = opened(run.file, "#step=1")
-    moved = page.locator("[data-pushed]").first
-    log_probs, change = everywhere(run)
-    gains = np.exp(log_probs) * np.expm1(change)
-    assert int(moved.get_attribute("data-pushed")) == np.nanargmax(gains)
-    redrawn(page, moved.click)
-    assert page.is_visible("#tooltip")
-
-
 def test_a_check_is_a_dot_at_its_p_yes_by_whether_its_result_is_the_target(run):
     [checks] = payload.checks_of(Run(run.path), 1, *Run(run.path).step(1))
-    words = [e.extra["wanted"][0][-2] for e in run.episodes[4:6]]  # before the end token
-    shares = np.exp(words) - [1, 0]  # of no, of yes
+    words = [e.extra["wanted"][0][-2] for e in run.episodes[4:7]]  # before the end token
+    shares = np.exp(words) - [1, 0, 1]  # of no, of yes, of no
     assert checks["dots"] == [
         [pytest.approx(-shares[0], abs=1e-3), 0, 2, 1, "19+36=55"],
         [pytest.approx(shares[1], abs=1e-3), 1, 2, 2, "58+7=65"],
+        [pytest.approx(-shares[2], abs=1e-3), 1, 2, 3, "58+7=65"],
     ]
+
+
+def test_the_lines_of_step_1_are_read_again_after_each_update(run, opened):
+    *_, text = payload.watched_of(Run(run.path))  # of the seventh completion
+    before, change = run.episodes[6].extra["wanted"][:, -2]
+    shares = 1 - np.exp([before, before + change])
+    assert text["title"] == "Make 65 from 19, 36, 55, 7"
+    lines = [["58+7=65 no", 1, pytest.approx(share, abs=1e-4)] for share in shares]
+    assert text["frames"] == [[0, lines[:1]], [1, lines[1:]]]
+    page = opened(run.file)  # its solution was rejected, so it is shown first
+    assert texts(page, ".lines code") == ["58+7=65 no"]
+    assert texts(page, ".lines .box") == [f"{share:.0%}" for share in shares]
 
 
 def test_a_group_says_which_completions_moved_against_their_advantage(run, opened):
     page = opened(run.file, "#step=1&group=1")
     moves = [np.nansum(run.episodes[i].extra["wanted"][1]) * ADVANTAGES[i] for i in BY_REWARD]
     against = [str(i + 1) for i, move in zip(BY_REWARD, moves) if move < 0]
-    assert f"Against their advantage: {', '.join(against)}." in page.inner_text("table ~ .note")
-    assert page.locator("td.moved small").count() == len(against) > 0
+    assert texts(page, "tr:has(td.moved small) .which") == against != []
 
 
 def test_the_story_of_a_group_hides_its_completions_and_stops_at_its_end(run, opened):
@@ -376,8 +383,9 @@ def test_a_group_in_a_notebook_is_a_table_in_which_model_text_is_text(run, tmp_p
 
 
 def test_a_recording_is_whole_or_not_there_and_the_tokenizer_is_written_once(tmp_path, monkeypatch):
-    e = nano_r1.Episode(prompt_ids=[7], token_ids=[5], log_probs=[-1.0])
-    batch = {"episodes": [e], "old_log_probs": torch.zeros(1), "response_mask": torch.ones(1) > 0}
+    e = nano_r1.Episode(problem={}, prompt_ids=[7], token_ids=[5], log_probs=[-1.0])
+    batch = nano_r1.collate([e], "cpu")
+    batch["old_log_probs"] = torch.zeros(1, 1)
     saved = []
     tokenizer = SimpleNamespace(save_pretrained=saved.append)
     config = SimpleNamespace(record_tokens_every=1)

@@ -430,7 +430,8 @@ def test_a_run_ends_with_its_result_its_files_and_the_command_that_asks(tmp_path
     assert plain.count("user: Using the numbers [90, 6, 38]") == 1
     found = re.search(r"(✓|✗) .*\n\nFrom \S+% to \S+% of .*, in [\d.]+ minutes.*\n", plain)
     assert plain[found.end() :] == (
-        f"Model: {path}/model\nReport, for a browser: {path}/report.html\n"
+        f"Model: {path}/model\nHeld-out problems gained: 0, lost: 0\n"
+        f"Report, for a browser: {path}/report.html\n"
         "To ask the model: python nano_eval.py --ask 4 --task countdown --prompt short \\\n"
         f"    --model {path}/model\n"
     )

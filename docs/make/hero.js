@@ -1,7 +1,7 @@
 // The README's picture (docs/make/hero.py): what one update did in one group, and what many did to
 // the meaning of yes. Its story has frames.
 
-const { group, sentence, step, checks } = JSON.parse($("group").textContent);
+const { group, sentence, step, checks, watched } = JSON.parse($("group").textContent);
 
 /** Two completions above the group's mean and two below it, the shortest ones. */
 function four({ completions, ...rest }) {
@@ -12,37 +12,24 @@ function four({ completions, ...rest }) {
 
 const table = groupTable(four(prepare(group)));
 const count = group.completions.length;
-const tones = ["bad", "good"];
-const lines = ["after another result", "after the target"].map((label, hit) => ({
-  label,
-  tone: tones[hit],
-  points: checks.map((one) => [one.step, one.means[hit]]),
-}));
-const scatter = (x, y) =>
-  checks.map(({ step, dots }, column) =>
-    dots.map(([share, hit], k) => {
-      const place = { cx: x(step) + ((k * 7) % 13) / 2 - 3, cy: y(share), r: 1.3 };
-      return h("circle", { ...place, class: `dot ${tones[hit]}`, "data-column": column });
-    }),
-  );
 const figure = (title, note, ...parts) =>
   h("figure", { class: "told" }, h("h1", {}, title), h("p", { class: "note" }, note), parts);
 const about = `${group.title}: 4 of ${count} completions. Blue tokens became more likely.`;
 const note = "A dot is a line that ends with yes or no, at its P(yes).";
-const drawn = chart("", checks.length ? lines : [], {
-  share: true,
-  scatter,
-  mark: checks.length ? step : null,
-});
-$("view").append(
-  figure(`One update, step ${step}`, about, table),
-  figure(
-    "All updates: yes comes to mean yes",
-    note,
-    drawn,
-    h("p", { class: "sentence" }, sentence),
-  ),
-);
+const drawn = checksChart("", checks, { mark: checks.length ? step : null });
+if (location.hash === "#lines") {
+  const [text] = textsOf(watched);
+  if (text) $("view").append(linesTable(text, text.frames.length - 1));
+} else
+  $("view").append(
+    figure(`One update, step ${step}`, about, table),
+    figure(
+      "All updates: yes comes to mean yes",
+      note,
+      drawn,
+      h("p", { class: "sentence" }, sentence),
+    ),
+  );
 
 const showColumns = (many) => () => {
   for (const dot of document.querySelectorAll(".dot"))

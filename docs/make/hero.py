@@ -1,8 +1,9 @@
-"""The README's picture, of a default run's files: python -m docs.make.hero out/NAME FOLDER
+"""The README's pictures, of a default run's files: python -m docs.make.hero out/NAME FOLDER
 
 It shows one update in a group (nano_report/payload.py chooses the group), and beside it, by step,
 P(yes) of every check that the model wrote. FOLDER gets hero.png and hero.gif, which tells the same
-picture as a story and ends with it; both also dark, and hero.png for phones.
+picture as a story and ends with it; both also dark, and hero.png for phones. lines.png, also dark,
+has the lines of a completion of step 1 as the model reads them before training and after it.
 """
 
 import io
@@ -15,14 +16,14 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from nano_report.payload import checks_of, choose_example, recorded_table
+from nano_report.payload import checks_of, choose_example, recorded_table, watched_of
 from nano_report.run import Run
 from nano_report.viewer import TABLE, table_page
 
-SCRIPTS = TABLE.replace("page/alone.js", "page/chart.js ../docs/make/hero.js")
+SCRIPTS = TABLE.replace("page/alone.js", "page/chart.js page/lines.js ../docs/make/hero.js")
 STYLES = "page/base.css ../docs/make/hero.css"
 # (name, width, pixels a point); 868 is the width of a README's column on GitHub.
-PICTURES = [("hero", 868, 2), ("hero_phone", 390, 2), ("story", 868, 1)]
+PICTURES = [("hero", 868, 2), ("hero_phone", 390, 2), ("lines", 390, 2), ("story", 868, 1)]
 COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
 
 
@@ -36,6 +37,7 @@ def picture_page(path):
         "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; {where(run)}.",
         "step": step,
         "checks": [one for step in run.tokens for one in checks_of(run, step, *run.step(step))],
+        "watched": watched_of(run),
     }
     return table_page(data, SCRIPTS, STYLES)
 
@@ -73,10 +75,10 @@ def draw(path, folder):
         for theme, ending in (("light", ""), ("dark", "_dark")):
             look = {"color_scheme": theme, "reduced_motion": "reduce"}
             for name, width, scale in PICTURES:
-                size = {"width": width, "height": 400}
+                size = {"width": width, "height": 100}
                 page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
                 page.set_default_timeout(300_000)
-                page.goto(file.as_uri())
+                page.goto(f"{file.as_uri()}#{name}")
                 if name == "story":
                     save_gif(page, f"{folder}/hero{ending}.gif")
                 else:

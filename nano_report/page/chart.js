@@ -122,3 +122,28 @@ function chart(title, lines, { share = false, onstep = null, scatter = null, mar
   }
   return figure;
 }
+
+/** Every check that the model wrote, at its P(yes), by step; `onclick` gets the place of a dot. */
+function checksChart(title, checks, { onclick, ...options }) {
+  const tones = ["bad", "good"];
+  const lines = ["after another result", "after the target"].map((label, hit) => ({
+    label,
+    tone: tones[hit],
+    points: checks.map(({ step, means }) => [step, means[hit]]),
+  }));
+  const scatter = (x, y) =>
+    checks.map(({ step, dots }, column) =>
+      dots.map(([share, hit, group, completion, text], k) =>
+        h("circle", {
+          cx: x(step) + ((k * 7) % 13) / 2 - 3,
+          cy: y(share),
+          r: 1.3,
+          class: `dot ${tones[hit]}`,
+          "data-column": column,
+          "data-tip": `${text} yes: ${percent(share)}`,
+          onclick: () => onclick({ step, group, completion }),
+        }),
+      ),
+    );
+  return chart(title, checks.length ? lines : [], { share: true, scatter, ...options });
+}

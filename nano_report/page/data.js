@@ -1,6 +1,6 @@
 // The blocks of the file: JSON, gzip, base64. payload.py makes them.
 
-let report = null; // what is always needed: { runs, metrics, panels, alarms }
+let report = null; // what is always needed: { runs, metrics, panels }
 const loaded = new Map(); // id of a step's block -> a promise of the step
 
 /** A block as an object, unpacked by the browser itself. */

@@ -101,15 +101,6 @@ async function moveGroup(by) {
   go({ view: "group", group, completion: 0 });
 }
 
-async function moveCompletion(by) {
-  if (state.view !== "group") await go({ view: "group" });
-  const rows = [...document.querySelectorAll("table.group tbody tr")];
-  const at = rows.findIndex((row) => row.classList.contains("current"));
-  const row = rows[Math.min(rows.length - 1, Math.max(0, at + by))];
-  await go({ completion: Number(row.dataset.number) });
-  document.querySelector("tr.current")?.focus();
-}
-
 /** Show the token of the address, or one before or after it, with its numbers. */
 function moveToken(by) {
   const tokens = document.querySelectorAll("tr.current .recorded .token");
@@ -130,10 +121,6 @@ const KEYS = {
     -1,
   ],
   ArrowRight: ["→", "the next step", moveStep, 1],
-  n: ["n", "the next completion", moveCompletion, 1],
-  p: ["p", "the previous completion", moveCompletion, -1],
-  N: ["N", "the next group", moveGroup, 1],
-  P: ["P", "the previous group", moveGroup, -1],
   "]": ["]", "the next token, with its numbers", moveToken, 1],
   "[": ["[", "the previous token", moveToken, -1],
   r: ["r", "the run", go, { view: "run" }],
@@ -144,7 +131,7 @@ const KEYS = {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || $("help").open || !report) return;
-  if (event.target.matches("#slider") && event.key.startsWith("Arrow")) return; // its own
+  if (event.target.matches("input") && event.key.startsWith("Arrow")) return; // its own
   if (!Object.hasOwn(KEYS, event.key)) return;
   event.preventDefault();
   const [, , action, argument] = KEYS[event.key];

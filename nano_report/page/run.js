@@ -8,7 +8,13 @@ function runView() {
   curves.append(curvesOf(runs));
   return [
     runs.length > 1 && differences(runs),
-    columns((run) => [outcome(run), warningsOf(run), glanceOf(run), dotsOf(run), problemsOf(run)]),
+    columns((run) => [
+      outcome(run),
+      glanceOf(run),
+      dotsOf(run),
+      watchedOf(run),
+      problemsOf(run),
+    ]),
     curves,
     columns((run) => settingsOf("Settings", run.config)),
   ];
@@ -150,31 +156,40 @@ function glanceOf(run) {
 /** Every check that the model wrote, at its P(yes), by step. */
 function dotsOf(run) {
   if (!run.checks.length) return null;
-  const tones = ["bad", "good"];
-  const lines = ["after another result", "after the target"].map((label, hit) => ({
-    label,
-    tone: tones[hit],
-    points: run.checks.map(({ step, means }) => [step, means[hit]]),
-  }));
-  const scatter = (x, y) =>
-    run.checks.flatMap(({ step, dots }) =>
-      dots.map(([share, hit, group, completion, text], k) => {
-        const place = { view: "group", step, group, completion };
-        return h("circle", {
-          cx: x(step) + ((k * 7) % 13) / 2 - 3,
-          cy: y(share),
-          r: 1.3,
-          class: `dot ${tones[hit]}`,
-          "data-tip": `${text} yes: ${percent(share)}`,
-          onclick: () => go(place),
-        });
-      }),
-    );
   const title = h("h2", {}, "When did yes start to mean yes?");
   const note = `A dot is a line that the model ended with yes or no: how likely “yes” was, after a
     result that is the target and after another one. A click shows its completion.`;
-  const drawn = chart("P(yes)", lines, { share: true, scatter, onstep: null });
+  const onclick = (place) => go({ view: "group", ...place });
+  const drawn = checksChart("P(yes)", run.checks, { onclick });
   return h("section", { "aria-label": "checks" }, title, h("p", { class: "note" }, note), drawn);
+}
+
+/** Some completions of step 1 as the model reads them at any step. */
+function watchedOf(run) {
+  const texts = textsOf(run.watched).slice(0, 6);
+  if (!texts.length) return null;
+  const [{ frames }] = texts;
+  const last = frames.length - 1;
+  const slider = h("input", { type: "range", max: last, value: last, "aria-label": "update" });
+  const tables = h("div", { class: "curves" });
+  const draw = (place) => {
+    slider.value = place;
+    tables.replaceChildren(...texts.map((text) => linesTable(text, place)));
+  };
+  slider.oninput = () => draw(slider.valueAsNumber);
+  const onclick = () => tell(frames.map((_, place) => [() => draw(place), 0.1]));
+  const play = h("button", { type: "button", class: "play", onclick }, "▶ play");
+  draw(last);
+  const note = `The model wrote these lines in step 1. How likely was “yes” after each of them, then
+    and later? Green: the result is the target.`;
+  return h(
+    "section",
+    { "aria-label": "the same lines" },
+    h("h2", {}, "The same lines, read again after every update"),
+    h("p", { class: "note" }, note),
+    h("div", { class: "stepper" }, slider, play),
+    tables,
+  );
 }
 
 const solved = (row) => row.answer_reward === 1;
@@ -274,26 +289,6 @@ function wallOf(run, e, chosen) {
   return h("figure", { class: "wall" }, h("figcaption", {}, caption), h("svg", about, squares));
 }
 
-function warningsOf(run) {
-  const items = report.alarms.map(([name, limit, text]) => {
-    const steps = run.trained.filter((record) => !((record[name] ?? 0) <= limit));
-    if (!steps.length) return null;
-    const links = steps.slice(0, 12).map(({ step }) => {
-      const href = hashOf({ view: "step", step: nearest(step) });
-      return h("a", { href }, ` ${step}`);
-    });
-    return h("li", {}, `${text} At ${plural(steps.length, "step")}:`, links);
-  });
-  if (!items.some(Boolean)) return null;
-  const title = h("h2", {}, "Warnings");
-  return h(
-    "section",
-    { class: "card warnings", "aria-label": "warnings" },
-    title,
-    h("ul", {}, items),
-  );
-}
-
 /** All panels that have something to show; two runs differ by hue. */
 function curvesOf(runs) {
   const pointsOf = (run, name) =>
@@ -323,10 +318,7 @@ function curvesOf(runs) {
     const onstep = (step) => go({ view: "step", step: nearest(step) });
     return chart(term(title, tip), filled, { share, onstep });
   });
-  const shown = drawn.filter(Boolean);
-  const box = (list) => h("div", { class: "curves" }, list);
-  const more = h("details", {}, h("summary", {}, "More curves"), box(shown.slice(6)));
-  return h("div", {}, box(shown.slice(0, 6)), shown.length > 6 && more);
+  return h("div", { class: "curves" }, drawn);
 }
 
 /** Names and values, folded. */

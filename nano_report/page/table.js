@@ -27,7 +27,6 @@ function groupFigure(group, options) {
     h("figcaption", {}, h("p", { class: "problem" }, group.title), h("p", { class: "note" }, note)),
     play,
     table,
-    exceptionOf(group),
   );
 }
 
@@ -154,6 +153,8 @@ function verdict({ answer_reward, why }) {
   return h("span", { class: name }, `${correct ? "✓" : "✗"} ${why}`);
 }
 
+const SHARED = "All completions of a step share the weights, so the others can pull harder.";
+
 /** ▲ ×1.19: how many times as likely the update has made the whole completion. */
 function movedOf({ moved, advantage }) {
   if (!isNumber(moved)) return null;
@@ -163,18 +164,8 @@ function movedOf({ moved, advantage }) {
   const label = `${name.replace("-", " ")}: ${times} times as likely`;
   return [
     h("b", { class: name, role: "img", "aria-label": label }, `${mark}×${times}`),
-    isAgainst(moved, advantage) && h("small", {}, "against its advantage"),
+    isAgainst(moved, advantage) && h("small", {}, term("against its advantage", SHARED)),
   ];
-}
-
-/** A sentence if a completion of the group moved against its advantage. */
-function exceptionOf({ completions }) {
-  const against = completions.filter((c) => isAgainst(c.moved, c.advantage));
-  if (!against.length) return null;
-  const numbers = against.map(({ number }) => number).join(", ");
-  const text = `Against their advantage: ${numbers}. All completions of a step share the weights,
-    so the others can pull harder.`;
-  return h("p", { class: "note" }, text);
 }
 
 /** The token whose probability changed most in the direction of the advantage: yes 18% → 16%. */
