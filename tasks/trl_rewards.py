@@ -43,6 +43,7 @@ def find_functions(query):
         path, _, name = place.rpartition(":")
         sys.path.append(os.path.dirname(os.path.abspath(path)))  # for modules beside it
         try:
+            os.stat(path)  # without a file, runpy has other errors
             found.append((runpy.run_path(path)[name], float(weight or 1)))
         except (OSError, KeyError, ValueError):
             example = '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
