@@ -64,6 +64,8 @@ def load_problems(split, source=None, seed=0):
 
 def to_problem(row):
     """The problem of a row."""
+    if "prompt" not in row:
+        raise ValueError(f"needs the column prompt; got {row!s:.200}")
     text = row["prompt"]
     if isinstance(text, list):
         text = "\n\n".join(message["content"] for message in text)

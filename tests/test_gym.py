@@ -1,6 +1,7 @@
 """reasoning-gym's data sets: what each of them pays, which are refused, and a run."""
 
 import re
+from pathlib import Path
 
 import pytest
 from test_countdown_rewards import rewards_of_hostile_texts
@@ -136,6 +137,15 @@ def test_a_prompt_asks_the_question_and_never_shows_the_answer_or_the_metadata()
 def test_a_mistake_in_data_is_one_sentence(source, sentence):
     with pytest.raises(SystemExit, match=sentence):
         gym_rewards.load_problems("train", source)
+
+
+def test_the_example_of_the_page_loads_as_it_is_printed():
+    page = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
+    (flags,) = re.findall(r"^python nano_r1.py (--task gym .*)$", page, re.M)
+    problems = gym_rewards.load_problems("train", runs.parse("nano_r1", flags).data)
+    assert len(problems) > 1000
+    for name in gym_rewards.EXECUTED + gym_rewards.CALCULATED + PAYS_ANY_TEXT:
+        assert f"`{name}`" in page
 
 
 def test_a_run_mixes_two_data_sets(tmp_path, monkeypatch):

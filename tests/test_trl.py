@@ -1,6 +1,8 @@
 """Reward functions made for TRL: TRL's own, plain and in messages, with weights, and a run."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,6 +108,17 @@ def test_a_function_that_is_not_there_is_one_sentence(ask, functions, sentence):
 def test_a_row_without_a_prompt_is_one_sentence(ask):
     with pytest.raises(SystemExit, match="--data rows.jsonl, row 1: .*prompt"):
         ask("2", "mine.py:correct", {"question": "1+1?"})
+
+
+def test_the_example_of_the_page_runs_as_it_is_printed(tmp_path, monkeypatch):
+    page = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(def correct.*?)```", page, re.S)
+    (flags,) = re.findall(r"^python nano_r1.py (--task trl .*)$", page, re.M)
+    monkeypatch.chdir(tmp_path)
+    Path("my.py").write_text(code)
+    nano_r1.write_rows("problems.jsonl", ROWS)
+    problems = trl_rewards.load_problems("all", runs.parse("nano_r1", flags).data)
+    assert trl_rewards.reward("It is 2.", problems[1]).answer == 1.0
 
 
 def test_a_run_trains_on_a_file_and_its_functions(ask, tmp_path):
