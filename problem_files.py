@@ -65,7 +65,7 @@ def load(source, split, hub, to_problem, problem_key, gold=None):
         raise Refused(f"--data {source}: {error}") from None
 
 
-def held_out(problems, problem_key, split, gold):
+def held_out(problems, problem_key, split, gold=None):
     """The training or test split of a source, each problem once. ValueError if that cannot be.
 
     The tenth of the problems with the lowest hashes, at most 500, is the test split. So neither

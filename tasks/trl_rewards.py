@@ -1,0 +1,94 @@
+"""A data set and reward functions made for TRL, which need no change.
+
+    python nano_r1.py --task trl --data "problems.jsonl?my.py:correct&my.py:brief=0.5"
+
+--data is FILE?MODULE.py:FUNCTION=WEIGHT&...; a weight of 1 is left out. FILE has the column
+`prompt`: a text, or a list of messages, whose texts are then asked as one question. A tenth of its
+problems is held out. Of JSON, a number with a point arrives as a text, as all columns of csv do.
+A function has TRL's signature:
+
+    f(prompts, completions, completion_ids, **columns) -> a list of floats or None
+
+Each list has one element, because a reward is computed for one completion. The completions are
+texts, or lists of one message if the prompts are messages. None is left out of the weighted sum.
+The first function decides whether an answer is correct: 1 or more is. The others are the format.
+Not here: token ids and the trainer's state (both None), async functions, a comparison of
+completions. A function runs as it is: an error in it ends the run, and its time is its own.
+"""
+
+import functools
+import operator
+import os
+import runpy
+import sys
+
+import problem_files
+from gsm8k_rewards import Prompt, Reward
+
+HIDDEN = ("row", "functions")
+PROMPTS = {
+    "short": Prompt("{prompt}", opening=""),  # in the model's chat template, if it has one
+    "plain": Prompt(
+        "{prompt}", chat=False, opening=""
+    ),  # the text alone, as TRL gives it to the model
+}
+
+
+@functools.cache
+def find_functions(query):
+    """[(function, weight)] of MODULE.py:FUNCTION=WEIGHT&..."""
+    found = []
+    for part in query.split("&"):
+        place, _, weight = part.partition("=")
+        path, _, name = place.rpartition(":")
+        sys.path.append(os.path.dirname(os.path.abspath(path)))  # for modules beside it
+        try:
+            os.stat(path)  # without a file, runpy has other errors
+            found.append((runpy.run_path(path)[name], float(weight or 1)))
+        except (OSError, KeyError, ValueError):
+            example = '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
+            raise SystemExit(f"no reward function {part!r}; expected {example}") from None
+    return found
+
+
+def load_problems(split, source=None, seed=0):
+    """The problems of "train", "test" or "all"."""
+    path, _, query = (source or "").partition("?")
+    find_functions(query)
+    key = operator.itemgetter("prompt")
+    problems = problem_files.load(path, split, None, to_problem, key)
+    for problem in problems:
+        problem["functions"] = query
+    return problems
+
+
+def to_problem(row):
+    """The problem of a row."""
+    if "prompt" not in row:
+        raise ValueError(f"needs the column prompt; got {row!s:.200}")
+    text = row["prompt"]
+    if isinstance(text, list):
+        text = "\n\n".join(message["content"] for message in text)
+    return {"prompt": text, "row": row}
+
+
+def reward(completion, problem, prompt=PROMPTS["short"]):
+    """The `Reward` of a completion: the functions' values by their weights."""
+    columns = {name: [value] for name, value in problem["row"].items()}
+    text = prompt.opening + completion
+    prompts = columns.pop("prompt")
+    if isinstance(prompts[0], list):
+        text = [{"role": "assistant", "content": text}]
+    columns |= {"trainer_state": None, "log_extra": print, "log_metric": print}
+    values = []
+    for function, weight in find_functions(problem["functions"]):
+        (value,) = function(prompts=prompts, completions=[text], completion_ids=None, **columns)
+        values.append(0.0 if value is None else weight * value)
+        if len(values) == 1:
+            correct = float(value is not None and value >= 1)
+    why = "correct" if correct else f"rewards {values}"
+    return Reward(sum(values), sum(values[1:]), correct, why)
+
+
+def subgroups(problem):
+    return []

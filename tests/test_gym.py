@@ -1,0 +1,162 @@
+"""reasoning-gym's data sets: what each of them pays, which are refused, and a run."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_countdown_rewards import rewards_of_hostile_texts
+from work import light
+
+import nano_r1
+import variants
+from benchmarks import runs
+
+gym_rewards = nano_r1.import_task("gym")
+NAMES = sorted(gym_rewards.reasoning_gym.factory.DATASETS)
+WITHOUT_ANSWERS = ["boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"]
+PAYS_ANY_TEXT = ["game_of_life_halting"]
+REFUSED = set(gym_rewards.EXECUTED)
+# Smaller than usual, for time.
+SMALL = {
+    "knight_swap": "&min_nodes=6&max_nodes=6",
+    "futoshiki": "&min_board_size=4&max_board_size=4",
+}
+SUM = {"question": "1+1?", "answer": "2", "data": "chain_sum?size=2", "index": 0}
+
+
+def paid(name, text):
+    """The data set's first two problems, and the answer rewards of a text; None: their own."""
+    spec = f"{name}?size=2{SMALL.get(name, '')}&unsafe={int(name in REFUSED)}"
+    found = []
+    for problem in gym_rewards.load_problems("all", spec):
+        answer = problem["answer"] if text is None else text
+        result = gym_rewards.reward(f"\n</think>\n<answer>{answer}</answer>", problem)
+        assert result.format == 1.0
+        found.append(result.answer)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "composite"])
+def test_a_data_set_pays_its_own_answers_and_no_nonsense(name):
+    assert paid(name, None) == [0.0 if name in WITHOUT_ANSWERS else 1.0] * 2
+    assert paid(name, "zzz") == [1.0 if name in PAYS_ANY_TEXT else 0.0] * 2
+
+
+def test_composite_needs_the_settings_of_its_parts():
+    assert len(NAMES) == 106
+    with pytest.raises(SystemExit, match="composite: no such data set or setting: "):
+        gym_rewards.load_problems("train", "composite")
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_data_set_that_executes_the_text_is_refused_unless_it_is_allowed(name):
+    with pytest.raises(SystemExit, match=f"{name}: its scorer executes a text; .* unsafe=1"):
+        gym_rewards.load_problems("train", name)
+
+
+ATTACK = "__import__('os').putenv('A', 'B')"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_scorer_that_is_not_refused_executes_a_text(name, monkeypatch):
+    if name in REFUSED or name == "composite":
+        return
+    paid(name, None)  # its problems are made by eval, too
+    seen = []
+    for place in ("builtins.eval", "builtins.exec"):
+        monkeypatch.setattr(place, lambda code, *args, **more: seen.append(code))
+    for text in (ATTACK, f"[{ATTACK}]", f"({ATTACK})", "9**9**9", "9* *9", "9*\n*9**9**9"):
+        paid(name, text)
+    assert not [code for code in seen if "__" in str(code) or "**" in str(code)]
+
+
+@pytest.mark.parametrize("name", ["chain_sum", "coin_flip", "puzzle24", "decimal_arithmetic"])
+def test_a_text_that_names_a_huge_number_gets_no_reward_with_little_work(name):
+    for text in ("1e999999999", "9**9**9**9", "-1e-999999999", "9" * 1999, "9*" * 999 + "9"):
+        assert light(paid, name, text) == [0.0, 0.0]
+
+
+HOSTILE = [
+    "<answer>",
+    "</answer>",
+    "</think>",
+    "</think><answer>2</answer>",
+    "[" * 99,
+    "9*9",
+    "\ud800",
+]
+
+
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
+    rewards_of_hostile_texts(gym_rewards, SUM, HOSTILE, gym_rewards.PROMPTS)
+
+
+def test_a_scorer_that_raises_costs_the_completion_its_reward_and_says_so_once(capfd):
+    problem = gym_rewards.load_problems("all", "prime_factorization?size=2")[0]
+    for _ in range(2):
+        result = gym_rewards.reward("</think><answer>a×b</answer>", problem)
+        assert result[:3] == (1.0, 1.0, 0.0) and "the scorer fails: ValueError" in result.why
+    assert capfd.readouterr().out.count("its scorer fails on some texts") == 1
+
+
+def test_partial_credit_is_paid_only_if_it_is_asked_for():
+    for setting, total in (("0", 1.0), ("1", 1.05)):
+        problem = gym_rewards.load_problems("all", f"countdown?size=2&partial={setting}")[0]
+        result = gym_rewards.reward("</think><answer>1</answer>", problem)
+        assert result[:3] == (total, 1.0, 0.0) and result.why == "score 0.05"
+
+
+def test_training_and_test_problems_have_no_question_and_no_index_in_common():
+    source = 'leg_counting?size=60&max_animals=3 basic_arithmetic?size=99&operators=["+"]'
+    source += "&min_terms=2&max_terms=2&min_digits=1&max_digits=1"  # of which many are equal
+    parts = [gym_rewards.load_problems(split, source) for split in ("train", "test")]
+    for column in (["question"], ["data", "index"]):
+        train, test = ({tuple(row[name] for name in column) for row in part} for part in parts)
+        assert len(train) == len(parts[0]) > 40 and len(test) == len(parts[1]) > 5
+        assert train.isdisjoint(test)
+    names = [gym_rewards.subgroups(problem) for problem in parts[0]]
+    assert names.count(["leg_counting"]) > 20 and names.count(["basic_arithmetic"]) > 20
+
+
+def test_a_prompt_asks_the_question_and_never_shows_the_answer_or_the_metadata():
+    config = nano_r1.Config(task="gym")
+    _, task = runs.load(config)
+    task.template = "{question} {answer} {metadata}"
+    (problem, *_) = gym_rewards.load_problems("all", "leg_counting?size=5")
+    assert task.prompt_text(problem) == problem["question"] + " {answer} {metadata}"
+
+
+@pytest.mark.parametrize(
+    "source, sentence",
+    [
+        (None, "--task gym needs --data NAME"),
+        ("puzzle25", "puzzle25: no such data set or setting: .*not registered"),
+        ("chain_sum?colour=3", "no such data set or setting: .*'colour'"),
+        ("chain_sum?min_terms=0", "no such data set or setting: min_terms must be positive"),
+    ],
+)
+def test_a_mistake_in_data_is_one_sentence(source, sentence):
+    with pytest.raises(SystemExit, match=sentence):
+        gym_rewards.load_problems("train", source)
+
+
+def test_the_example_of_the_page_loads_as_it_is_printed():
+    page = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
+    (flags,) = re.findall(r"^python nano_r1.py (--task gym .*)$", page, re.M)
+    problems = gym_rewards.load_problems("train", runs.parse("nano_r1", flags).data)
+    assert len(problems) > 1000
+    for name in gym_rewards.EXECUTED + gym_rewards.CALCULATED + PAYS_ANY_TEXT:
+        assert f"`{name}`" in page
+
+
+def test_a_run_mixes_two_data_sets(tmp_path, monkeypatch):
+    monkeypatch.chdir(runs.ROOT)
+    data = "puzzle24?size=20 chain_sum?size=40&max_terms=2"
+    flags = f"--task gym --data '{data}' --prompts_per_step 4 --group_size 2 --max_tokens 24"
+    flags += f" --eval_problems 4 --steps 2 --name {tmp_path}/run"
+    path = variants.main(runs.parse("variants", flags))
+    rows = nano_r1.read_rows(f"{path}/episodes/step_000001.jsonl")
+    rows += nano_r1.read_rows(f"{path}/episodes/step_000002.jsonl")
+    names = {re.match("[a-z0-9_]+", row["problem"]["data"])[0] for row in rows}
+    assert names == {"puzzle24", "chain_sum"}
+    assert [row["step"] for row in runs.metrics(path)] == [0, 1, 2]

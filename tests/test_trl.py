@@ -1,0 +1,141 @@
+"""Reward functions made for TRL: TRL's own, plain and in messages, with weights, and a run."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import nano_r1
+from benchmarks import runs
+from tasks import trl_rewards
+
+MINE = """
+import re
+from trl.rewards import think_format_reward  # TRL's, as it is
+
+def correct(prompts, completions, ground_truth, **kwargs):
+    answers = [re.sub(r"\\D", "", completion) for completion in completions]
+    return [1.0 if a == truth else -1.0 for a, truth in zip(answers, ground_truth)]
+
+def only_sums(prompts, completions, kind, **kwargs):
+    assert kwargs["completion_ids"] is None and kwargs["trainer_state"] is None
+    kwargs["log_metric"]("length", 1.0)
+    return [float(len(c)) if k == "sum" else None for c, k in zip(completions, kind)]
+
+def of_messages(prompts, completions, **kwargs):
+    return [float(c[0]["content"] == p[-1]["content"]) for c, p in zip(completions, prompts)]
+
+def fails(completions, **kwargs):
+    raise KeyError("mine")
+"""
+ROWS = [
+    {"prompt": f"{i}+1?", "ground_truth": str(i + 1), "kind": "sum" if i % 2 else "other"}
+    for i in range(20)
+]
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch):
+    """ask(completion, functions, rows) -> the reward of the problem of the rows' first prompt."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+
+    def ask(completion, functions, row, prompt=trl_rewards.PROMPTS["short"]):
+        nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [row])
+        (problem,) = trl_rewards.load_problems("all", f"rows.jsonl?{functions}")
+        return trl_rewards.reward(completion, problem, prompt)
+
+    return ask
+
+
+def test_the_first_function_says_what_is_correct(ask):
+    assert ask("It is 2.", "mine.py:correct", ROWS[1]) == (1.0, 0.0, 1.0, "correct")
+    assert ask("It is 3.", "mine.py:correct", ROWS[1])[:3] == (-1.0, 0.0, 0.0)
+
+
+def test_weights_multiply_and_none_is_left_out_of_the_sum_as_in_trl(ask):
+    functions = "mine.py:correct=2&mine.py:only_sums=0.5"
+    for row in ROWS[:2]:
+        found = ask("It is 2.", functions, row)
+        values = [1.0 if row["ground_truth"] == "2" else -1.0]
+        values.append(8.0 if row["kind"] == "sum" else torch.nan)
+        # grpo_trainer.py: (rewards_per_func * reward_weights).nansum(dim=1)
+        expected = (torch.tensor(values) * torch.tensor([2.0, 0.5])).nansum().item()
+        assert found.total == expected and found.total - found.format == 2 * values[0]
+
+
+def test_a_row_that_no_function_judges_has_the_reward_0(ask):
+    assert ask("It is 2.", "mine.py:only_sums", ROWS[0])[:3] == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("text, total", [("<think>\n1\n</think>\n2", 1.0), ("<think>\n2", 0.0)])
+def test_a_function_of_trl_runs_unchanged_on_messages(ask, text, total):
+    row = {"prompt": [{"role": "user", "content": "1+1?"}]}
+    assert ask(text, "mine.py:think_format_reward", row).total == total
+    opened = trl_rewards.Prompt("{prompt}")  # <think> stands in the prompt
+    functions = "mine.py:think_format_reward"
+    assert ask(text.removeprefix("<think>"), functions, row, opened).total == total
+
+
+def test_messages_are_asked_as_one_question_and_given_as_messages(ask, tmp_path):
+    turns = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Say yes."}]
+    assert ask("Say yes.", "mine.py:of_messages", {"prompt": turns}).answer == 1.0
+    (problem,) = trl_rewards.load_problems("all", "rows.jsonl?mine.py:of_messages")
+    assert problem["prompt"] == "Be short.\n\nSay yes."
+
+
+def test_an_error_in_a_function_is_not_hidden(ask):
+    with pytest.raises(KeyError, match="mine"):
+        ask("2", "mine.py:fails", ROWS[0])
+
+
+@pytest.mark.parametrize(
+    "functions, sentence",
+    [
+        ("", "no reward function ''; expected --data"),
+        ("mine.py:incorrect", "no reward function 'mine.py:incorrect'"),
+        ("yours.py:correct", "no reward function 'yours.py:correct'"),
+        ("mine.py:correct=much", "no reward function 'mine.py:correct=much'"),
+    ],
+)
+def test_a_function_that_is_not_there_is_one_sentence(ask, functions, sentence):
+    with pytest.raises(SystemExit, match=sentence):
+        ask("2", functions, ROWS[0])
+
+
+def test_a_row_without_a_prompt_is_one_sentence(ask):
+    with pytest.raises(SystemExit, match="--data rows.jsonl, row 1: .*prompt"):
+        ask("2", "mine.py:correct", {"question": "1+1?"})
+
+
+def test_the_example_of_the_page_runs_as_it_is_printed(tmp_path, monkeypatch):
+    page = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(def correct.*?)```", page, re.S)
+    (flags,) = re.findall(r"^python nano_r1.py (--task trl .*)$", page, re.M)
+    monkeypatch.chdir(tmp_path)
+    Path("my.py").write_text(code)
+    nano_r1.write_rows("problems.jsonl", ROWS)
+    problems = trl_rewards.load_problems("all", runs.parse("nano_r1", flags).data)
+    assert trl_rewards.reward("It is 2.", problems[1]).answer == 1.0
+
+
+def test_a_run_trains_on_a_file_and_its_functions(ask, tmp_path):
+    nano_r1.write_rows(f"{tmp_path}/rows.jsonl", ROWS)
+    data = "rows.jsonl?mine.py:correct&mine.py:only_sums=0.01"
+    config = nano_r1.Config(
+        model=f"{runs.ROOT}/models/nano-base",
+        task="trl",
+        data=data,
+        prompts_per_step=2,
+        group_size=4,
+        max_tokens=8,
+        eval_problems=2,
+        steps=2,
+        name=f"{tmp_path}/run",
+    )
+    path = nano_r1.main(config)
+    rows = nano_r1.read_rows(f"{path}/episodes/step_000001.jsonl")
+    assert {row["problem"]["prompt"] for row in rows} <= {row["prompt"] for row in ROWS}
+    assert json.dumps(rows) and [row["step"] for row in runs.metrics(path)] == [0, 1, 2]
