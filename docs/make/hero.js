@@ -1,5 +1,4 @@
-// The README's picture (docs/make/hero.py): what one update did in one group, and what many did to
-// the meaning of yes. Its story has frames.
+// The README's pictures (docs/make/hero.py). The story has frames.
 
 const { group, sentence, step, checks, watched } = JSON.parse($("group").textContent);
 
