@@ -274,10 +274,7 @@ def write_place(problems, true_checks, rng):
 
 
 def write_order(problems, true_checks, rng):
-    """Numbers, and the same ones in other orders.
-
-    [19, 36, 55, 7] 36 7 19 55, 7 36 55 19
-    """
+    """Numbers, and the same ones in other orders: [19, 36, 7] 36 7 19, 7 36 19, 36 19 7."""
     nums = [rng.randint(1, 99) for _ in range(rng.choice((3, 4, 4, 5)))]
     orders = [" ".join(map(str, rng.sample(nums, len(nums)))) for _ in range(3)]
     return f"\n{nums} {', '.join(orders)}"
@@ -304,12 +301,7 @@ def write_pair(problems, true_checks, rng):
 
 
 def write_search(problems, true_checks, rng):
-    """The search of a systematic author.
-
-    [19, 36, 55, 7] 65
-    55-36=19+19=38*7=266 no
-    36-19=17-7=10+55=65 yes
-    """
+    """[19, 36, 55, 7] 65, and the search of a systematic author: 55-36=19+19=38*7=266 no ..."""
     nums, target = draw(problems, rng)
     lines = systematic_lines(rng.sample(nums, len(nums)), target)
     texts = [text for text, _ in checked(lines, 18, target, true_checks, rng)]
@@ -358,8 +350,7 @@ def rows_of(stage, step, problems, stories, tokenizer, seed):
 def first_weights(seed, tokenizer):
     """Random ones; but the embeddings of numbers begin with waves, cos and sin of 2 pi n / period.
 
-    Trained models come to represent numbers this way (arXiv:2406.03445). If they start so, the
-    arithmetic of stage 1 is learned several times faster.
+    Trained models come to represent numbers this way (arXiv:2406.03445); so they learn faster.
     """
     torch.manual_seed(r1.seed_of(seed, "init"))
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(FOLDER))
