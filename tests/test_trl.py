@@ -116,7 +116,7 @@ def test_the_example_of_the_page_runs_as_it_is_printed(tmp_path, monkeypatch):
     (flags,) = re.findall(r"^python nano_r1.py (--task trl .*)$", page, re.M)
     monkeypatch.chdir(tmp_path)
     Path("my.py").write_text(code)
-    nano_r1.write_rows("problems.jsonl", ROWS)
+    nano_r1.write_rows(f"{tmp_path}/problems.jsonl", ROWS)
     problems = trl_rewards.load_problems("all", runs.parse("nano_r1", flags).data)
     assert trl_rewards.reward("It is 2.", problems[1]).answer == 1.0
 
