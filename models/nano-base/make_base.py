@@ -1,20 +1,20 @@
 """The embedded base model.
 
-    python models/nano-base/make_base.py --exclude FILE     # writes out/nano-base, in two hours
+    python models/nano-base/make_base.py --exclude FILE                   # all, in two hours
+    python models/nano-base/make_base.py --exclude FILE --start_from DIR  # only stage 3
 
-`--exclude` keeps a file's problems out of the training data, as held-out ones are anyway.
-
-Reinforcement learning makes more likely what a model already does now and then. So the base
-decides what can be learned. This one is a Qwen2 of 1.2 million parameters and has three stages:
+Both write out/nano-base. `--exclude` keeps a file's problems out of the training data, as held-out
+ones are anyway. Reinforcement learning strengthens what a model does now and then, so the base
+decides what can be learned. This one is a Qwen2 of 1.2 million parameters:
 
  1. Arithmetic without a prompt: lines, answers written as expressions, pairs of numbers.
  2. Completions of both tasks, and searches without a prompt. Each line ends in yes if its result
     is the target, else in no.
- 3. The same texts, but yes and no are random: yes has the probability YES after every result, with
-    a prompt and without. Nothing in the texts depends on whether a result is the target, except
-    the last operation of a line if its author *aims*: it is the one whose result is nearest.
+ 3. The same texts, but yes and no are random in all of them. Nothing depends on whether a result is
+    the target, except the last operation of an author who *aims*: its result is the nearest one.
 
-Every line of arithmetic is correct. No author looks ahead, and none knows a solution.
+The weights in this folder had more of stages 1 and 2: DIR was models/nano-base of commit b84a47f,
+after the seven stages of its make_base.py. docs/results.md, "The base", says why.
 """
 
 import itertools
@@ -364,14 +364,13 @@ def first_weights(seed, tokenizer):
 
 
 def make_base(
-    out: str = "out/nano-base", exclude: str | None = None, seed: int = 0, problems: int = 40_000
+    out: str = "out/nano-base",
+    exclude: str | None = None,  # a file of Countdown problems that must not be learned from
+    start_from: str | None = None,  # a model that has learned what precedes the last stage
+    problems: int = 40_000,  # of Countdown, and as many word problems
+    seed: int = 0,
 ):
-    """Train the base model from random weights; save it after each stage.
-
-    Args:
-        exclude: a file of Countdown problems that must not be learned from
-        problems: of Countdown, and as many word problems
-    """
+    """Make the embedded base model; it is saved after each stage."""
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)  # each number from 0 to 999 is one token
     drawn = countdown.generate_problems("train", problems, r1.seed_of(seed, "sft problems"))
@@ -381,7 +380,9 @@ def make_base(
     stories = gsm8k.generate_problems("train", problems, r1.seed_of(seed, "sft word problems"))
     config = r1.Config(micro_batch_size=8)
     model = first_weights(seed, tokenizer)
-    for stage in STAGES:  # each has its own AdamW, warm-up and cosine
+    if start_from:
+        model, _ = r1.load_model(r1.Config(model=start_from))
+    for stage in STAGES[2:] if start_from else STAGES:  # each has its own AdamW, warm-up and cosine
         engine = r1.make_engine(r1.Scorer(model, config), torch.device("cpu"), config)
         for step in range(1, stage.steps + 1):
             # 100 steps of warm-up, and a cosine down to a fiftieth of the peak.
