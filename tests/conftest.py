@@ -21,6 +21,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if importlib.util.find_spec("vllm") is None:
     collect_ignore = ["with_vllm"]
 
+# A process takes a file at a time. The long ones come first, so none of them begins at the end.
+LONG = ["test_lesson.py", "test_notebook.py", "test_scripts.py", "test_check_grpo.py"]
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG)
+
 
 # ---- Pages in a browser
 

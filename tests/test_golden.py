@@ -6,6 +6,7 @@ the base the test computes what the run must have drawn, measured, learned and l
 
 import contextlib
 import io
+import json
 import os
 import random
 import re
@@ -18,7 +19,9 @@ from unittest import mock
 
 import pytest
 import torch
+import two_processes
 from test_nano_r1 import plain_log_probs
+from test_variants import assert_same
 
 import countdown_rewards
 import nano_r1
@@ -302,21 +305,35 @@ def test_a_sampler_that_differs_from_the_trainer_is_warned_about_in_that_step(go
     assert "".join(found).split() == ["1/3", "2/3", "WARNING", "3/3"]
 
 
-def test_two_processes_measure_what_one_does(golden, tmp_path):
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """A folder with what two processes make of this run, of updates, and of check_step.py."""
     pytest.importorskip("deepspeed", reason="DeepSpeed is for Linux")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command = [*launcher, __file__, str(tmp_path / "two")]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-    found = nano_r1.read_rows(tmp_path / "two/metrics.jsonl")
+    folder = tmp_path_factory.mktemp("two")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += ["tests/two_processes.py", str(folder)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:check"}, check=True)
+    return folder
+
+
+def test_two_processes_measure_what_one_does(golden, two):
+    found = nano_r1.read_rows(two / "run/metrics.jsonl")
     for row, expected in zip(found, golden.metrics, strict=True):
         row["time/step"] = expected.get("time/step", 0)
         assert row == pytest.approx({"time/step": 0} | expected, rel=2e-3, abs=1e-6)
 
 
+def test_an_update_by_two_processes_is_the_update_by_one(two):
+    found = json.loads((two / "weights").read_text())
+    for name, weights in two_processes.weights_of_cases().items():
+        assert_same(found[name], weights)
+
+
+def test_check_step_agrees_with_two_processes_of_ours(two):
+    said = (two / "said").read_text()
+    assert "✓ step: agrees with the formula in 7 of 8 situations\n" in said
+
+
 def test_the_constant_rate_stays_after_its_warm_up():
     config = nano_r1.Config(learning_rate=1.0, warmup_steps=4, lr_scheduler_type="constant")
     assert [nano_r1.learning_rate(step, config) for step in (1, 3, 4, 9)] == [0.25, 0.75, 1, 1]
-
-
-if __name__ == "__main__":  # for the test of two processes
-    golden_run(sys.argv[1], zero_stage=1, offload=True)

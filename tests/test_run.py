@@ -49,13 +49,6 @@ def start(directory, flags):
     return subprocess.Popen(command, cwd=directory, env=environment, **pipes)
 
 
-def run(directory, flags):
-    """(exit code, what it printed)"""
-    process = start(directory, flags)
-    text, _ = process.communicate()
-    return process.returncode, text
-
-
 def metrics(directory, name):
     """Of each step, without its times."""
     with open(directory / "out" / name / "metrics.jsonl") as file:
@@ -68,10 +61,11 @@ def weights(directory, name):
 
 
 def test_copied_alone_with_gsm8k_it_trains_and_saves(tmp_path):
-    """With countdown: the fixture `straight`, and the tests that use it."""
+    """With countdown: the runs that are stopped."""
     directory = copied(tmp_path, "gsm8k_rewards.py")
-    code, text = run(directory, f"--task gsm8k {SMALL} --steps 1 --name first")
-    assert code == 0 and weights(directory, "first"), text
+    process = start(directory, f"--task gsm8k {SMALL} --steps 1 --name first")
+    text, _ = process.communicate()
+    assert process.returncode == 0 and weights(directory, "first"), text
 
 
 def test_pasted_into_a_cell_of_a_notebook_it_trains(tmp_path):
@@ -133,45 +127,51 @@ def test_the_sizes_are_within_the_limits_of_the_contributors_page():
 # ---- Stopped, killed, resumed
 
 
+SIX = f"{SMALL} --steps 6 --save_every 2"
+
+
+def finish(directory, flags):
+    """A run of six steps in this process."""
+    with contextlib.chdir(directory):
+        nano_r1.main(tyro.cli(nano_r1.Config, args=[*SIX.split(), *flags], use_underscores=True))
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """A directory with a run of six steps."""
     directory = copied(tmp_path_factory.mktemp("runs"), "countdown_rewards.py")
-    code, text = run(directory, f"{SMALL} --steps 6 --save_every 2 --name straight")
-    assert code == 0, text
+    finish(directory, ["--name", "straight"])
     return directory
 
 
-def interrupt(directory, name, number, file):
-    """Start the run, send it a signal as soon as it has that file; what it printed."""
-    process = start(directory, f"{SMALL} --steps 6 --save_every 2 --name {name}")
-    while not (directory / "out" / name / file).exists() and process.poll() is None:
+def interrupt(directory, flags, number, file):
+    """Start a run, send it a signal as soon as that file is there; what it printed."""
+    process = start(directory, f"{SIX} {flags}")
+    while not (directory / file).exists() and process.poll() is None:
         time.sleep(0.01)
     assert process.poll() is None, process.communicate()[0]
     process.send_signal(number)
     return process.communicate()[0]
 
 
-def assert_resumed_as_straight(directory, name):
-    code, text = run(directory, f"{SMALL} --steps 6 --save_every 2 --resume out/{name}")
-    assert code == 0, text
-    assert metrics(directory, name) == metrics(directory, "straight")
-    assert weights(directory, name) == weights(directory, "straight")
+@pytest.fixture(scope="module")
+def stopped(straight):
+    """What a run prints that gets SIGTERM in its first step."""
+    return interrupt(straight, "--name stopped", signal.SIGTERM, "out/stopped/episodes")
 
 
-# In the first step; while the second checkpoint is saved.
-@pytest.mark.parametrize("file", ["episodes", "checkpoint/b.pt"])
-def test_a_killed_run_resumes_bit_for_bit(file, straight):
-    name = f"killed_{os.path.basename(file)}"
-    interrupt(straight, name, signal.SIGKILL, file)
-    assert_resumed_as_straight(straight, name)
+def test_sigterm_finishes_the_step_and_says_how_to_continue(stopped):
+    assert "Finishing this step" in stopped and "--resume out/stopped" in stopped
 
 
-def test_sigterm_finishes_the_step_saves_and_says_how_to_continue(straight):
-    text = interrupt(straight, "stopped", signal.SIGTERM, "episodes")
-    assert "Finishing this step" in text and "--resume out/stopped" in text
+def test_a_run_that_was_stopped_then_killed_while_it_saved_is_the_straight_one(stopped, straight):
+    assert [row["step"] for row in metrics(straight, "stopped")] == [0, 1]
     assert not (straight / "out/stopped/model").exists()
-    assert_resumed_as_straight(straight, "stopped")
+    file = "out/stopped/checkpoint/b.pt"
+    interrupt(straight, "--resume out/stopped", signal.SIGKILL, file)
+    finish(straight, ["--resume", "out/stopped"])
+    assert metrics(straight, "stopped") == metrics(straight, "straight")
+    assert weights(straight, "stopped") == weights(straight, "straight")
 
 
 class Disk(dict):

@@ -1,4 +1,4 @@
-"""runs/: every run of every command of every script takes two steps on a random model."""
+"""runs/: every run of every command of every script takes a step."""
 
 import importlib
 import os
@@ -56,7 +56,7 @@ GOOD = {  # a completion with the full reward, of problem 2
 # The reward of "it is 12": the study of <reasoning> has a binary format reward.
 IN_WORDS = {"countdown_course": 0, "countdown_nano_aha": 0.5, "countdown_question": 0.5}
 SMALL = """--device cpu --sampler transformers --model models/nano-base --prompts_per_step 2
---group_size 4 --max_tokens 8 --eval_problems 2 --eval_every 0 --record_tokens_every 0 --steps 2"""
+--group_size 4 --max_tokens 8 --eval_problems 2 --eval_every 0 --record_tokens_every 0 --steps 1"""
 # A program instead of python that writes its arguments, and how a sweep starts its runs, to a file.
 RECORDER = """#!/bin/sh
 case $2 in *deepspeed*) [ $INSTALLED ]; exit ;; esac
@@ -95,7 +95,7 @@ def recorded(folder, words, **environment):
     return [text.split("\0") for text in log.read_text().split("\0END\0")[:-1]]
 
 
-def two_steps(name, flags, folder):
+def take_step(name, flags, folder):
     """A run of a program, with these flags but for its sizes, its model and its files."""
     asked = runs.parse(name, flags)
     # the short prompts name no tags: nano-base knows them
@@ -111,9 +111,9 @@ def two_steps(name, flags, folder):
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_each_run_of_a_command_takes_two_steps(words, folder, monkeypatch):
+def test_each_run_of_a_command_takes_a_step(words, folder, monkeypatch):
     def train(name, flags, path):
-        two_steps(name, f"{flags} --name {path}", folder)
+        take_step(name, f"{flags} --name {path}", folder)
 
     monkeypatch.chdir(runs.ROOT)
     monkeypatch.setattr(runs, "train", train)
@@ -123,7 +123,7 @@ def test_each_run_of_a_command_takes_two_steps(words, folder, monkeypatch):
             monkeypatch.setattr(sys, "argv", flags)
             sweep.main()
         else:
-            two_steps(program.removesuffix(".py"), shlex.join(flags), folder)
+            take_step(program.removesuffix(".py"), shlex.join(flags), folder)
     assert commands
 
 

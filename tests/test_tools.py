@@ -5,14 +5,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from work import light
 
-import check_grpo
 import nano_r1
 from benchmarks import labs
-from nano_report.run import Run
 from tasks import checker_rewards, tool_use
 
 ROOT = Path(nano_r1.__file__).parent
@@ -152,23 +149,6 @@ def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path
     assert row["tool/calls"] > 0 and row["tool/model_tokens"] < 1
     tool_use.main(replace(SMALL, name=str(tmp_path / "run")), rollout=labs.unmasked)
     assert "WARNING: sampler and trainer differ" in capsys.readouterr().out
-
-
-def test_check_grpo_names_a_loss_that_ignores_the_masks_of_a_run(straight, monkeypatch):
-    _, arrays = Run(straight).step(1)
-    letters = np.where(arrays["mask"], "o", "t")
-    group = np.split(letters, arrays["lengths"].cumsum())[:8]
-    rows = ["".join(letters).ljust(60, ".") for letters in group]
-    monkeypatch.setattr("check_grpo.STEPS", [(0.3, rows)])
-    monkeypatch.setattr("check_grpo.BATCHES", check_grpo.frozen_batches())
-    monkeypatch.setattr("check_grpo.expected", check_grpo.expected.__wrapped__)
-    completions = nano_r1.padded([[True] * len(letters) for letters in group])
-
-    def loss(log_probs, old, ref, advantages, mask):
-        written = completions if len(mask) == 8 else mask
-        return -(log_probs * written).sum(dim=1) @ advantages
-
-    assert check_grpo.judge_loss(loss)[1] == ["tokens of a tool counted"]
 
 
 def test_the_command_refuses_a_task_without_a_tool_in_a_sentence():

@@ -1,12 +1,10 @@
 """GRPO's relatives: rollouts, updates, LoRA, commands. test_check_grpo.py has the formulas."""
 
 import copy
-import json
 import os
 import re
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,14 +14,7 @@ import tyro
 from test_nano_r1 import plain_log_probs
 from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
-from two_processes import (
-    CASES,
-    make_episodes,
-    settings,
-    tiny_model,
-    updated,
-    weights_of_cases,
-)
+from two_processes import CASES, make_episodes, settings, tiny_model, updated
 
 import countdown_rewards
 import nano_eval
@@ -278,15 +269,6 @@ def test_the_loss_of_a_completion_without_a_token_of_the_model_is_0(loss_type):
     names = ("old_log_probs", "sampler_log_probs", "response_mask", "advantages")
     batch = dict.fromkeys(names, torch.zeros(1, 3)) | {"completions": 1}
     assert variants.loss(torch.zeros(1, 3), batch, settings(loss_type=loss_type)) == 0
-
-
-def test_a_step_by_two_processes_is_the_step_by_one(tmp_path):
-    command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command = [sys.executable, *command, "tests/two_processes.py", str(tmp_path / "weights")]
-    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    found = json.loads((tmp_path / "weights").read_text())
-    for name, weights in weights_of_cases().items():
-        assert_same(found[name], weights)
 
 
 # ---- LoRA

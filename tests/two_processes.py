@@ -1,7 +1,11 @@
-"""For test_variants.py: an update of each case by torchrun's processes, into the file argv[1]."""
+"""What test_golden.py starts with torchrun, and a tiny model: results in the folder argv[1]."""
 
+import contextlib
+import io
 import json
+import runpy
 import sys
+from unittest import mock
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -81,9 +85,18 @@ def weights_of_cases():
 
 
 if __name__ == "__main__":
-    nano_r1.start_process(settings(device="cpu"))
-    nano_r1.CHUNK = 500  # logits: several chunks in each micro-batch
-    results = weights_of_cases()
+    from test_golden import golden_run
+
+    folder = sys.argv[1]
+    golden_run(f"{folder}/run", zero_stage=1, offload=True)
+    with mock.patch.object(nano_r1, "CHUNK", 500):  # logits: several chunks in each micro-batch
+        results = weights_of_cases()
+    sys.argv = ["check_step.py", "tests/adapters/ours.py"]
+    said = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(said):
+        runpy.run_path("check/check_step.py", run_name="__main__")
     if nano_r1.RANK == 0:
-        with open(sys.argv[1], "w") as file:
+        with open(f"{folder}/weights", "w") as file:
             json.dump(results, file)
+        with open(f"{folder}/said", "w") as file:
+            file.write(said.getvalue())
