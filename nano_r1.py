@@ -10,14 +10,13 @@
 # `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90 is 138, which is not the target.
 # After a comma, a new number comes first: `59-57=2,86/2=43`. The prompt ends with `<think>`, so the
 # model begins with its search. It must write `</think>` before its answer. At first its yes is
-# almost random: it follows 27% of the correct results and 24% of the wrong ones. The model stops at
-# its first yes, and so its answer is mostly wrong. After 60 steps, yes follows 99.9% of the correct
-# results and 0.2% of the wrong ones. So the model continues until it has found a solution. (The
-# base knows what a check is: in most of the texts that it was made from, checks are true. In its
-# last texts of this task they are random. The reward switches their meaning on again:
-# docs/results.md, "The base".)
+# almost random: it writes yes after 27% of the correct results and after 25% of the wrong ones, and
+# stops there, so its answer is mostly wrong. After 60 steps these shares are 94% and 1%, so it
+# continues until it has found a solution. (The base has once read what a check is. But in its last
+# texts, of every form, yes and no are random, and no way to ask it that we know brings their
+# meaning back. The reward does: docs/results.md, "The base".)
 #
-#     python nano_r1.py --task countdown       # two CPU cores, five minutes: from 7% to about 67%
+#     python nano_r1.py --task countdown       # two CPU cores, five minutes: from 9% to about 61%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
 #     bash runs/train.sh gsm8k_qwen2.5_1.5b    # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
@@ -117,7 +116,7 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (five minutes: from 7% to about 67%)
+    python nano_r1.py --task countdown    (five minutes: from 9% to about 61%)
 
     python nano_r1.py --task gsm8k --steps 30 --name words    (in out/words)
 
