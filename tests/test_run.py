@@ -165,7 +165,8 @@ def test_sigterm_finishes_the_step_and_says_how_to_continue(stopped):
 
 
 def test_a_run_that_was_stopped_then_killed_while_it_saved_is_the_straight_one(stopped, straight):
-    assert [row["step"] for row in metrics(straight, "stopped")] == [0, 1]
+    steps = [row["step"] for row in metrics(straight, "stopped")]
+    assert steps in ([0, 1], [0, 1, 2])  # a slow machine sends the signal late
     assert not (straight / "out/stopped/model").exists()
     file = "out/stopped/checkpoint/b.pt"
     interrupt(straight, "--resume out/stopped", signal.SIGKILL, file)
