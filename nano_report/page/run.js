@@ -8,13 +8,7 @@ function runView() {
   curves.append(curvesOf(runs));
   return [
     runs.length > 1 && differences(runs),
-    columns((run) => [
-      outcome(run),
-      glanceOf(run),
-      dotsOf(run),
-      watchedOf(run),
-      problemsOf(run),
-    ]),
+    columns((run) => [outcome(run), glanceOf(run), dotsOf(run), watchedOf(run), problemsOf(run)]),
     curves,
     columns((run) => settingsOf("Settings", run.config)),
   ];
