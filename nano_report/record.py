@@ -51,7 +51,7 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
     for name in ("new_log_probs", "old_log_probs"):
         written = [batch[name][batch["response_mask"]] for batch in batches]
         arrays[name] = torch.cat(written).cpu()
-    if step == 1 and rank == "0":
+    if rank == "0" and not os.path.exists(f"{path}/tokenizer"):  # the first recorded step
         tokenizer.save_pretrained(f"{path}/tokenizer")
     save(f"{path}/tokens/step_{step:06d}.{rank}.npz", arrays)
 

@@ -387,7 +387,12 @@ def test_a_recording_is_whole_or_not_there_and_the_tokenizer_is_written_once(tmp
     batch = nano_r1.collate([e], "cpu")
     batch["old_log_probs"] = torch.zeros(1, 1)
     saved = []
-    tokenizer = SimpleNamespace(save_pretrained=saved.append)
+
+    def save_pretrained(path):
+        saved.append(path)
+        os.mkdir(path)
+
+    tokenizer = SimpleNamespace(save_pretrained=save_pretrained)
     config = SimpleNamespace(record_tokens_every=1)
     for step in (1, 2, 3):
         if step == 3:  # it stops in the middle
