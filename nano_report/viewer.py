@@ -19,7 +19,7 @@ from typing import Annotated
 import tyro
 
 from nano_report.payload import as_json, group_table, pack
-from nano_report.run import Run, paired, read_rows
+from nano_report.run import Run, numbered, paired, read_rows
 
 HERE = Path(__file__).parent
 SCRIPTS = """page/dom.js page/tokens.js page/table.js page/chart.js page/lines.js page/data.js
@@ -58,7 +58,7 @@ def write(
 def write_at_end(path):
     """Write the report of a run that has ended. Print its gains, and how to ask the model."""
     report = write([path])
-    files = list(Run(path).evaluations.values())
+    files = list(numbered(f"{path}/evaluations", "jsonl").values())
     gains = []
     for before, after in paired([read_rows(file) for file in files[:1] + files[-1:]]):
         gains.append(after["answer_reward"] - before["answer_reward"])

@@ -27,10 +27,8 @@ from gsm8k_rewards import Prompt, Reward
 
 HIDDEN = ("row", "functions")
 PROMPTS = {
-    "short": Prompt("{prompt}", opening=""),  # in the model's chat template, if it has one
-    "plain": Prompt(
-        "{prompt}", chat=False, opening=""
-    ),  # the text alone, as TRL gives it to the model
+    "short": Prompt("{prompt}", opening=""),  # in the chat template, if there is one
+    "plain": Prompt("{prompt}", chat=False, opening=""),  # as it is, as in TRL
 }
 
 
@@ -46,8 +44,10 @@ def find_functions(query):
             os.stat(path)  # without a file, runpy has other errors
             found.append((runpy.run_path(path)[name], float(weight or 1)))
         except (OSError, KeyError, ValueError):
-            example = '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
-            raise SystemExit(f"no reward function {part!r}; expected {example}") from None
+            raise SystemExit(
+                f"no reward function {part!r}; expected "
+                '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
+            ) from None
     return found
 
 
