@@ -2,9 +2,9 @@
 
     PYTHONPATH=models/nano-base python models/smollm2_attempts.py FILE
 
-About 20,000 rows for nano_sft.py, with the prompt that nano_r1.py asks with. Two of the three
-authors end each line with yes or no at random. So the rows show the format and a search, but no
-true check. The problems are training problems of another seed than the reward's.
+20,000 rows for nano_sft.py, with the prompt that nano_r1.py asks with. Two of the three authors end
+each line with yes or no at random. So the rows show the format and a search, but no true check. The
+problems are training problems of another seed than the reward's.
 """
 
 import random
@@ -19,10 +19,11 @@ policy, tokenizer = nano_r1.load_model(config)
 task = nano_r1.Task(tokenizer, policy, config)
 problems = task.load_problems("train", config)
 rng = random.Random(0)
+shares = [author.share for author in make_base.AUTHORS]
 rows = []
-for author in [*make_base.RANDOM_AUTHORS.values()] * 6667:
+for author in rng.choices(make_base.AUTHORS, shares, k=20_000):
     nums, target = make_base.draw(problems, rng)
-    completion = make_base.write_as(author, nums, target, rng)
+    completion = make_base.write_completion(author, nums, target, False, rng)
     prompt = task.prompt_text({"nums": nums, "target": target})
     rows.append({"prompt": prompt, "completion": completion})
 nano_r1.write_rows(sys.argv[1], rows)

@@ -1,0 +1,272 @@
+"""What a change of the GPU's path gains: arms in turn in one process. card.sh has the rows.
+
+    python -m benchmarks.card --arms none loop compiled --sampler transformers --dtype bfloat16
+
+An arm is a list of the changes below, with a plus between them; `none` is nano_r1.py as it is. The
+arms run forwards and backwards (A B B A), --rounds times. Each time samples a step's completions
+and updates on them; half of the groups have the advantage 0, the others 1, because random weights
+have no correct completion. The other flags are those of nano_r1.py.
+"""
+
+import importlib
+import json
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from unittest import mock
+
+import torch
+import transformers
+
+import nano_r1
+
+
+@dataclass(kw_only=True)
+class Config(nano_r1.Config):
+    """Times of sampling and update, arm by arm."""
+
+    arms: tuple[str, ...] = ("none",)  # what is compared
+    part: Literal["both", "sampling", "update"] = "both"  # update: of random tokens
+    rounds: int = 1  # how often the arms run forwards and backwards
+    # TRL's GRPOTrainer instead; lean: without detokenizing and its extra forward pass
+    trl: Literal["no", "default", "lean"] = "no"
+
+
+# ---- Changes: functions of the engine and of patch(owner, name, value).
+
+
+def none(engine, patch):
+    pass
+
+
+def loop(engine, patch):
+    """Of the file's own loop: keys and values in bfloat16, weights that stay cast."""
+
+    class Bfloat16(nano_r1.FastContinuation):
+        def __init__(self, model, past, copies, room):
+            for layer in past.layers:
+                layer.keys = layer.keys.bfloat16()
+                layer.values = layer.values.bfloat16()
+            super().__init__(model, past, copies, room)
+
+    generate = nano_r1.TransformersSampler.generate_together.__wrapped__  # without inference_mode
+    patch(nano_r1, "FastContinuation", Bfloat16)
+    patch(nano_r1.TransformersSampler, "generate_together", torch.no_grad()(generate))
+
+
+def cudnn(engine, patch):
+    """No attention by cuDNN, which builds a graph for each new length."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def graphs(engine, patch):
+    """vLLM's CUDA graphs for 1,024 rows; its own end at 512."""
+    vllm = importlib.import_module("vllm")
+    patch(vllm, "LLM", partial(vllm.LLM, max_cudagraph_capture_size=1024))
+
+
+def waves(engine, patch):
+    """vLLM with at most 512 rows at once, as many as its CUDA graphs have."""
+    vllm = importlib.import_module("vllm")
+    patch(vllm, "LLM", partial(vllm.LLM, max_num_seqs=512))
+
+
+def chunk(engine, patch):
+    patch(nano_r1, "CHUNK", 2**27)
+
+
+def zero(engine, patch):
+    """No backward pass where all advantages of a micro-batch are 0 (without a KL penalty)."""
+    micro_batches = nano_r1.micro_batches
+
+    def by_signal(episodes, config):
+        for signal in (True, False):
+            yield from micro_batches([e for e in episodes if bool(e.advantage) == signal], config)
+
+    def score(engine, batch):
+        with torch.set_grad_enabled(bool(batch["advantages"].any())):
+            return engine.module(batch)
+
+    def backward(engine, loss):
+        if loss.requires_grad:
+            loss.backward()
+
+    patch(nano_r1, "micro_batches", by_signal)
+    patch(nano_r1.TorchEngine, "__call__", score)
+    patch(nano_r1.TorchEngine, "backward", backward)
+
+
+def layers(engine, patch):
+    """Each layer compiled. (As a whole, the decoder is slower.)"""
+    for layer in engine.module.model.get_decoder().layers:
+        patch(layer, "_compiled_call_impl", torch.compile(layer._call_impl, dynamic=True))
+
+
+def score(engine, patch):
+    """The log-probs from the hidden states compiled."""
+    function = torch.compile(engine.module.token_log_probs, dynamic=True)
+    patch(engine.module, "token_log_probs", function)
+
+
+def fused(engine, patch):
+    (group,) = engine.optimizer.param_groups
+    group.update(fused=True, foreach=False)
+
+
+# ---- Times
+
+
+def clock():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    return time.monotonic()
+
+
+def peak():
+    return torch.cuda.max_memory_allocated() / 1e9
+
+
+def random_tokens(task, config):
+    """A step's episodes with random tokens, each --max_tokens long."""
+    for problem in task.load_problems("train", config)[: config.prompts_per_step]:
+        prompt = task.prompt_ids(problem)
+        for _ in range(config.group_size):
+            ids = torch.randint(5, 1000, (config.max_tokens,)).tolist()
+            yield nano_r1.Episode(problem=problem, prompt_ids=prompt, token_ids=ids)
+
+
+def main(config):
+    device = nano_r1.start_process(config)
+    policy, tokenizer = nano_r1.load_model(config)
+    task = nano_r1.Task(tokenizer, policy, config)
+    problems = task.load_problems("train", config)
+    if config.trl != "no":
+        return with_trl(config, policy, task, problems)
+    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), device, config)
+    sampler = None
+    for arm in [*config.arms, *config.arms[::-1]] * config.rounds:
+        with ExitStack() as changed:
+
+            def patch(*change):
+                changed.enter_context(mock.patch.object(*change))
+
+            torch.backends.cuda.enable_cudnn_sdp(True)
+            engine.optimizer.param_groups[0].update(fused=None, foreach=None)
+            for name in arm.split("+"):
+                globals()[name](engine, patch)
+            said = arm
+            if config.part == "update":
+                episodes = list(random_tokens(task, config))
+            else:
+                if not isinstance(sampler, nano_r1.VLLMSampler):
+                    sampler = nano_r1.make_sampler(policy, task, device, config)
+                began = clock()
+                episodes = nano_r1.rollout(sampler, problems, task, config, 1)
+                seconds = clock() - began
+                tokens = sum(len(e.token_ids) for e in episodes)
+                said += f"  sampling {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s"
+                sampler.sleep()
+            for i, e in enumerate(episodes):
+                e.advantage = float(i // config.group_size % 2)
+            if config.part != "sampling":
+                began = clock()
+                batches = nano_r1.update(engine, None, episodes, config, nano_r1.grpo_loss)
+                most = peak() if device.type == "cuda" else 0
+                said += f"  update {clock() - began:.2f} s, peak {most:.1f} GB"
+            if config.part == "both":
+                config.record_tokens_every = 0
+                rows = nano_r1.as_rows(episodes)
+                metrics = nano_r1.measure_step(rows, batches, engine, 1, config)
+                said += f"  difference {metrics['sampling/logp_difference_mean']:.4f} nats"
+            if sampler:
+                began = clock()
+                sampler.sync(policy)
+                said += f"  sync {clock() - began:.2f} s"
+            print(said, flush=True)
+    if sampler:
+        sampler.close()
+
+
+# ---- TRL
+
+
+def with_trl(config, policy, task, problems):
+    """TRL's trainer with vLLM in its process: seconds of --steps steps, and of sampling in them."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    def timed(name, function):
+        def call(*args, **settings):
+            began = clock()
+            result = function(*args, **settings)
+            print(f"{name} {clock() - began:.2f} s", flush=True)
+            return result
+
+        return call
+
+    def reward(completion_ids, **_):
+        return [float(ids[0] % 2) for ids in completion_ids]
+
+    on_gpu = torch.cuda.is_available()
+    lean = config.trl == "lean"
+    count = config.prompts_per_step * config.group_size
+    settings = GRPOConfig(
+        output_dir="out/trl",
+        max_steps=config.steps,
+        num_generations=config.group_size,
+        max_completion_length=config.max_tokens,
+        per_device_train_batch_size=config.micro_batch_size,
+        gradient_accumulation_steps=count // config.micro_batch_size,
+        gradient_checkpointing=config.gradient_checkpointing,
+        bf16=on_gpu,
+        vllm_mode="colocate",
+        vllm_gpu_memory_utilization=config.vllm_gpu_memory_utilization,
+        vllm_enable_sleep_mode=True,
+        vllm_importance_sampling_correction=not lean,
+        vllm_max_model_length=task.max_length,
+        generation_kwargs={"detokenize": False} if lean and on_gpu else None,
+        use_vllm=on_gpu,
+        use_cpu=not on_gpu,
+        report_to="none",
+        save_strategy="no",
+    )
+    rows = Dataset.from_list([{"prompt": task.prompt_text(p)} for p in problems[:2000]])
+    trainer = GRPOTrainer(
+        policy, reward, args=settings, train_dataset=rows, processing_class=task.tokenizer
+    )
+    trainer._generate = timed("sampling", trainer._generate)
+    trainer._prepare_inputs = timed("sampling, rewards, log-probs", trainer._prepare_inputs)
+
+    class Steps(transformers.TrainerCallback):
+        def on_step_begin(self, *_, **__):
+            self.began = clock()
+
+        def on_step_end(self, *_, **__):
+            print(f"step {clock() - self.began:.2f} s, peak {peak():.1f} GB", flush=True)
+
+    trainer.add_callback(Steps())
+    trainer.train()
+
+
+# ---- Random weights
+
+
+def make(path, **shape):
+    """Random weights of this shape, and nano-base's tokenizer, filled up to `vocab_size` tokens."""
+    config = transformers.Qwen2Config(eos_token_id=0, tie_word_embeddings=True, **shape)
+    transformers.AutoModelForCausalLM.from_config(config).bfloat16().save_pretrained(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(nano_r1.Config.model)
+    tokenizer.save_pretrained(path)
+    file = Path(path, "tokenizer.json")
+    settings = json.loads(file.read_text("utf-8"))
+    for number in range(len(tokenizer), config.vocab_size):
+        settings["model"]["vocab"][f"<{number}>"] = number
+    file.write_text(json.dumps(settings), "utf-8")
+
+
+if __name__ == "__main__":
+    nano_r1.run_command(main, Config)
