@@ -165,7 +165,8 @@ def main(config):
                 if not isinstance(sampler, nano_r1.VLLMSampler):
                     sampler = nano_r1.make_sampler(policy, task, device, config)
                 began = clock()
-                episodes = nano_r1.rollout(sampler, problems, task, config, 1)
+                with torch.compiler.set_stance("force_eager"):  # compiled layers: for the update
+                    episodes = nano_r1.rollout(sampler, problems, task, config, 1)
                 seconds = clock() - began
                 tokens = sum(len(e.token_ids) for e in episodes)
                 said += f"  sampling {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s"
