@@ -29,7 +29,7 @@ class Config(nano_r1.Config):
     """Times of sampling and update, arm by arm."""
 
     arms: tuple[str, ...] = ("none",)  # what is compared
-    part: Literal["both", "sampling", "update"] = "both"  # update: of random tokens
+    part: Literal["both", "update"] = "both"  # update: of random tokens, without sampling
     rounds: int = 1  # how often the arms run forwards and backwards
     # TRL's GRPOTrainer instead; lean: without detokenizing and its extra forward pass
     trl: Literal["no", "default", "lean"] = "no"
@@ -42,36 +42,16 @@ def none(engine, patch):
     pass
 
 
-def loop(engine, patch):
-    """Of the file's own loop: keys and values in bfloat16, weights that stay cast."""
-
-    class Bfloat16(nano_r1.FastContinuation):
-        def __init__(self, model, past, copies, room):
-            for layer in past.layers:
-                layer.keys = layer.keys.bfloat16()
-                layer.values = layer.values.bfloat16()
-            super().__init__(model, past, copies, room)
-
-    generate = nano_r1.TransformersSampler.generate_together.__wrapped__  # without inference_mode
-    patch(nano_r1, "FastContinuation", Bfloat16)
-    patch(nano_r1.TransformersSampler, "generate_together", torch.no_grad()(generate))
-
-
-def cudnn(engine, patch):
-    """No attention by cuDNN, which builds a graph for each new length."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
+def clocks(engine, patch):
+    """Where the file's own loop spends its time: seconds in its parts, each waited for."""
+    for name in ("next_logits", "sample_token", "rows_to_keep"):
+        patch(nano_r1, name, timed(name, getattr(nano_r1, name)))
 
 
 def graphs(engine, patch):
     """vLLM's CUDA graphs for 1,024 rows; its own end at 512."""
     vllm = importlib.import_module("vllm")
     patch(vllm, "LLM", partial(vllm.LLM, max_cudagraph_capture_size=1024))
-
-
-def waves(engine, patch):
-    """vLLM with at most 512 rows at once, as many as its CUDA graphs have."""
-    vllm = importlib.import_module("vllm")
-    patch(vllm, "LLM", partial(vllm.LLM, max_num_seqs=512))
 
 
 def chunk(engine, patch):
@@ -95,8 +75,8 @@ def zero(engine, patch):
             loss.backward()
 
     patch(nano_r1, "micro_batches", by_signal)
-    patch(nano_r1.TorchEngine, "__call__", score)
-    patch(nano_r1.TorchEngine, "backward", backward)
+    patch(type(engine), "__call__", score)
+    patch(type(engine), "backward", backward)
 
 
 def layers(engine, patch):
@@ -105,29 +85,33 @@ def layers(engine, patch):
         patch(layer, "_compiled_call_impl", torch.compile(layer._call_impl, dynamic=True))
 
 
-def score(engine, patch):
-    """The log-probs from the hidden states compiled."""
-    function = torch.compile(engine.module.token_log_probs, dynamic=True)
-    patch(engine.module, "token_log_probs", function)
-
-
-def fused(engine, patch):
-    (group,) = engine.optimizer.param_groups
-    group.update(fused=True, foreach=False)
-
-
 # ---- Times
 
 
 def clock():
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
     return time.monotonic()
 
 
+def timed(name, function):
+    """The function; `seconds[name]` has the sum of its calls."""
+
+    def call(*args, **settings):
+        began = clock()
+        result = function(*args, **settings)
+        seconds[name] = seconds.get(name, 0) + clock() - began
+        return result
+
+    return call
+
+
+seconds = {}  # since the last line
+
+
 def peak():
-    return torch.cuda.max_memory_allocated() / 1e9
+    """The most GB that torch has had at once."""
+    return torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
 
 
 def random_tokens(task, config):
@@ -149,47 +133,42 @@ def main(config):
     engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), device, config)
     sampler = None
     for arm in [*config.arms, *config.arms[::-1]] * config.rounds:
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         with ExitStack() as changed:
 
             def patch(*change):
                 changed.enter_context(mock.patch.object(*change))
 
-            torch.backends.cuda.enable_cudnn_sdp(True)
-            engine.optimizer.param_groups[0].update(fused=None, foreach=None)
             for name in arm.split("+"):
                 globals()[name](engine, patch)
-            said = arm
             if config.part == "update":
                 episodes = list(random_tokens(task, config))
             else:
-                if not isinstance(sampler, nano_r1.VLLMSampler):
-                    sampler = nano_r1.make_sampler(policy, task, device, config)
-                began = clock()
+                sampler = sampler or nano_r1.make_sampler(policy, task, device, config)
+                sample = timed("sampling", nano_r1.rollout)
                 with torch.compiler.set_stance("force_eager"):  # compiled layers: for the update
-                    episodes = nano_r1.rollout(sampler, problems, task, config, 1)
-                seconds = clock() - began
-                tokens = sum(len(e.token_ids) for e in episodes)
-                said += f"  sampling {seconds:.2f} s, {tokens / seconds:,.0f} tokens/s"
+                    episodes = sample(sampler, problems, task, config, 1)
                 sampler.sleep()
             for i, e in enumerate(episodes):
                 e.advantage = float(i // config.group_size % 2)
-            if config.part != "sampling":
-                began = clock()
-                batches = nano_r1.update(engine, None, episodes, config, nano_r1.grpo_loss)
-                most = peak() if device.type == "cuda" else 0
-                said += f"  update {clock() - began:.2f} s, peak {most:.1f} GB"
-            if config.part == "both":
-                config.record_tokens_every = 0
-                rows = nano_r1.as_rows(episodes)
-                metrics = nano_r1.measure_step(rows, batches, engine, 1, config)
-                said += f"  difference {metrics['sampling/logp_difference_mean']:.4f} nats"
+            update = timed("update", nano_r1.update)
+            batches = update(engine, None, episodes, config, nano_r1.grpo_loss)
+            rows = nano_r1.as_rows(episodes)
+            metrics = nano_r1.measure_step(rows, batches, engine, 1, config)
             if sampler:
-                began = clock()
-                sampler.sync(policy)
-                said += f"  sync {clock() - began:.2f} s"
-            print(said, flush=True)
+                timed("sync", sampler.sync)(policy)
+            print(arm, sum(row["length"] for row in rows), "tokens;", seconds_of(metrics))
     if sampler:
         sampler.close()
+
+
+def seconds_of(metrics):
+    """The seconds since the last line, and what the step says."""
+    parts = [f"{name} {value:.2f}" for name, value in seconds.items()]
+    seconds.clear()
+    difference = metrics["sampling/logp_difference_mean"]
+    return f"seconds: {', '.join(parts)}; {peak():.1f} GB; log-probs differ by {difference:.4f}"
 
 
 # ---- TRL
@@ -199,15 +178,6 @@ def with_trl(config, policy, task, problems):
     """TRL's trainer with vLLM in its process: seconds of --steps steps, and of sampling in them."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
-
-    def timed(name, function):
-        def call(*args, **settings):
-            began = clock()
-            result = function(*args, **settings)
-            print(f"{name} {clock() - began:.2f} s", flush=True)
-            return result
-
-        return call
 
     def reward(completion_ids, **_):
         return [float(ids[0] % 2) for ids in completion_ids]
@@ -240,14 +210,15 @@ def with_trl(config, policy, task, problems):
         policy, reward, args=settings, train_dataset=rows, processing_class=task.tokenizer
     )
     trainer._generate = timed("sampling", trainer._generate)
-    trainer._prepare_inputs = timed("sampling, rewards, log-probs", trainer._prepare_inputs)
 
     class Steps(transformers.TrainerCallback):
         def on_step_begin(self, *_, **__):
             self.began = clock()
 
         def on_step_end(self, *_, **__):
-            print(f"step {clock() - self.began:.2f} s, peak {peak():.1f} GB", flush=True)
+            step = clock() - self.began
+            print(f"step {step:.2f} s, sampling {seconds['sampling']:.2f} s, {peak():.1f} GB")
+            seconds.clear()
 
     trainer.add_callback(Steps())
     trainer.train()

@@ -1,6 +1,7 @@
 """The benchmarks: their statistics, and each command from end to end with tiny sizes."""
 
 import importlib
+import os
 import random
 import re
 import shlex
@@ -14,7 +15,7 @@ import torch
 
 import countdown_rewards
 import nano_r1
-from benchmarks import checks, controls, race, runs, speed, sweep, update
+from benchmarks import card, checks, controls, race, runs, speed, sweep
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -273,15 +274,43 @@ def test_two_checkouts_are_timed_in_pairs(run, monkeypatch):
     assert "| ratio, pair by pair | " in run(speed.main, runs.ROOT, *sizes)
 
 
-def test_an_update_is_timed_without_a_model_of_the_hub(capsys):
-    update.main(runs.parse("nano_r1", "--prompts_per_step 2 --max_tokens 8"))
-    assert capsys.readouterr().out.count("16 completions: ") == 3
+CARD = """--prompt plain --kl_coef 0 --device cpu --prompts_per_step 2 --group_size 2 --steps 1
+--micro_batch_size 2 --max_tokens 8 --dtype bfloat16"""
 
 
-def test_the_rows_for_a_new_card_have_flags_that_exist(tmp_path):
-    command = ["bash", f"{runs.ROOT}/benchmarks/gpu_day.sh"]
-    subprocess.run(["env", "PYTHON=echo", f"OUT={tmp_path}", *command], check=True)
-    for name in ("loop", "vllm", "deepspeed", "learns", "large", "offload", "lora", "update"):
-        command = (tmp_path / f"{name}.log").read_text()
-        assert " --task " in command
-        runs.parse("variants", re.split(r"\.py |-m \S+ ", command)[-1])
+def test_arms_are_timed_forwards_and_backwards(capsys):
+    arms = "--arms none clocks chunk zero+layers"
+    with torch.compiler.set_stance("force_eager"):  # to compile would take a minute
+        card.main(runs.parse("benchmarks.card", f"{CARD} {arms}"))
+        card.main(runs.parse("benchmarks.card", f"{CARD} --part update"))
+    lines = re.findall(r"(\S+) \d+ tokens; seconds: (.*);.* GB", capsys.readouterr().out)
+    forwards = ["none", "clocks", "chunk", "zero+layers"]
+    assert [arm for arm, _ in lines] == [*forwards, *forwards[::-1], "none", "none"]
+    names = [re.findall(r"[a-z_]+", seconds) for _, seconds in lines]
+    assert names[0] == ["sampling", "update", "sync"]
+    assert {"next_logits", "sample_token", "rows_to_keep"} < set(names[1])
+    assert names[-1] == ["update"]
+
+
+def test_trl_trains_on_the_same_prompts(capsys):
+    card.main(runs.parse("benchmarks.card", f"{CARD} --trl lean"))
+    assert re.search(r"step \S+ s, sampling \S+ s", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("stretch", "12")
+def test_the_rows_for_a_card_have_flags_that_exist(stretch, tmp_path):
+    settings = {"PYTHON": "echo", "OUT": str(tmp_path), "DEVICE": "cpu"}
+    command = ["bash", f"{runs.ROOT}/benchmarks/card.sh", stretch]
+    subprocess.run(command, check=True, env=os.environ | settings)
+    logs = [file.read_text() for file in tmp_path.glob("*.log")]
+    assert len(logs) > 5
+    for log in logs:
+        (program, flags) = re.findall(r"(\w+|benchmarks\.card)(?:\.py)? (--task .*)", log)[-1]
+        assert runs.parse(program, flags).device == "cpu"
+
+
+def test_random_weights_have_as_many_tokens_as_their_tokenizer(tmp_path):
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    card.make(tmp_path, vocab_size=2000, num_attention_heads=2, num_key_value_heads=2, **shape)
+    policy, tokenizer = nano_r1.load_model(nano_r1.Config(model=tmp_path))
+    assert len(tokenizer) == policy.config.vocab_size == 2000
