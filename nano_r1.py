@@ -959,8 +959,10 @@ class FastContinuation:
 
     def __init__(self, model, past, copies, room):
         self.model = model
-        layers = [torch.stack([layer.keys, layer.values]) for layer in past.layers]
-        cache = torch.stack(layers)[:, :, copies]  # (layers, 2, R, heads, W, D)
+        # With bfloat16 the keys still have float32, because the rotary angles do. The attention
+        # would round them for each token.
+        pairs = [torch.stack([layer.keys.to(layer.values), layer.values]) for layer in past.layers]
+        cache = torch.stack(pairs)[:, :, copies]  # (layers, 2, R, heads, W, D)
         self.cache = F.pad(cache, (0, 0, 0, room))
 
     def keep(self, rows):
@@ -1468,6 +1470,7 @@ def start_process(config):
     if on_gpu:
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}")
         torch.cuda.set_device(device)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it builds a graph for each new length
     os.environ.setdefault("DS_ACCELERATOR", device.type)  # DeepSpeed would guess, with a warning
     if "RANK" in os.environ and not dist.is_initialized():  # started by torchrun
         dist.init_process_group("nccl" if on_gpu else "gloo")

@@ -383,12 +383,20 @@ def test_a_gradient_that_is_not_finite_changes_nothing(policy, loaded):
     assert torch.equal(updated(policy, episodes)[0], before)
 
 
-def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded):
+def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded, monkeypatch):
+    next_logits, caches = r1.next_logits, set()
+
+    def spy(model, token, position, visible, cache):
+        caches.add(cache.dtype)
+        return next_logits(model, token, position, visible, cache)
+
+    monkeypatch.setattr(r1, "next_logits", spy)
     episodes = make_episodes(policy, loaded[1], dtype="bfloat16")
     _, batches, engine = updated(policy, episodes, dtype="bfloat16")
     rows = [r1.as_row(e) for e in episodes]
     metrics = r1.measure_step(rows, batches, engine, 1, config(group_size=4, dtype="bfloat16"))
     assert {p.dtype for p in policy.parameters()} == {torch.float32}
+    assert caches == {torch.bfloat16}
     assert 1e-6 < metrics["sampling/logp_difference_mean"] < 0.02
 
 
