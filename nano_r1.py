@@ -884,7 +884,7 @@ class TransformersSampler:
             copies = torch.arange(len(prompts), device=device).repeat_interleave(n)
             logits = out.logits[copies, -1]  # (R, V)
             past = getattr(out, "past_key_values", None)
-            continuation = self.continuation(self.model, past, copies, max_tokens)
+            continuation = self.continuation(self.model, past, copies, self.config)
             visible = visible[copies]  # (R, S): all columns but the padding
             uniforms = random_numbers(seeds, max_tokens, n).to(device)  # (max_tokens, R)
             completions = [([], []) for _ in visible]
@@ -957,13 +957,14 @@ def is_like_llama(config):
 class FastContinuation:
     """Keys and values of all rows in one tensor, with room for the completions."""
 
-    def __init__(self, model, past, copies, room):
+    def __init__(self, model, past, copies, config):
         self.model = model
-        # With bfloat16 the keys still have float32, because the rotary angles do. The attention
-        # would round them for each token.
-        pairs = [torch.stack([layer.keys.to(layer.values), layer.values]) for layer in past.layers]
-        cache = torch.stack(pairs)[:, :, copies]  # (layers, 2, R, heads, W, D)
-        self.cache = F.pad(cache, (0, 0, 0, room))
+        layers = [torch.stack([layer.keys, layer.values]) for layer in past.layers]
+        # transformers' cache is float32, because the rotary angles are. The attention would round
+        # all of it to bfloat16 for each token.
+        cache = torch.stack(layers).to(getattr(torch, config.dtype))
+        cache = cache[:, :, copies]  # (layers, 2, R, heads, W, D)
+        self.cache = F.pad(cache, (0, 0, 0, config.max_tokens))
 
     def keep(self, rows):
         """Only these rows, in this order. Those that stay in their place are not copied."""
@@ -980,7 +981,7 @@ class FastContinuation:
 class LibraryContinuation:
     """The same by transformers' cache and forward pass, also for models with linear attention."""
 
-    def __init__(self, model, past, copies, room):
+    def __init__(self, model, past, copies, config):
         if past is None:
             raise SystemExit(f"--model: a {model.config.model_type} model needs --sampler vllm")
         self.model = model

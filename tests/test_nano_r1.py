@@ -206,8 +206,8 @@ def test_prompts_that_do_not_fit_into_memory_together_are_sampled_in_parts(loade
     together = sampler.generate(prompts, 3, 1.0, range(6))
 
     class Small(r1.FastContinuation):
-        def __init__(self, model, past, copies, room):
-            super().__init__(model, past, copies, room)
+        def __init__(self, model, past, copies, config):
+            super().__init__(model, past, copies, config)
             if self.cache.shape[2] > 5:
                 raise torch.OutOfMemoryError
 
