@@ -45,7 +45,7 @@
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
 #     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (But its
-#     gradient is that of the reverse KL, KL(pi_ref, pi): docs/algorithms.md.)
+#     gradient is that of KL(pi_ref, pi), the other direction: docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step.
 #  8. Give the new weights to the sampler.
@@ -582,18 +582,18 @@ def measure_step(rows, batches, engine, step, config):
         "difference": difference.abs().sum().item(),
     }
     everywhere = gather([sums])
-    # Tokens per process, because `mean(everywhere, ...)` is also per process.
-    tokens = sum(row["written"] for row in rows) / WORLD
+    total = {name: sum(one[name] for one in everywhere) for name in sums}
+    tokens = sum(row["written"] for row in rows)
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
     no_signal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
     return {
         "step": step,
         "lr": learning_rate(step, config),
         "grad_norm": float(engine.get_global_grad_norm()),
-        "loss": mean(everywhere, "loss"),  # not divided by tokens: grpo_loss has divided by N
-        "entropy": mean(everywhere, "entropy") / tokens,
-        "kl": mean(everywhere, "kl") / tokens,
-        "sampling/logp_difference_mean": mean(everywhere, "difference") / tokens,
+        "loss": total["loss"] / WORLD,  # grpo_loss has divided by this process's N
+        "entropy": total["entropy"] / tokens,
+        "kl": total["kl"] / tokens,
+        "sampling/logp_difference_mean": total["difference"] / tokens,
         "reward": mean(rows, "reward"),
         "reward_std": rewards.std(dim=1).nan_to_num().mean().item(),  # 0 in a group of one
         "reward/format": mean(rows, "format_reward"),

@@ -321,9 +321,10 @@ def dppo_loss(log_probs, batch, config):
     moved = torch.exp(log_probs) - torch.exp(sampler)  # (B, T)
     too_high = moved > upper_eps(config)
     too_low = moved < -config.cliprange
-    masked = torch.where(batch["advantages"] > 0, too_high, too_low)
     if config.loss_type == "ipo":
         masked = too_high | too_low
+    else:
+        masked = torch.where(batch["advantages"] > 0, too_high, too_low)
     loss = -torch.exp(log_probs - sampler) * batch["advantages"]
     return loss.masked_fill(masked, 0.0)
 
@@ -362,20 +363,22 @@ def estimate_kl(log_probs, batch, estimator):
     """An estimate of KL(pi || pi_ref) at each token, (B, T): Schulman's k1, k2, k3, or rho k3.
 
     As values, k1 and k3 are unbiased on samples of pi. k1 is often negative, and k3 never is.
-    As losses they have other gradients, here for fresh samples and equal weight for each token:
+    As losses they have other gradients, here of the next token after a fixed text, for fresh
+    samples and equal weight for each token:
     k1 has the gradient 0 on average and restrains nothing. k2 has the gradient of
     KL(pi || pi_ref), and k3 has the gradient of KL(pi_ref || pi). If a completion's tokens weigh
     1/|o_i| each (seq-mean-token-mean), k1 has the gradient of E[1/|o|], which rewards length. See
     joschu.net/blog/kl-approx.html.
 
     rho k3 (DeepSeek-V3.2, arXiv:2512.02556; TRL's default) has the gradient of KL(pi || pi_ref),
-    also on samples of an older policy. At rho = 1 it is k2's: grad(rho k3) = -d grad log pi.
+    also if an older policy has drawn the token. At rho = 1 it is k2's: grad(rho k3) is
+    -d grad log pi.
     """
     if estimator == "sampler_k2":
         # 1/2 (log pi - log pi_sampler)^2; prime-rl's kl_tau is half of its weight
         return (log_probs - batch["sampler_log_probs"]) ** 2 / 2
     d = batch["ref_log_probs"] - log_probs  # log(pi_ref / pi)
-    k3 = torch.exp(d) - 1 - d
+    k3 = nano_r1.k3(batch["ref_log_probs"], log_probs)
     match estimator:
         case "k1":
             return -d

@@ -44,7 +44,7 @@ def test_each_page_states_its_commit_and_has_its_picture(made):
 
 
 def test_the_picture_has_the_result_of_its_run(made, tmp_path, opened):
-    path = next(made.glob("pages-*"))
+    path = next(made.glob("default-command-*"))
     (tmp_path / "hero.html").write_text(hero.picture_page(path))
     first, _, last = [row.get("eval/pass@1") for row in read_rows(path / "metrics.jsonl")]
     said = opened(tmp_path / "hero.html").inner_text(".sentence")
@@ -62,7 +62,7 @@ def test_a_finished_run_is_not_run_again(made, tmp_path):
 
 @pytest.fixture(scope="module")
 def record(made):
-    [record] = read_rows(next(made.glob("pages-*")) / "lesson.json")
+    [record] = read_rows(next(made.glob("default-command-*")) / "lesson.json")
     return record
 
 

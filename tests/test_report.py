@@ -291,7 +291,7 @@ def test_the_lines_of_step_1_are_read_again_after_each_update(run, opened):
     lines = [["58+7=65 no", 1, pytest.approx(share, abs=1e-4)] for share in shares]
     assert text["frames"] == [[0, lines[:1]], [1, lines[1:]]]
     page = opened(run.file)
-    assert texts(page, ".lines code")[0] == "58+7=65 no"
+    assert texts(page, ".lines code")[0] == "58+7=65"
     assert texts(page, ".lines .box")[:2] == [f"{share:.0%}" for share in shares]
 
 

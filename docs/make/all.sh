@@ -19,7 +19,7 @@ export COMMIT
 code=$(cat nano_r1.py countdown_rewards.py nano_report/*.py docs/make/lesson/*.py models/nano-base/*.* |
   cksum | cut -d " " -f 1)
 pages=${1:-docs}
-run=${1:-out}/pages-$code
+run=${1:-out}/default-command-$code
 flags=("${@:2}")
 mkdir -p "$run"
 run=$(cd "$run" && pwd)

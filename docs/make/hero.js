@@ -16,21 +16,30 @@ const figure = (title, note, ...parts) =>
 const about = `${group.title}: 4 of ${count} completions. Blue tokens became more likely.`;
 const note = "A dot is a line that ends with yes or no, at its P(yes).";
 const drawn = checksChart("", checks, { mark: checks.length ? step : null });
-if (location.hash === "#lines") {
-  const [text] = textsOf(watched);
-  if (text) $("view").append(linesTable(text, text.frames.length - 1));
-} else
+const [text] = textsOf(watched);
+const lines = h("div", { class: "film" });
+/** The same lines, as the model reads them after the last update up to this step. */
+function showLines(step) {
+  if (!text) return;
+  const place = text.frames.findLastIndex(([at]) => at <= step);
+  lines.replaceChildren(linesTable(text, place));
+}
+showLines(Infinity);
+if (location.hash === "#lines") $("view").append(lines);
+else
   $("view").append(
     figure(`One update, step ${step}`, about, table),
     figure(
       "All updates: yes comes to mean yes",
       note,
       drawn,
+      location.hash === "#hero_phone" ? null : lines,
       h("p", { class: "sentence" }, sentence),
     ),
   );
 
 const showColumns = (many) => () => {
+  showLines(checks[many - 1]?.step ?? (many ? Infinity : 0));
   for (const dot of document.querySelectorAll(".dot"))
     dot.style.visibility = Number(dot.dataset.column) < many ? "visible" : "hidden";
   for (const curve of document.querySelectorAll(".curve"))

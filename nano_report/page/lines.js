@@ -8,7 +8,7 @@ function textsOf(watched) {
   return texts.sort((a, b) => rank(b) - rank(a));
 }
 
-/** A text's lines with P(yes) before the first update, and in another frame. */
+/** A text's lines, without the model's own word, with P(yes) in the first and another frame. */
 function linesTable({ title, frames }, place) {
   const [[, first], [step, now]] = [frames[0], frames[place]];
   const bar = ([, hit, yes]) => {
@@ -16,10 +16,38 @@ function linesTable({ title, frames }, place) {
     box.append(h("b", {}, percent(yes)));
     return h("td", {}, box);
   };
-  const heads = [title, "before training", `after ${plural(step, "step")}`];
+  const heads = [title, "P(yes) before training", `after ${plural(step, "step")}`];
   const head = heads.map((words) => h("th", { scope: "col" }, words));
-  const rows = first.map((line, k) =>
-    h("tr", {}, h("th", { scope: "row" }, h("code", {}, line[0])), bar(line), bar(now[k])),
-  );
+  const rows = first.map((line, k) => {
+    const [text] = line[0].split(" ");
+    return h("tr", {}, h("th", { scope: "row" }, h("code", {}, text)), bar(line), bar(now[k]));
+  });
   return h("table", { class: "lines" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows));
+}
+
+/** The first six texts, with a slider over the updates; null if there is none. */
+function filmOf(watched) {
+  const texts = textsOf(watched).slice(0, 6);
+  if (!texts.length) return null;
+  const [{ frames }] = texts;
+  const last = frames.length - 1;
+  const slider = h("input", { type: "range", max: last, value: last, "aria-label": "update" });
+  const tables = h("div", { class: "curves" });
+  const draw = (place) => {
+    slider.value = place;
+    tables.replaceChildren(...texts.map((text) => linesTable(text, place)));
+  };
+  slider.oninput = () => draw(slider.valueAsNumber);
+  const onclick = () => tell(frames.map((_, place) => [() => draw(place), 0.1]));
+  const play = h("button", { type: "button", class: "play", onclick }, "▶ play");
+  draw(last);
+  const note = `The model wrote these lines in step 1. How likely was “yes” after each of them, then
+    and later? Green: the result is the target.`;
+  return h(
+    "div",
+    {},
+    h("p", { class: "note" }, note),
+    h("div", { class: "stepper" }, slider, play),
+    tables,
+  );
 }

@@ -160,30 +160,9 @@ function dotsOf(run) {
 
 /** Some completions of step 1 as the model reads them at any step. */
 function watchedOf(run) {
-  const texts = textsOf(run.watched).slice(0, 6);
-  if (!texts.length) return null;
-  const [{ frames }] = texts;
-  const last = frames.length - 1;
-  const slider = h("input", { type: "range", max: last, value: last, "aria-label": "update" });
-  const tables = h("div", { class: "curves" });
-  const draw = (place) => {
-    slider.value = place;
-    tables.replaceChildren(...texts.map((text) => linesTable(text, place)));
-  };
-  slider.oninput = () => draw(slider.valueAsNumber);
-  const onclick = () => tell(frames.map((_, place) => [() => draw(place), 0.1]));
-  const play = h("button", { type: "button", class: "play", onclick }, "▶ play");
-  draw(last);
-  const note = `The model wrote these lines in step 1. How likely was “yes” after each of them, then
-    and later? Green: the result is the target.`;
-  return h(
-    "section",
-    { "aria-label": "the same lines" },
-    h("h2", {}, "The same lines, read again after every update"),
-    h("p", { class: "note" }, note),
-    h("div", { class: "stepper" }, slider, play),
-    tables,
-  );
+  const film = filmOf(run.watched);
+  const title = h("h2", {}, "The same lines, read again after every update");
+  return film && h("section", { "aria-label": "the same lines" }, title, film);
 }
 
 const solved = (row) => row.answer_reward === 1;

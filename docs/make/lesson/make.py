@@ -24,7 +24,7 @@ from nano_report.run import read_rows
 from nano_report.viewer import fill
 
 FOLDER = "../docs/make/lesson/page"
-SCRIPTS = f"page/dom.js page/tokens.js page/table.js {FOLDER}/lesson.js"
+SCRIPTS = f"page/dom.js page/tokens.js page/table.js page/lines.js {FOLDER}/lesson.js"
 STYLES = f"page/base.css {FOLDER}/lesson.css"
 LETTERS = {FILE: "L", VERIFIER: "V"}  # of a line's id on the page
 STEPS = [  # (title, file, function, the beginning of its line), of steps 1 to 9
@@ -276,6 +276,7 @@ def page(record):
         f"{record['place']}, in the frame",
         "file": file_html(record, [one["line"] for one in predictions]),
         "predictions": json.dumps(predictions).replace("<", "\\u003c"),
+        "watched": json.dumps(record["watched"]).replace("<", "\\u003c"),
         "group": json.dumps(record["table"]).replace("<", "\\u003c"),
         "place": str(record["place"]),
     }

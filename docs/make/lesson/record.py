@@ -22,7 +22,7 @@ import torch
 import nano_r1 as r1
 from benchmarks import runs
 from docs.make.lesson.source import FILE, VERIFIER
-from nano_report.payload import choose_example, recorded_table
+from nano_report.payload import choose_example, recorded_table, watched_of
 from nano_report.run import Run
 
 FILES = (str(FILE), str(VERIFIER))
@@ -246,6 +246,7 @@ def record_step(run):
                 steps=config.steps,
                 place=own + 1,
                 table=table,
+                watched=watched_of(run),
                 metrics=next(row for row in run.records if row["step"] == step),
                 pieces=followed.pieces,
                 values={Path(file).name: values for file, values in tracer.values.items()},

@@ -42,6 +42,8 @@ function whatIf(rewards, rule = "GRPO") {
 }
 whatIf(group.completions.map(({ reward }) => reward));
 
+$("film").append(filmOf(JSON.parse($("watched").textContent)) ?? "");
+
 const predictions = JSON.parse($("predictions").textContent);
 const answered = new Map(); // number -> whether the answer was correct
 
