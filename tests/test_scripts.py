@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch.testing import assert_close
 
 import nano_r1
 from benchmarks import runs, sweep
@@ -134,6 +137,24 @@ def test_each_run_of_a_command_takes_a_step(words, folder, monkeypatch):
         else:
             take_step(program.removesuffix(".py"), shlex.join(flags), folder)
     assert commands
+
+
+def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(folder, monkeypatch):
+    text = Path(runs.ROOT, "docs/own_loss.md").read_text()
+    program = folder / "my_advantage.py"
+    program.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
+    words = "train gsm8k_nano --robust --steps 1 --prompts_per_step 2 --max_tokens 48"
+    [(_, *command)] = recorded(folder, f"{words} --eval_problems 4", SCRIPT=program)
+    monkeypatch.chdir(runs.ROOT)
+    monkeypatch.setattr(sys, "argv", command)
+    mine = runpy.run_path(command[0], run_name="__main__")["advantages"]
+    [path] = (folder / "out").iterdir()
+    config = (path / "config.json").read_text()
+    assert '"robust": true' in config and '"task": "gsm8k"' in config and '"steps": 1,' in config
+    rows = nano_r1.read_rows(path / "episodes/step_000001.jsonl")
+    rewards, found = torch.tensor([[e["reward"], e["advantage"]] for e in rows]).T
+    assert_close(found.view(2, 8), mine(rewards.view(2, 8)))
+    assert found.any()
 
 
 @pytest.mark.parametrize("name, memory", TABLE.items())
