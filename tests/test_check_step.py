@@ -84,10 +84,9 @@ def test_a_ratio_of_the_policy_to_itself_is_no_ratio():
     assert "no ratio. If you meant one, the old" in planted("", formula=formula)[2]
 
 
-@pytest.mark.parametrize("rate", [0.25, 1.003])
-def test_a_constant_factor_is_measured_and_is_a_remark(rate):
-    right, names, text = planted("", learning_rate=rate)
-    assert right and f"✓ one micro-batch: the step is {rate} times as long." in text
+def test_a_constant_factor_is_measured_and_is_a_remark():
+    right, names, text = planted("", learning_rate=1.003)
+    assert right and "✓ one micro-batch: the step is 1.003 times as long." in text
 
 
 def test_weights_that_do_not_change_are_wrong():
@@ -154,8 +153,12 @@ def test_a_bad_step_gets_a_sentence(step, said):
     [
         ("tiny_grpo", {}, "✗ step: end token left out\n"),
         ("tiny_grpo", {"slip": ""}, "✗ step: temperature has no effect\nGRPO"),
-        ("simple_grpo", {}, "✓ one micro-batch: the step is 1.333 times as long. Look"),
-        ("simple_grpo", {}, "✗ step: temperature has no effect; an unknown difference\n"),
+        (
+            "simple_grpo",
+            {},
+            "✗ step: temperature has no effect; an unknown difference\n.*\n"
+            "✓ one micro-batch: the step is 1.333 times as long. Look",
+        ),
         ("simple_grpo", {"fewest": 1}, "✗ step: temperature has no effect\nGRPO"),
         ("sft", {}, "in 5 of 9 situations\nyour advantages, mean over all tokens"),
     ],
@@ -163,7 +166,7 @@ def test_a_bad_step_gets_a_sentence(step, said):
 def test_other_scripts_are_what_docs_check_grpo_says(name, options, said):
     adapter = adapter_of(f"{name}.py")
     step = partial(adapter["step"], **options)
-    assert said in check_step.judge_step(step, advantages=adapter.get("advantages"))[2]
+    assert re.search(said, check_step.judge_step(step, advantages=adapter.get("advantages"))[2])
 
 
 def train_step(model, tokenizer, optimizer, parts, norm, reward_fn, prompts, texts, truths, n):

@@ -235,11 +235,14 @@ def hostile():
 
 
 def test_hostile_texts_are_wrong_with_little_work_and_memory():
-    tracemalloc.start()
-    for text in hostile():
-        boxed = light(reward, f"\\boxed{{{text}}}", PROBLEM)
-        bare = light(reward, text, PROBLEM)
-        assert boxed.answer == bare.answer == 0 < len(boxed.why) <= 160
+    texts = list(hostile())
+    texts += [f"\\boxed{{{text}}}" for text in texts]
+    for text in texts:
+        result = light(reward, text, PROBLEM)
+        assert result.answer == 0 < len(result.why) <= 160
+    tracemalloc.start()  # now: it makes all work heavy
+    for text in texts:
+        reward(text, PROBLEM)
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
 

@@ -1,14 +1,18 @@
-"""runs/: every run of every command of every script takes a step."""
+"""runs/: every run of every command of every script takes a step, but those of further seeds."""
 
 import importlib
 import os
 import re
+import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch.testing import assert_close
 
 import nano_r1
 from benchmarks import runs, sweep
@@ -56,7 +60,7 @@ GOOD = {  # a completion with the full reward, of problem 2
 # The reward of "it is 12": the study of <reasoning> has a binary format reward.
 IN_WORDS = {"countdown_course": 0, "countdown_nano_aha": 0.5, "countdown_question": 0.5}
 SMALL = """--device cpu --sampler transformers --model models/nano-base --prompts_per_step 2
---group_size 4 --max_tokens 8 --eval_problems 2 --eval_every 0 --record_tokens_every 0 --steps 1"""
+--group_size 2 --max_tokens 4 --eval_problems 2 --eval_every 0 --record_tokens_every 0 --steps 1"""
 # A program instead of python that writes its arguments, and how a sweep starts its runs, to a file.
 RECORDER = """#!/bin/sh
 case $2 in *deepspeed*) [ $INSTALLED ]; exit ;; esac
@@ -110,10 +114,18 @@ def take_step(name, flags, folder):
     assert {"model", "evaluation.json"} & set(os.listdir(path))
 
 
+TAKEN = {}  # the flags of a run of a sweep, without its seed: its directory
+
+
 @pytest.mark.parametrize("words", COMMANDS)
 def test_each_run_of_a_command_takes_a_step(words, folder, monkeypatch):
     def train(name, flags, path):
-        take_step(name, f"{flags} --name {path}", folder)
+        plain = re.sub(rf"--seed \d+|{folder}", "", flags)
+        if plain in TAKEN:
+            shutil.copytree(TAKEN[plain], path)
+        else:
+            take_step(name, f"{flags} --name {path}", folder)
+            TAKEN[plain] = path
 
     monkeypatch.chdir(runs.ROOT)
     monkeypatch.setattr(runs, "train", train)
@@ -125,6 +137,24 @@ def test_each_run_of_a_command_takes_a_step(words, folder, monkeypatch):
         else:
             take_step(program.removesuffix(".py"), shlex.join(flags), folder)
     assert commands
+
+
+def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(folder, monkeypatch):
+    text = Path(runs.ROOT, "docs/own_loss.md").read_text()
+    program = folder / "my_advantage.py"
+    program.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
+    words = "train gsm8k_nano --robust --steps 1 --prompts_per_step 2 --max_tokens 48"
+    [(_, *command)] = recorded(folder, f"{words} --eval_problems 4", SCRIPT=program)
+    monkeypatch.chdir(runs.ROOT)
+    monkeypatch.setattr(sys, "argv", command)
+    mine = runpy.run_path(command[0], run_name="__main__")["advantages"]
+    [path] = (folder / "out").iterdir()
+    config = (path / "config.json").read_text()
+    assert '"robust": true' in config and '"task": "gsm8k"' in config and '"steps": 1,' in config
+    rows = nano_r1.read_rows(path / "episodes/step_000001.jsonl")
+    rewards, found = torch.tensor([[e["reward"], e["advantage"]] for e in rows]).T
+    assert_close(found.view(2, 8), mine(rewards.view(2, 8)))
+    assert found.any()
 
 
 @pytest.mark.parametrize("name, memory", TABLE.items())

@@ -1,6 +1,6 @@
 """A rollout in which a tool writes, too: whose token is whose, and the run around it."""
 
-import subprocess
+import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -151,7 +151,10 @@ def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path
     assert "WARNING: sampler and trainer differ" in capsys.readouterr().out
 
 
-def test_the_command_refuses_a_task_without_a_tool_in_a_sentence():
-    command = [sys.executable, "tasks/tool_use.py", "--task", "countdown"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stderr == "--task countdown has no tool; try checker\n"
+def test_the_command_refuses_a_task_without_a_tool_in_a_sentence(monkeypatch):
+    elsewhere = [path for path in sys.path if Path(path).resolve() != ROOT]
+    monkeypatch.setattr(sys, "path", elsewhere)  # the program finds the repository itself
+    monkeypatch.delitem(sys.modules, "nano_r1")
+    monkeypatch.setattr(sys, "argv", ["tool_use.py", "--task", "countdown"])
+    with pytest.raises(SystemExit, match="^--task countdown has no tool; try checker$"):
+        runpy.run_path(f"{ROOT}/tasks/tool_use.py", run_name="__main__")

@@ -3,8 +3,6 @@
 import copy
 import os
 import re
-import runpy
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -386,23 +384,3 @@ def test_with_a_teacher_the_loss_is_k2_to_it_and_no_reward_counts(monkeypatch):
     assert_close(reference.state_dict(), tiny_model(seed=5).state_dict())
     assert (config.kl_estimator, config.kl_coef) == ("k2", 1.0)
     assert not variants.advantages(torch.rand(1, 2), config).any()
-
-
-def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(tmp_path):
-    text = (ROOT / "docs" / "own_loss.md").read_text()
-    program = tmp_path / "my_advantage.py"
-    program.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
-    flags = "--robust --steps 1 --prompts_per_step 2 --max_tokens 48 --eval_problems 4"
-    folders = {"PYTHONPATH": str(ROOT), "OUT": str(tmp_path / "out"), "SCRIPT": str(program)}
-    command = ["bash", f"{ROOT}/runs/train.sh", "gsm8k_nano", *flags.split()]
-    subprocess.run(command, env=os.environ | folders, check=True)
-    [file] = tmp_path.glob("out/*/config.json")
-    config = file.read_text()
-    assert '"robust": true' in config and '"task": "gsm8k"' in config and '"steps": 1,' in config
-    [file] = tmp_path.glob("out/*/episodes/*.jsonl")
-    rewards, found = torch.tensor(
-        [[e["reward"], e["advantage"]] for e in nano_r1.read_rows(file)]
-    ).T
-    mine = runpy.run_path(str(program))["advantages"]
-    assert_close(found.view(2, 8), mine(rewards.view(2, 8)))
-    assert found.any()
