@@ -59,9 +59,10 @@
 # pi_old after the first, the ratio moves, and the clip acts.
 #
 # Reading from here to the end of `main` (section 6), the whole algorithm in the order of the steps,
-# takes half an hour. It uses four parts of the machinery below:
-# `sampler.generate` writes completions, `sampler.sync` takes the new weights, `engine` is the
-# policy with its optimizer, and `gather` joins the lists of several processes.
+# takes half an hour. It uses parts of the machinery below: `task` makes prompts and calls the
+# verifier, `sampler.generate` writes completions, `sampler.sync` takes the new weights, `engine` is
+# the policy with its optimizer (`Scorer` computes its log-probs), and `gather` joins the lists of
+# several processes.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
