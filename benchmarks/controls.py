@@ -56,10 +56,10 @@ from benchmarks import checks, runs
 
 
 def rewarded(total):
-    """`nano_r1.rollout`, or another one, but the reward of episode e is total(e, config, rng)."""
+    """`nano_r1.rollout`, but the reward of episode e is total(e, config, rng)."""
 
-    def with_reward(sampler, problems, task, config, step, rollout=nano_r1.rollout):
-        episodes = rollout(sampler, problems, task, config, step)
+    def with_reward(sampler, problems, task, config, step):
+        episodes = nano_r1.rollout(sampler, problems, task, config, step)
         rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
         for e in episodes:
             e.reward = total(e, config, rng)

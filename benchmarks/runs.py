@@ -28,7 +28,7 @@ import nano_r1
 
 
 def parse(script, flags):
-    """The `Config` of these flags (one text) of nano_r1, variants, nano_sft, benchmarks.labs."""
+    """The `Config` of these flags (one text) of nano_r1, variants, nano_sft, a benchmark."""
     module = importlib.import_module(script)
     return tyro.cli(module.Config, args=shlex.split(flags), use_underscores=True)
 

@@ -82,7 +82,7 @@ def main():
     add = parser.add_argument
     add("--axis", nargs="+", action="append", default=[], metavar="FLAG=VALUE")
     add("--flags", default="", help="of every run, in one text")
-    add("--script", default="variants", help="nano_r1, nano_sft, benchmarks.labs or yours")
+    add("--script", default="variants", help="nano_r1, nano_sft or yours")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2])
     add("--out", default="out/sweep", help="where the runs are kept")
     args = parser.parse_args()

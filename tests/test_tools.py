@@ -9,7 +9,6 @@ import pytest
 from work import light
 
 import nano_r1
-from benchmarks import labs
 from tasks import checker_rewards, tool_use
 
 ROOT = Path(nano_r1.__file__).parent
@@ -147,7 +146,14 @@ def test_sampler_and_trainer_agree_on_the_models_tokens_alone(straight, tmp_path
     row = nano_r1.read_rows(f"{straight}/metrics.jsonl")[1]
     assert row["sampling/logp_difference_mean"] < 1e-4
     assert row["tool/calls"] > 0 and row["tool/model_tokens"] < 1
-    tool_use.main(replace(SMALL, name=str(tmp_path / "run")), rollout=labs.unmasked)
+
+    def unmasked(*arguments):
+        episodes = tool_use.rollout(*arguments)
+        for e in episodes:
+            e.mask = [True] * len(e.mask)
+        return episodes
+
+    tool_use.main(replace(SMALL, name=str(tmp_path / "run")), rollout=unmasked)
     assert "WARNING: sampler and trainer differ" in capsys.readouterr().out
 
 

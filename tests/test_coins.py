@@ -1,0 +1,28 @@
+"""The coins: their reward and their held-out questions."""
+
+import pytest
+
+from tasks import coins_rewards
+
+
+@pytest.mark.parametrize(
+    ("completion", "form", "answer"),
+    [
+        ("\n58-29=29\n</think>\n<answer>29</answer>", 1.0, 1.0),
+        ("\n29-58=29</think> <answer> 29 </answer>\n", 1.0, 1.0),
+        ("</think><answer>28</answer>", 1.0, 0.0),
+        ("</think><answer>29 coins</answer>", 0.5, 0.0),
+        ("</think>29", 0.0, 0.0),
+        ("<answer>29</answer>", 0.0, 1.0),
+        ("</think><answer>3</answer><answer>29</answer>", 0.0, 1.0),
+        ("</think><answer>" * 100_000, 0.0, 0.0),
+    ],
+)
+def test_the_reward_of_the_coins(completion, form, answer):
+    assert coins_rewards.reward(completion, {"ava": 29, "ben": 58})[1:3] == (form, answer)
+
+
+def test_a_kind_of_coin_questions_is_held_out():
+    test = coins_rewards.load_problems("test")
+    for problem in coins_rewards.load_problems("train"):
+        assert coins_rewards.subgroups(problem) != ["held_out"] and problem not in test
