@@ -225,11 +225,6 @@ def test_the_loop_s_model_is_moved_to_the_device(policy, loaded):
     assert sampler.model.device.type == "meta"
 
 
-def test_zero_3_still_needs_vllm(loaded):
-    with pytest.raises(SystemExit, match="--sampler vllm"):
-        r1.TransformersSampler(loaded[0], None, config(zero_stage=3))
-
-
 @pytest.mark.parametrize("hidden", [("answer",), None])  # None: a task that says nothing
 def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, loaded, monkeypatch):
     if hidden:
