@@ -721,8 +721,6 @@ def advice_on(metrics, is_first, policy, config):
         yield "Hint: no completion has the format; try another --prompt"
     elif metrics["frac_reward_zero_std"] == 1:
         yield "Hint: no group has a signal; try a larger --group_size"
-    if metrics["entropy"] < 0.01:
-        yield "Hint: completions hardly differ; try a higher --temperature"
 
 
 # %% [markdown]

@@ -82,7 +82,7 @@ def test_a_model_that_changes_its_logits_is_refused_and_the_setting_named(kind, 
 
 
 GOOD = {"grad_norm": 1.0, "sampling/logp_difference_mean": 0.0, "completions/clipped_ratio": 0.1}
-GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1, "entropy": 0.3}
+GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,6 @@ GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1, "entr
         ({"reward": 0, "reward/format": 0, "frac_reward_zero_std": 1}, ["no completion has a rew"]),
         ({"reward/format": 0}, ["--prompt"]),
         ({"frac_reward_zero_std": 1}, ["--group_size"]),
-        ({"entropy": 0.001}, ["--temperature"]),
         ({"weights": 10**9}, ["--learning_rate", "--prompt short"]),
     ],
 )
