@@ -1,11 +1,11 @@
 """What a change of the GPU's path gains: arms in turn in one process. card.sh has the rows.
 
-    python -m benchmarks.card --arms none loop compiled --sampler transformers --dtype bfloat16
+    python -m benchmarks.card --arms none chunk layers --sampler transformers --dtype bfloat16
 
 An arm is a list of the changes below, with a plus between them; `none` is nano_r1.py as it is. The
 arms run forwards and backwards (A B B A), --rounds times. Each time samples a step's completions
-and updates on them; half of the groups have the advantage 0, the others 1, because random weights
-have no correct completion. The other flags are those of nano_r1.py.
+and updates on them, with the advantage 1, because random weights have no correct completion. The
+other flags are those of nano_r1.py.
 """
 
 import importlib
@@ -56,27 +56,6 @@ def graphs(engine, patch):
 
 def chunk(engine, patch):
     patch(nano_r1, "CHUNK", 2**27)
-
-
-def zero(engine, patch):
-    """No backward pass where all advantages of a micro-batch are 0 (without a KL penalty)."""
-    micro_batches = nano_r1.micro_batches
-
-    def by_signal(episodes, config):
-        for signal in (True, False):
-            yield from micro_batches([e for e in episodes if bool(e.advantage) == signal], config)
-
-    def score(engine, batch):
-        with torch.set_grad_enabled(bool(batch["advantages"].any())):
-            return engine.module(batch)
-
-    def backward(engine, loss):
-        if loss.requires_grad:
-            loss.backward()
-
-    patch(nano_r1, "micro_batches", by_signal)
-    patch(type(engine), "__call__", score)
-    patch(type(engine), "backward", backward)
 
 
 def layers(engine, patch):
@@ -150,8 +129,8 @@ def main(config):
                 with torch.compiler.set_stance("force_eager"):  # compiled layers: for the update
                     episodes = sample(sampler, problems, task, config, 1)
                 sampler.sleep()
-            for i, e in enumerate(episodes):
-                e.advantage = float(i // config.group_size % 2)
+            for e in episodes:
+                e.advantage = 1.0
             update = timed("update", nano_r1.update)
             batches = update(engine, None, episodes, config, nano_r1.grpo_loss)
             rows = nano_r1.as_rows(episodes)

@@ -71,7 +71,7 @@ case $1 in
   1)
     # A step of 1,024 completions; then 128 and 256.
     card clocks 60 $small --sampler transformers --prompts_per_step 128 --max_tokens 64 --arms clocks
-    card update 150 $small --part update --prompts_per_step 16 --rounds 2 --arms none chunk zero layers
+    card update 150 $small --part update --prompts_per_step 16 --rounds 2 --arms none chunk layers
     card vllm 140 $small --sampler vllm --prompts_per_step 128 --arms none
     card graphs 120 $small --sampler vllm --prompts_per_step 128 --arms graphs
     card trl 120 $small --prompts_per_step 32 --steps 4 --trl default
