@@ -127,11 +127,12 @@ def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel
 
 
 def test_a_solved_exercise_has_its_point_and_runs_in_a_copy(tmp_path):
-    name = "4_reading_a_run"  # in a kernel of its own, which has not to import torch
+    name = "1_one_group"
     book = copy.deepcopy(BOOKS[name])
     file = tmp_path / f"{name}-mary.ipynb"
     [exercise] = points.tagged(book, "exercise")
-    exercise.source = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
+    answer = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
+    exercise.source = answer.replace("rewards):", "rewards):\n    print('a mean of 0.5')")
     exercise.source += "\nopen('in_a_copy', 'w')"
     jupytext.write(book, file)
     assert points.points(file) == (1, 1) and not (ROOT / "in_a_copy").exists()
