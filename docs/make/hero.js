@@ -14,7 +14,7 @@ const count = group.completions.length;
 const figure = (title, note, ...parts) =>
   h("figure", { class: "told" }, h("h1", {}, title), h("p", { class: "note" }, note), parts);
 const about = `${group.title}: 4 of ${count} completions. Blue tokens became more likely.`;
-const note = "A dot is a line that ends with yes or no, at its P(yes).";
+const note = "A dot is a line, at the probability of yes after it, by training step.";
 const drawn = checksChart("", checks, { mark: checks.length ? step : null });
 const [text] = textsOf(watched);
 const lines = h("div", { class: "film" });
