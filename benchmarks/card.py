@@ -93,9 +93,9 @@ def peak():
     return torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
 
 
-def random_tokens(task, config):
+def random_tokens(problems, task, config):
     """A step's episodes with random tokens, each --max_tokens long."""
-    for problem in task.load_problems("train", config)[: config.prompts_per_step]:
+    for problem in problems[: config.prompts_per_step]:
         prompt = task.prompt_ids(problem)
         for _ in range(config.group_size):
             ids = torch.randint(5, 1000, (config.max_tokens,)).tolist()
@@ -122,7 +122,7 @@ def main(config):
             for name in arm.split("+"):
                 globals()[name](engine, patch)
             if config.part == "update":
-                episodes = list(random_tokens(task, config))
+                episodes = list(random_tokens(problems, task, config))
             else:
                 sampler = sampler or nano_r1.make_sampler(policy, task, device, config)
                 sample = timed("sampling", nano_r1.rollout)

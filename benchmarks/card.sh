@@ -69,7 +69,7 @@ user="--data None --eval_problems 2 --steps 2" # of runs/: generated problems, t
 
 case $1 in
   1)
-    # A step of 1,024 completions; then 128 and 256.
+    # 1,024 completions where sampling counts, 128 for an update alone, 256 beside TRL.
     card clocks 60 $small --sampler transformers --prompts_per_step 128 --max_tokens 64 --arms clocks
     card update 150 $small --part update --prompts_per_step 16 --rounds 2 --arms none chunk layers
     card vllm 140 $small --sampler vllm --prompts_per_step 128 --arms none

@@ -138,6 +138,16 @@ def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made,
             assert question.locator("a").get_attribute("href") == following
 
 
+def test_in_a_browser_the_slider_of_the_film_shows_the_lines_at_another_update(made, opened):
+    page = opened(made / "lesson.html")
+    texts = page.evaluate('textsOf(JSON.parse($("watched").textContent))')[:6]
+    for place in (0, 1):
+        page.fill("#film input", str(place))
+        lines = [line for text in texts for line in text["frames"][place][1]]
+        shown = page.locator("#film .lines td:last-child b").all_text_contents()
+        assert lines and shown == [f"{share:.0%}" for _, _, share in lines]
+
+
 def test_in_a_browser_a_clicked_reward_moves_all_advantages_by_the_chosen_rule(made, opened):
     page = opened(made / "lesson.html")
     page.click("summary:text('What if')")
