@@ -225,8 +225,9 @@ def rank_groups(rows, arrays, n):
     """How well each group of a step shows what an update does: the largest tuple is the best.
 
     The tuple is (completions whose probability moved in the direction of their advantage, whether
-    at least a quarter is correct and a quarter wrong, movement). The movement is a mean over the
-    completions: the largest change of a token's probability in the direction of the advantage.
+    at least a quarter is correct and a quarter wrong, whether a quarter gives another result than
+    the target, movement). The movement is a mean over the completions: the largest change of a
+    token's probability in the direction of the advantage.
     """
     starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
     change = np.nan_to_num(arrays["change"])
@@ -235,9 +236,11 @@ def rank_groups(rows, arrays, n):
     agreeing = (np.sign(moves) * signs[starts] > 0).reshape(-1, n).sum(axis=1)
     correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
     mixed = (correct >= 0.25) & (correct <= 0.75)
+    unequal = np.array([row["why"].startswith("equals") for row in rows])
+    unequal = unequal.reshape(-1, n).mean(axis=1) >= 0.25
     gains = np.exp(arrays["log_probs"]) * np.expm1(change)
     movement = np.maximum.reduceat(gains * signs, starts).reshape(-1, n).mean(axis=1)
-    return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, movement)]
+    return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, unequal, movement)]
 
 
 def choose_example(run):

@@ -151,19 +151,21 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
 # ---- The page without a browser
 
 
-def test_the_example_agrees_with_its_advantages_then_is_mixed_and_moves_most():
-    # Against its advantages; all correct; hardly; the example.
-    change = [-1, 1, 1, -1, 0.01, -0.01, 0.1, -0.1]
-    lengths = np.full(8, 2)
+def test_the_example_agrees_with_its_advantages_is_mixed_has_a_wrong_result_and_moves_most():
+    # Against its advantages; all correct; another mistake; hardly; the example.
+    change = [-1, 1, 1, -1, 1, -1, 0.01, -0.01, 0.1, -0.1]
+    lengths = np.full(10, 2)
     arrays = {
         "lengths": lengths,
-        "advantages": np.repeat([1, -1] * 4, lengths),
-        "log_probs": np.zeros(16),
+        "advantages": np.repeat([1, -1] * 5, lengths),
+        "log_probs": np.zeros(20),
         "change": np.repeat(change, lengths),
     }
-    rows = [{"answer_reward": x} for x in (1, 0, 1, 1, 1, 0, 1, 0)]
+    verdicts = ["correct", "equals 4, not 5", "correct", "correct", "correct", "uses 4 twice"]
+    verdicts += ["correct", "equals 4, not 5"] * 2
+    rows = [{"answer_reward": why == "correct", "why": why} for why in verdicts]
     ranks = payload.rank_groups(rows, arrays, 2)
-    assert sorted(ranks) == ranks and len(set(ranks)) == 4
+    assert sorted(ranks) == ranks and len(set(ranks)) == 5
 
 
 def test_a_run_ends_with_the_problems_that_it_has_gained_and_lost(run, capsys):

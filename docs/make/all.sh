@@ -5,7 +5,7 @@
 #     bash docs/make/all.sh /tmp/trial --steps 2 --eval_problems 8    # a trial, in another folder
 #
 #     docs/report_default_run.html                    the run's report
-#     docs/hero*.png, docs/hero*.gif, docs/lines*.png the README's pictures: light, dark, for phones
+#     docs/hero*, docs/lines*                         the README's pictures: light, dark, for phones
 #     docs/lesson.html                                nano_r1.py with the values of one of its steps
 #     notebooks/*.ipynb, notebooks/chapters/*.ipynb   run from top to bottom (not in a trial)
 #

@@ -2,54 +2,56 @@
 
 const { group, sentence, step, checks, watched } = JSON.parse($("group").textContent);
 
-/** Two completions above the group's mean and two below it, the shortest ones. */
-function four({ completions, ...rest }) {
+/** The shortest completion above the group's mean, and the shortest one below it. */
+function two({ completions, ...rest }) {
   const short = completions.toSorted((a, b) => a.tokens.length - b.tokens.length);
-  const some = (sign) => short.filter(({ advantage }) => advantage * sign > 0).slice(0, 2);
-  return { ...rest, completions: [...some(1), ...some(-1)] };
+  const first = (sign) => short.filter(({ advantage }) => advantage * sign > 0).slice(0, 1);
+  return { ...rest, completions: [...first(1), ...first(-1)] };
 }
 
-const table = groupTable(four(prepare(group)));
+const table = groupTable(two(prepare(group)));
 const count = group.completions.length;
 const figure = (title, note, ...parts) =>
   h("figure", { class: "told" }, h("h1", {}, title), h("p", { class: "note" }, note), parts);
-const about = `${group.title}: 4 of ${count} completions. Blue tokens became more likely.`;
-const note = "A dot is a line, at the probability of yes after it, by training step.";
+const about = `${group.title}: 2 of ${count} completions. Blue tokens became more likely.`;
+const note = `A dot is a line, at the probability of yes after it. Dashed: step ${step}.`;
 const drawn = checksChart("", checks, { mark: checks.length ? step : null });
-const [text] = textsOf(watched);
-const lines = h("div", { class: "film" });
-/** The same lines, as the model reads them after the last update up to this step. */
-function showLines(step) {
-  if (!text) return;
-  const place = text.frames.findLastIndex(([at]) => at <= step);
-  lines.replaceChildren(linesTable(text, place));
-}
-showLines(Infinity);
-if (location.hash === "#lines") $("view").append(lines);
-else
-  $("view").append(
-    figure(`One update, step ${step}`, about, table),
-    figure(
-      "All updates: yes comes to mean yes",
-      note,
-      drawn,
-      location.hash === "#hero_phone" ? null : lines,
-      h("p", { class: "sentence" }, sentence),
-    ),
-  );
 
+/** Points are drawn up to the so manieth recorded step; the means after them. */
 const showColumns = (many) => () => {
-  showLines(checks[many - 1]?.step ?? (many ? Infinity : 0));
   for (const dot of document.querySelectorAll(".dot"))
     dot.style.visibility = Number(dot.dataset.column) < many ? "visible" : "hidden";
   for (const curve of document.querySelectorAll(".curve"))
     curve.style.visibility = many > checks.length ? "visible" : "hidden";
 };
-const [[hide, pause], ...frames] = storyOf(table);
-const story = [
-  [() => [hide, showColumns(0)].forEach((act) => act()), pause],
-  ...frames.filter(([, seconds]) => seconds > 0),
-  ...checks.map((_, column) => [showColumns(column + 1), 0.25]),
-  [showColumns(checks.length + 1), 4],
-];
+
+/** The frames of hero.gif: [[what to draw, seconds]]. */
+function heroStory() {
+  const [[hide, pause], ...frames] = storyOf(table);
+  return [
+    [() => [hide, showColumns(0)].forEach((act) => act()), pause],
+    ...frames.filter(([, seconds]) => seconds > 0),
+    ...checks.map((_, column) => [showColumns(column + 1), 0.25]),
+    [showColumns(checks.length + 1), 4],
+  ];
+}
+
+/** The frames of lines.gif: the lines as the model reads them after each update. */
+function linesStory({ frames, title }) {
+  const draw = (place) => () => $("view").replaceChildren(linesTable({ frames, title }, place));
+  return frames.map((_, place) => [draw(place), place < frames.length - 1 ? 0.15 : 4]);
+}
+
+let story = [];
+if (location.hash === "#lines") {
+  const [text] = textsOf(watched);
+  if (text) story = linesStory(text);
+  story.at(-1)?.[0]();
+} else {
+  $("view").append(
+    figure(`One update, step ${step}`, about, table),
+    figure("All updates: yes comes to mean yes", note, drawn, h("p", {}, sentence)),
+  );
+  story = heroStory();
+}
 document.documentElement.dataset.drawn = "1"; // for tests

@@ -1,9 +1,9 @@
 """The README's pictures, of a default run's files: python -m docs.make.hero out/NAME FOLDER
 
 It shows one update in a group (nano_report/payload.py chooses the group), and beside it, by step,
-P(yes) of every check that the model wrote. FOLDER gets hero.png and hero.gif, which tells the same
-picture as a story and ends with it; both also dark, and hero.png for phones. lines.png, also dark,
-has the lines of a completion of step 1 as the model reads them before training and after it.
+P(yes) of every check that the model wrote. lines.png has the lines of a completion of step 1 as the
+model reads them before training and after it. FOLDER gets both, also dark, hero.png for phones, and
+hero.gif and lines.gif, which tell the same pictures as stories and end with them.
 """
 
 import io
@@ -23,7 +23,8 @@ from nano_report.viewer import TABLE, table_page
 SCRIPTS = TABLE.replace("page/alone.js", "page/chart.js page/lines.js ../docs/make/hero.js")
 STYLES = "page/base.css ../docs/make/hero.css"
 # (name, width, pixels a point); 868 is the width of a README's column on GitHub.
-PICTURES = [("hero", 868, 2), ("hero_phone", 390, 2), ("lines", 390, 2), ("story", 868, 1)]
+PICTURES = [("hero", 868, 2), ("hero_phone", 390, 2), ("lines", 390, 2)]
+STORIES = [("hero", 868, 1), ("lines", 390, 1)]
 COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
 
 
@@ -74,13 +75,13 @@ def draw(path, folder):
         chromium = playwright.chromium.launch(**program)
         for theme, ending in (("light", ""), ("dark", "_dark")):
             look = {"color_scheme": theme, "reduced_motion": "reduce"}
-            for name, width, scale in PICTURES:
+            for name, width, scale in [*PICTURES, *STORIES]:
                 size = {"width": width, "height": 100}
                 page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
                 page.set_default_timeout(300_000)
                 page.goto(f"{file.as_uri()}#{name}")
-                if name == "story":
-                    save_gif(page, f"{folder}/hero{ending}.gif")
+                if scale == 1:
+                    save_gif(page, f"{folder}/{name}{ending}.gif")
                 else:
                     still = picture_of(page).quantize(88, **COLOURS)
                     still.save(f"{folder}/{name}{ending}.png", optimize=True)
