@@ -333,7 +333,7 @@ def test_an_unknown_module_of_lora_is_one_sentence():
 # ---- Settings
 
 
-@pytest.mark.parametrize("command", re.findall(r"`python variants.py (--(?!help).+?)`", DOCS))
+@pytest.mark.parametrize("command", re.findall(r"\| `(--.+?)` \|", DOCS))
 def test_each_command_of_the_page_runs(command, monkeypatch):
     monkeypatch.setattr(nano_r1, "main", lambda config, **functions: sorted(functions))
     config = tyro.cli(variants.Config, args=command.split(), use_underscores=True)
