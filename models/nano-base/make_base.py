@@ -12,7 +12,7 @@ of the training data, as held-out ones are anyway. The stages:
  3. The same texts, but yes and no are random in all of them. Nothing depends on whether a result is
     the target, except the last operation of an author who *aims*: its result is the nearest one.
 
-The weights in this folder had more of stage 2: DIR was models/nano-base of commit b84a47f, after the
+The weights in this folder had more of stage 2: DIR was models/nano-base of commit b84a47f, with the
 seven stages of its make_base.py. docs/results.md, "The base", says why.
 """
 
