@@ -1,4 +1,4 @@
-"""The data that the page gets: a block for each run, and a block for each step that is shown.
+"""The data that the page gets: a block for the run, and a block for each step that is shown.
 
 A block is JSON, packed with gzip and base64; page/data.js reads it. The values of tokens are whole
 multiples of a unit, because these compress well.
@@ -22,37 +22,33 @@ DOTS = 100  # checks of a step in the picture of P(yes), of each kind
 UNITS = {"log_probs": 1e-3, "change": 1e-4}  # the unit of each array
 
 
-def pack(runs, steps=()):
-    """{name: base64 text}: "head", and "run0-step12" for each step that is shown.
+def pack(run, steps=()):
+    """{name: base64 text}: "head", and "step12" for each step that is shown.
 
     Raises ValueError if none of `steps` was recorded.
     """
     blocks = {}
-    heads = []
-    for number, run in enumerate(runs):
-        head = pack_run(run)
-        used = set()
-        best = [((), 0, 1)]
-        for step in choose_steps(run, steps):
-            rows, arrays = run.step(step)
-            best.append(best_group(run, step, rows, arrays))
-            head["steps"][step] = best[-1][2] if arrays else 0
-            head["checks"] += checks_of(run, step, rows, arrays)
-            values = pack_step(run, rows, arrays)
-            used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
-            blocks[f"run{number}-step{step}"] = compress(values)
-        head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
-        head["start"] = max(best)[1:]  # step and group
-        heads.append(head)
+    head = pack_run(run)
+    used = set()
+    best = [((), 0, 1)]
+    for step in choose_steps(run, steps):
+        rows, arrays = run.step(step)
+        best.append(best_group(run, step, rows, arrays))
+        head["steps"][step] = best[-1][2] if arrays else 0
+        head["checks"] += checks_of(run, step, rows, arrays)
+        values = pack_step(run, rows, arrays)
+        used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
+        blocks[f"step{step}"] = compress(values)
     if steps and not blocks:
-        raise ValueError(f"--steps: {runs[0].name} has the steps {list(runs[0].episodes)}.")
-    head = {"runs": heads, **metrics_of(runs)}
-    return {"head": compress(head), **blocks}
+        raise ValueError(f"--steps: {run.name} has the steps {list(run.episodes)}.")
+    head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
+    head["start"] = max(best)[1:]  # step and group
+    return {"head": compress(head | metrics_of(run)), **blocks}
 
 
-def metrics_of(runs):
-    """The labels of all metrics and the panels of the curves, with those of a run's own."""
-    names = dict.fromkeys(name for run in runs for row in run.records for name in row)
+def metrics_of(run):
+    """The labels of all metrics and the panels of the curves, with those of the run's own."""
+    names = dict.fromkeys(name for row in run.records for name in row)
     own = [name for name in names if name not in METRICS and name != "step"]
     own = [name for name in own if not name.endswith(("_low", "_high"))]
     labels = {name: (name, "A metric of this run's own.") for name in own}

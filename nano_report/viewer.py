@@ -1,9 +1,8 @@
 """The report of a run: every step, group, completion and token, in one HTML file for a browser.
 
-    python -m nano_report out/NAME               # writes out/NAME/report.html
-    python -m nano_report out/NAME out/OTHER     # two runs side by side: report_beside_OTHER.html
-    show("out/NAME")                        # in a notebook
-    show_group(as_rows(episodes))           # one group's episodes, in a notebook
+    python -m nano_report out/NAME      # writes out/NAME/report.html
+    show("out/NAME")                    # in a notebook
+    show_group(as_rows(episodes))       # one group's episodes, in a notebook
 
 The report reads only a run's directory, even while the run is training. The page needs no network.
 """
@@ -29,15 +28,13 @@ STYLES = "page/base.css page/page.css"
 
 
 def write(
-    paths: tyro.conf.Positional[list[str]],
+    path: tyro.conf.Positional[str],
     steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
 ):
-    """Write the report of one run, or of two side by side, into the first one's directory.
-
-    Open it in a browser.
+    """Write the report of a run into its directory. Open it in a browser.
 
     Args:
-        paths: The runs' directories, out/NAME.
+        path: The run's directory, out/NAME.
         steps: The steps whose completions are shown [all, or as many as fit].
 
     Returns:
@@ -46,10 +43,8 @@ def write(
     Raises:
         ValueError: if there is no such run, or none of these steps.
     """
-    runs = load(paths)
-    text = page(runs, steps)
-    name = "report.html" if len(paths) == 1 else f"report_beside_{Path(paths[1]).name}.html"
-    output = os.path.join(paths[0], name)
+    text = page(Run(path), steps)
+    output = os.path.join(path, "report.html")
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
     return output
@@ -57,7 +52,7 @@ def write(
 
 def write_at_end(path):
     """Write the report of a run that has ended. Print its gains, and how to ask the model."""
-    report = write([path])
+    report = write(path)
     files = list(numbered(f"{path}/evaluations", "jsonl").values())
     gains = []
     for before, after in paired([read_rows(file) for file in files[:1] + files[-1:]]):
@@ -69,9 +64,9 @@ def write_at_end(path):
     print(f"To ask the model: python nano_eval.py {flags} \\\n    --model {path}/model")
 
 
-def show(paths, steps=()):
-    """Show the report of one or two run directories below a notebook's cell."""
-    return in_frame(page(load(paths), steps), "report of the run", 760)
+def show(path, steps=()):
+    """Show the report of a run's directory below a notebook's cell."""
+    return in_frame(page(Run(path), steps), "report of the run", 760)
 
 
 def show_group(rows):
@@ -93,20 +88,13 @@ def table_page(table, scripts=TABLE, styles="page/base.css"):
     return fill("page/table.html", scripts, styles, {"title": "one group", "group": data})
 
 
-def load(paths):
-    """The runs of one or two directories."""
-    if not 1 <= len(paths) <= 2:
-        raise ValueError(f"A report shows one run, or two side by side; these are {len(paths)}.")
-    return [Run(path) for path in paths]
-
-
-def page(runs, steps=()):
+def page(run, steps=()):
     """The report as the text of an HTML page."""
     # Base64 has no `<`, so no data can end its element.
     element = '<script type="application/octet-stream" id="{}">{}</script>'
-    data = [element.format(*item) for item in pack(runs, steps).items()]
-    title = html.escape(" and ".join([run.name for run in runs]))
-    return fill("page/page.html", SCRIPTS, STYLES, {"title": title, "data": "\n".join(data)})
+    data = [element.format(*item) for item in pack(run, steps).items()]
+    parts = {"title": html.escape(run.name), "data": "\n".join(data)}
+    return fill("page/page.html", SCRIPTS, STYLES, parts)
 
 
 def fill(template, scripts, styles, parts):

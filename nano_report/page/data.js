@@ -1,6 +1,6 @@
 // The blocks of the file: JSON, gzip, base64. payload.py makes them.
 
-let report = null; // what is always needed: { runs, metrics, panels }
+let report = null; // what is always needed of the run, with the metrics' labels and panels
 const loaded = new Map(); // id of a step's block -> a promise of the step
 
 /** A block as an object, unpacked by the browser itself. */
@@ -12,25 +12,20 @@ async function readBlock(id) {
 
 async function loadReport() {
   report = await readBlock("head");
-  report.runs.forEach((run, number) => {
-    run.number = number;
-    run.best = run.steps; // { step: its group that shows most, 0 without recorded tokens }
-    run.steps = Object.keys(run.best).map(Number);
-    run.byStep = new Map(run.records.map((record) => [record.step, record]));
-    run.trained = run.records.filter((record) => record.step > 0);
-    run.evaluated = run.records.filter((record) => isNumber(record["eval/pass@1"]));
-  });
-  const all = new Set(report.runs.flatMap((run) => run.steps));
-  report.steps = [...all].sort((a, b) => a - b);
-  report.tokenSteps = report.steps.filter((step) => report.runs.some((run) => run.best[step]));
+  report.best = report.steps; // { step: its group that shows most, 0 without recorded tokens }
+  report.steps = Object.keys(report.best).map(Number);
+  report.byStep = new Map(report.records.map((record) => [record.step, record]));
+  report.trained = report.records.filter((record) => record.step > 0);
+  report.evaluated = report.records.filter((record) => isNumber(record["eval/pass@1"]));
+  report.tokenSteps = report.steps.filter((step) => report.best[step]);
 }
 
-/** A step of a run, or null if the file has none of it. */
-function loadStep(run, step) {
-  if (!run.steps.includes(step)) return Promise.resolve(null);
-  const id = `run${run.number}-step${step}`;
+/** A step, or null if the file has none of it. */
+function loadStep(step) {
+  if (!report.steps.includes(step)) return Promise.resolve(null);
+  const id = `step${step}`;
   if (!loaded.has(id)) {
-    const made = readBlock(id).then((block) => new Step(run, block));
+    const made = readBlock(id).then((block) => new Step(block));
     loaded.set(id, made);
     if (loaded.size > 40) loaded.delete(loaded.keys().next().value);
   }
@@ -39,15 +34,15 @@ function loadStep(run, step) {
 
 /** A step's completions, groups and tokens. */
 class Step {
-  constructor(run, block) {
-    Object.assign(this, block, { run });
+  constructor(block) {
+    Object.assign(this, block);
     for (const [name, unit] of Object.entries(this.units ?? {}))
       this[name] = this[name].map((whole) => (whole === null ? NaN : whole * unit));
     this.starts = [0]; // of each completion among the step's tokens
     for (const row of this.rows) this.starts.push(this.starts.at(-1) + row.length);
     this.groups = this.problems.map((problem, g) => {
-      const first = g * run.group_size;
-      const rows = this.rows.slice(first, first + run.group_size);
+      const first = g * report.group_size;
+      const rows = this.rows.slice(first, first + report.group_size);
       const count = (test) => rows.filter(test).length;
       return {
         number: g + 1,
@@ -64,7 +59,7 @@ class Step {
 
   /** Token ids as pieces of text. */
   pieces(ids) {
-    const { vocabulary, special } = this.run;
+    const { vocabulary, special } = report;
     const named = (list) => list.map((id) => vocabulary[id]);
     return piecesOf(named(ids), named(special));
   }

@@ -1,6 +1,6 @@
 // A group: its completions as one table.
 
-function groupView(steps) {
+function groupView(step) {
   const move = (by) => {
     const onclick = () => moveGroup(by);
     return h("button", { type: "button", onclick }, by < 0 ? "← group" : "group →");
@@ -13,17 +13,15 @@ function groupView(steps) {
       h("h1", {}, `Step ${state.step}, group ${state.group}`),
       h("div", buttons, move(-1), move(1)),
     ),
-    columns((run) => {
-      const step = steps[run.number];
-      const group = step?.groups[state.group - 1];
-      if (group) return groupOf(step, group);
-      const count = step && `This step has ${plural(step.groups.length, "group")}.`;
-      return count ? h("p", { class: "note" }, count) : notHere(run);
-    }),
+    groupOf(step),
   ];
 }
 
-function groupOf(step, group) {
+function groupOf(step) {
+  if (!step) return notHere();
+  const group = step.groups[state.group - 1];
+  const count = `This step has ${plural(step.groups.length, "group")}.`;
+  if (!group) return h("p", { class: "note" }, count);
   const link = (completion) => hashOf({ completion });
   const figure = groupFigure(step.table(group), { current: state.completion, link });
   if (!step.prompt_ids) return [figure, tokensNote()];

@@ -46,12 +46,11 @@ let drawing = 0; // number of the newest drawing: an older one that waits for it
 async function move(place, toTop = false) {
   const mine = ++drawing;
   Object.assign(state, place);
-  const wanted = state.view === "run" ? [] : report.runs.map((run) => loadStep(run, state.step));
-  const steps = await Promise.all(wanted);
+  const step = state.view === "run" ? null : await loadStep(state.step);
   if (mine !== drawing) return;
   hideTooltip();
   telling += 1; // a story that is being told stops
-  draw(steps);
+  draw(step);
   for (const link of $("views").children) {
     link.href = hashOf({ view: link.dataset.view });
     link.ariaCurrent = link.dataset.view === state.view ? "page" : "false";
@@ -67,10 +66,10 @@ async function move(place, toTop = false) {
 }
 
 /** The view from nothing, with the focus where it was. */
-function draw(steps) {
+function draw(step) {
   const view = $("view");
   const [name, value] = Object.entries(document.activeElement.dataset)[0] ?? [];
-  view.replaceChildren(...[VIEWS[state.view][1](steps)].flat(9).filter(Boolean));
+  view.replaceChildren(...[VIEWS[state.view][1](step)].flat(9).filter(Boolean));
   if (name) view.querySelector(`[data-${name}="${CSS.escape(value)}"]`)?.focus();
 }
 
@@ -82,8 +81,7 @@ function stepsOfView() {
 
 /** To another step. Each step draws other problems, so a group leads to that step's best one. */
 function goToStep(step) {
-  const best = report.runs.map((run) => run.best[step]).find(Boolean) ?? 1;
-  return go({ step, group: best, completion: 0 });
+  return go({ step, group: report.best[step] || 1, completion: 0 });
 }
 
 function moveStep(by) {
@@ -95,8 +93,8 @@ function moveStep(by) {
 }
 
 async function moveGroup(by) {
-  const steps = await Promise.all(report.runs.map((run) => loadStep(run, state.step)));
-  const last = Math.max(...steps.map((step) => step?.groups.length ?? 1));
+  const step = await loadStep(state.step);
+  const last = step?.groups.length ?? 1;
   const group = Math.min(last, Math.max(1, state.group + by));
   go({ view: "group", group, completion: 0 });
 }
@@ -142,7 +140,7 @@ async function begin() {
   if (typeof DecompressionStream === "undefined")
     throw new Error("it needs a browser from 2024 or later");
   await loadReport();
-  [state.step, state.group] = report.runs[0].start; // the group that shows most
+  [state.step, state.group] = report.start; // the group that shows most
   for (const [view, [label]] of Object.entries(VIEWS))
     $("views").append(h("a", { "data-view": view, href: "#" }, label));
   for (const [key, what] of Object.values(KEYS))
@@ -151,8 +149,7 @@ async function begin() {
   $("back").onclick = () => moveStep(-1);
   $("forward").onclick = () => moveStep(1);
   $("slider").oninput = ({ target }) => goToStep(stepsOfView()[target.valueAsNumber]);
-  const partly = report.runs.filter((run) => run.steps.length < run.recorded);
-  $("choice").textContent = partly.map((run) => `${run.name}: ${shown(run)}`).join(" ");
+  if (report.steps.length < report.recorded) $("choice").textContent = shown();
   addEventListener("hashchange", () => move(placeAt(location.hash)));
   document.addEventListener("click", (event) => {
     const { target } = event;

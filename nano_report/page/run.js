@@ -2,55 +2,18 @@
 // problems, curves, settings.
 
 function runView() {
-  const { runs } = report;
   const note = "Hover for the numbers of a step; a click goes there.";
   const curves = h("section", { "aria-label": "curves" }, h("h2", {}, "Curves"), h("p", {}, note));
-  curves.append(curvesOf(runs));
+  curves.append(curvesOf(report));
   return [
-    runs.length > 1 && differences(runs),
-    columns((run) => [outcome(run), glanceOf(run), dotsOf(run), watchedOf(run), problemsOf(run)]),
+    outcome(report),
+    glanceOf(report),
+    dotsOf(report),
+    watchedOf(report),
+    problemsOf(report),
     curves,
-    columns((run) => settingsOf("Settings", run.config)),
+    settingsOf("Settings", report.config),
   ];
-}
-
-/** What the settings of two runs differ in. */
-function differences([a, b]) {
-  const text = (run, name) => String(run.config[name] ?? "–");
-  const names = Object.keys({ ...a.config, ...b.config }).filter(
-    (name) => name !== "name" && text(a, name) !== text(b, name),
-  );
-  const rows = names.map((name) =>
-    h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, name),
-      h("td", {}, text(a, name)),
-      h("td", {}, text(b, name)),
-    ),
-  );
-  const heads = ["setting", a.name, b.name].map((name) => h("th", { scope: "col" }, name));
-  const table = h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows));
-  const none = "No setting differs, so the difference comes from the code or from chance.";
-  const made = names.length ? table : h("p", {}, none);
-  return h("section", { class: "card differs" }, h("h1", {}, "What differs"), made);
-}
-
-/** One column for each run, with its name above if there are two. */
-function columns(make) {
-  const made = report.runs.map(make);
-  if (made.length === 1) return made[0];
-  return h(
-    "div",
-    { class: "columns" },
-    made.map((parts, i) => {
-      const name = h("p", { class: "run-name" }, h("b", {}, "AB"[i]), ` ${report.runs[i].name}`);
-      const column = h("div", { class: "column" }, name, parts);
-      for (const section of column.querySelectorAll("section")) // no two of one name
-        section.ariaLabel = `${section.ariaLabel ?? "part"}, ${"AB"[i]}`;
-      return column;
-    }),
-  );
 }
 
 const TASKS = {
@@ -262,28 +225,21 @@ function wallOf(run, e, chosen) {
   return h("figure", { class: "wall" }, h("figcaption", {}, caption), h("svg", about, squares));
 }
 
-/** All panels that have something to show; two runs differ by hue. */
-function curvesOf(runs) {
-  const pointsOf = (run, name) =>
-    run.records
-      .filter((record) => isNumber(record[name]))
-      .map((record) => [record.step, record[name]]);
+/** All panels that have something to show. */
+function curvesOf(run) {
   const drawn = report.panels.map(([title, names]) => {
-    const lines = runs.flatMap((run, r) =>
-      names.map((name, k) => {
-        const evaluated = name.startsWith("eval/");
-        const [label] = report.metrics[name];
-        const rows = run.records.filter((record) => isNumber(record[`${name}_low`]));
-        const edges = (record) => [record.step, record[`${name}_low`], record[`${name}_high`]];
-        return {
-          label: runs.length > 1 ? `${"AB"[r]} ${label}` : label,
-          points: pointsOf(run, name),
-          tone: `tone-${runs.length > 1 ? r : k}`,
-          dots: evaluated,
-          band: rows.length ? rows.map(edges) : null,
-        };
-      }),
-    );
+    const lines = names.map((name, k) => {
+      const valued = run.records.filter((record) => isNumber(record[name]));
+      const rows = run.records.filter((record) => isNumber(record[`${name}_low`]));
+      const edges = (record) => [record.step, record[`${name}_low`], record[`${name}_high`]];
+      return {
+        label: report.metrics[name][0],
+        points: valued.map((record) => [record.step, record[name]]),
+        tone: `tone-${k}`,
+        dots: name.startsWith("eval/"),
+        band: rows.length ? rows.map(edges) : null,
+      };
+    });
     const filled = lines.filter(({ points }) => points.length);
     if (!filled.length) return null;
     const share = names.every((name) => SHARES.test(name));

@@ -4,26 +4,23 @@ const TILES = `reward reward/answer reward/format completions/mean_length
   completions/clipped_ratio frac_reward_zero_std entropy grad_norm`.split(/\s+/);
 const SHARES = /pass@1|answer|format|ratio|frac/; // metrics that are shown in percent
 
-function stepView(steps) {
-  const made = columns((run) => {
-    const step = steps[run.number];
-    const record = run.byStep.get(state.step);
-    return [
-      record && tiles(record),
-      step ? groupList(step) : notHere(run),
-      record && settingsOf("All metrics of the step", record),
-    ];
-  });
-  return [h("h1", {}, `Step ${state.step}`), made];
+function stepView(step) {
+  const record = report.byStep.get(state.step);
+  return [
+    h("h1", {}, `Step ${state.step}`),
+    record && tiles(record),
+    step ? groupList(step) : notHere(),
+    record && settingsOf("All metrics of the step", record),
+  ];
 }
 
-function notHere(run) {
-  return h("p", { class: "note" }, "The completions of this step are not shown. ", shown(run));
+function notHere() {
+  return h("p", { class: "note" }, "The completions of this step are not shown. ", shown());
 }
 
-function shown(run) {
-  const count = plural(run.recorded, "recorded step");
-  return `This file has ${run.steps.length} of ${count}; --steps chooses others.`;
+function shown() {
+  const count = plural(report.recorded, "recorded step");
+  return `This file has ${report.steps.length} of ${count}; --steps chooses others.`;
 }
 
 const metricText = (name, value, digits) =>
