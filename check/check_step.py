@@ -61,7 +61,6 @@ from check_grpo import (
     TOKEN,
     Advantages,
     Loss,
-    attempt,
     judge_advantages,
     main,
     require,
@@ -373,8 +372,7 @@ class Situation:
 
     def call(self, step, model, episodes, **changes):
         """The model that a trainer's step returns."""
-        label = f"step (situation: {self.name})"
-        model = attempt(label, step, model, episodes, changed(self.config, **changes))
+        model = step(model, episodes, changed(self.config, **changes))
         kind = type(model).__name__
         require(isinstance(model, torch.nn.Module), f"step returns {kind} instead of a model.")
         return model
@@ -473,10 +471,8 @@ def judge_step(step, make_model=TinyModel, advantages=None):
         situation.scale = scale
         try:
             situation.run(step)
-        except SystemExit as end:
-            if not isinstance(end.__cause__, NotImplementedError):
-                raise
-            lines.append(f"– {name}: not looked at. {end.__cause__}")
+        except NotImplementedError as error:
+            lines.append(f"– {name}: not looked at. {error}")
             continue
         kept = [formula for formula in candidates if situation.agrees(formula)]
         if not kept:

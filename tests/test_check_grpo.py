@@ -462,11 +462,6 @@ def test_something_new_without_what_everything_needs_is_wrong(judge, new, needed
     assert not right and text.startswith("✗") and f"no: {needed}" in text
 
 
-def test_a_group_that_depends_on_another_one_s_largest_reward_is_found():
-    text = check_grpo.judge_advantages(lambda rewards: rewards - rewards.max(), new=True)[2]
-    assert "no: no group depends on another" in text
-
-
 @pytest.mark.parametrize("mask", [0.0, 1.0])
 def test_a_loss_without_the_advantages_is_not_called_normalized_again(mask):
     def loss(log_probs, old, ref, advantages, own):
@@ -488,15 +483,8 @@ def test_a_new_estimator_passes_with_new_and_its_properties_are_judged(new):
 
     right, names, text = check_grpo.judge_advantages(median, new)
     assert right == new and names == [] and ("--new exits with 0" in text) != new
-    assert text.startswith("✓ advantages: new\nyes: the same") == new and ".float()" not in text
-    for line in (
-        "yes: the same rewards give the same again",
-        "yes: equal rewards give 0",
-        "yes: no group depends on another",
-        "yes: a larger reward has no smaller advantage",
-        "no: each group's mean is 0",
-    ):
-        assert line in text.splitlines()
+    assert text.startswith("✓ advantages: new") == new
+    assert "\nyes: a larger reward has no smaller advantage" in text
 
 
 # ---- Bad adapters
@@ -505,24 +493,17 @@ def test_a_new_estimator_passes_with_new_and_its_properties_are_judged(new):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (lambda loss, mask: loss[None], "shape (1,) instead of ()"),
-        (lambda loss, mask: loss.long(), "torch.int64 instead of torch.float64"),
-        (lambda loss, mask: [][mask.shape[1]], "The first input had the shape (4, 9)"),
-        (lambda loss, mask: loss.item(), "float instead of a tensor"),
+        (lambda loss, mask: loss[None], "instead of a float64 tensor of shape ()."),
+        (lambda loss, mask: loss.long(), "instead of a float64 tensor of shape ()."),
+        (lambda loss, mask: loss.item(), "instead of a float64 tensor of shape ()."),
         (lambda loss, mask: loss.detach(), "no gradient"),
         (lambda loss, mask: loss * float("nan"), "NaN or infinite everywhere"),
-        (lambda loss, mask: loss * mask.zero_().sum(), "changes mask in place"),
-        (lambda loss, mask: loss + [], "loss raises TypeError: "),
+        (lambda loss, mask: loss * mask.zero_().sum(), "changes an input in place"),
     ],
 )
 def test_a_bad_adapter_gets_a_sentence(change, said):
     with pytest.raises(SystemExit, match=re.escape(said)):
         check_grpo.judge_loss(lambda *x: change(LOSSES["GRPO"](*x), x[4]))
-
-
-def test_an_unknown_argument_gets_a_sentence():
-    with pytest.raises(SystemExit, match="missing a required argument: 'lengths'"):
-        check_grpo.judge_loss(lambda a, b, c, d, e, lengths: None)
 
 
 RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keepdim=True)\n"
@@ -534,8 +515,7 @@ RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keep
         (RIGHT, 0, "✓ advantages: agrees with Dr. GRPO"),
         (RIGHT.replace("- r", "+ r"), 1, "neither an algorithm nor a known mistake"),
         ("x = 1", None, "neither a function"),
-        ("import nothing_of_that_name", None, "ModuleNotFoundError"),
-        (None, None, "FileNotFoundError"),
+        (None, None, "There is no file"),
     ],
 )
 def test_the_command_says_it_and_exits_with_0_or_1(text, code, said, tmp_path, monkeypatch, capsys):

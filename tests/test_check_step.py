@@ -133,16 +133,9 @@ def test_the_wiring_of_new_advantages_is_judged(used, slip, found):
     assert right == ("\nyour advantages, mean of" in text)
 
 
-@pytest.mark.parametrize(
-    "step, said",
-    [
-        (lambda model, *others: model.missing, "micro-batch) raises AttributeError: "),
-        (lambda *others: None, "step returns NoneType instead of a model."),
-    ],
-)
-def test_a_bad_step_gets_a_sentence(step, said):
-    with pytest.raises(SystemExit, match=re.escape(said)):
-        check_step.judge_step(step)
+def test_a_step_that_returns_no_model_gets_a_sentence():
+    with pytest.raises(SystemExit, match="step returns NoneType instead of a model."):
+        check_step.judge_step(lambda *inputs: None)
 
 
 # ---- Trainers of other people
