@@ -5,7 +5,6 @@ beside them; the verifier's lines stand after those that call it. The values are
 out/NAME/lesson.json, which record.py has written with the same files.
 """
 
-import ast
 import html
 import json
 import math
@@ -14,6 +13,7 @@ import statistics
 import sys
 from pathlib import Path
 
+import jupytext
 from markdown_it import MarkdownIt
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -44,29 +44,22 @@ STEPS = [  # (title, file, function, the beginning of its line), of steps 1 to 9
 
 
 def sections_of(source):
-    """[[title, lines of prose, pieces of code]]. A piece is (first line, line after it)."""
+    """[(title, Markdown, first line of the code, line after it)]."""
     sections = []
-    defined = [node for node in ast.parse(source).body if hasattr(node, "name")]
-    cells = list(re.finditer(r"^# %%(.*)\n", source, re.MULTILINE))
-    for cell, after in zip(cells, [*cells[1:], None]):
-        text = source[cell.end() : after.start() if after else None]
-        first = source.count("\n", 0, cell.end()) + 1
-        if "[markdown]" in cell[1]:
-            title = re.findall(r"^# #+ (?:\d+\. )?(.+)", text, re.MULTILINE)[-1]
-            sections.append([title, text.splitlines(), []])
-            continue
-        end = first + text.count("\n")
-        ends = [node.end_lineno + 1 for node in defined if first <= node.lineno < end]
-        for last in [*ends[:-1], end]:
-            sections[-1][2].append((first, last))
-            first = last
+    text = ""
+    for cell in jupytext.reads(source, "py:percent").cells:
+        if cell.cell_type == "markdown":
+            text = cell.source
+        else:
+            title = re.findall(r"^#+ (?:\d+\. )?(.+)", text, re.MULTILINE)[-1]
+            first = 1 + source.count("\n", 0, source.index(cell.source))
+            sections.append((title, text, first, first + len(cell.source.splitlines())))
     return sections
 
 
-def prose(lines):
-    """A Markdown cell as HTML, without its titles."""
-    kept = [line for line in lines if not line.startswith("# #")]
-    text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in kept)
+def prose(text):
+    """Markdown as HTML, without its titles."""
+    text = re.sub("^#.*", "", text, flags=re.MULTILINE)
     rendered = MarkdownIt("commonmark", {"html": False}).render(text)
     return f'<div class="prose">{rendered}</div>'.replace("<pre>", '<pre tabindex="0">')
 
@@ -219,12 +212,8 @@ def folded(title, text):
 
 
 def piece_html(lines, first, after):
-    """A piece of code without the empty lines around it."""
     text = "".join(lines[number] for number in range(first, after))
-    return f'<div class="code">{re.sub(f"^({EMPTY})+|({EMPTY})+$", "", text)}</div>'
-
-
-EMPTY = '<div class="line"[^>]*><a [^>]*>\\d+</a><code></code><div class="value"></div></div>'
+    return f'<div class="code">{text}</div>'
 
 
 def ran(record, file):
@@ -245,20 +234,22 @@ def verifier_html(record):
 def file_html(record, asked):
     """The file from top to end. Folded: sections without values, machinery, main's preparation."""
     lines = code_html(FILE, record, asked)
+    source = FILE.read_text()
+    main = functions_of(source)["main"].lineno
     loop = line_of(FILE, "main", "for step")
     end = line_of(FILE, "interval", "return")  # of what is measured: then comes the machinery
-    starts = [first for first, _ in ran(record, FILE)]
+    starts = [start for start, _ in ran(record, FILE)]
     found = []
-    for title, text, pieces in sections_of(FILE.read_text()):
+    for title, text, first, after in sections_of(source):
         shown = prose(text)
-        for first, after in pieces:
-            if loop in range(first, after):
-                before = piece_html(lines, first, loop)
-                shown += folded("The beginning of main: it prepares the run", before)
-                first = loop
-            shown += piece_html(lines, first, after)
-        has_values = any(start in range(*piece) for piece in pieces for start in starts)
-        if has_values and pieces[0][0] < end:
+        has_values = any(first <= start < after for start in starts)
+        if first < main < after:
+            before = piece_html(lines, main, loop)
+            shown += piece_html(lines, first, main)
+            shown += folded("The beginning of main: it prepares the run", before)
+            first = loop
+        shown += piece_html(lines, first, after)
+        if has_values and first < end:
             found.append(f"<h2>{title}</h2>{shown}")
         else:
             found.append(folded(title, shown))
