@@ -32,13 +32,13 @@ def pack(run, steps=()):
     used = set()
     best = [((), 0, 1)]
     for step in choose_steps(run, steps):
-        rows, arrays = run.step(step)
-        best.append(best_group(run, step, rows, arrays))
-        head["steps"][step] = best[-1][2] if arrays else 0
-        head["checks"] += checks_of(run, step, rows, arrays)
-        values = pack_step(run, rows, arrays)
-        used.update(values.get("token_ids", []), *values.get("prompt_ids", []))
-        blocks[f"step{step}"] = compress(values)
+        rows = run.step(step)
+        best.append(best_group(run, step, rows))
+        head["steps"][step] = best[-1][2] if "change" in rows[0] else 0
+        head["checks"] += checks_of(run, step, rows)
+        for row in rows:
+            used.update(row.get("token_ids", []), row.get("prompt_ids", []))
+        blocks[f"step{step}"] = compress(pack_step(run, rows))
     if steps and not blocks:
         raise ValueError(f"--steps: {run.name} has the steps {list(run.episodes)}.")
     head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
@@ -116,26 +116,29 @@ def pack_evaluations(run):
     return {"steps": steps, "problems": problems, "attempts": attempts}
 
 
-def pack_step(run, rows, arrays):
-    """A step's completions, and its tokens if they were recorded."""
+def pack_step(run, rows):
+    """A step's completions, and their tokens if they were recorded."""
+    firsts = rows[:: run.group_size]
     values = {
-        "problems": [title(row["problem"]) for row in rows[:: run.group_size]],
-        "rows": [{**row, "problem": None} for row in rows],
+        "problems": [title(row["problem"]) for row in firsts],
+        "prompt_ids": [row.get("prompt_ids") for row in firsts],
+        "units": UNITS,
+        "rows": [],
     }
     # With VinePPO each segment has an advantage, with SDPO or a teacher each token: not the row's.
-    if run.config.get("credit") in ("vineppo", "sdpo") or run.config.get("teacher"):
-        for row in values["rows"]:
-            row["advantage"] = None
-    if arrays:
-        for row in values["rows"]:
-            row["completion"] = None  # its tokens have the text
-        values |= {name: whole(arrays[name], unit) for name, unit in UNITS.items()}
-        values["token_ids"] = arrays["token_ids"].tolist()
-        values |= {"units": UNITS, "prompt_ids": arrays["prompts"]}
+    other = run.config.get("credit") in ("vineppo", "sdpo") or run.config.get("teacher")
+    for row in rows:
+        packed = {**row, "problem": None, "prompt_ids": None}
+        if other:
+            packed["advantage"] = None
+        if "change" in row:
+            packed["completion"] = None  # its tokens have the text
+            packed |= {name: whole(row[name], unit) for name, unit in UNITS.items()}
+        values["rows"].append(packed)
     return values
 
 
-def checks_of(run, step, rows, arrays):
+def checks_of(run, step, rows):
     """What the model said of its lines in a Countdown step: [{step, means, dots}], or [].
 
     A dot is [P(yes), whether the result is the target, group, completion, line]. The means are
@@ -143,12 +146,10 @@ def checks_of(run, step, rows, arrays):
     """
     found = [], []
     tokens = run.vocabulary["tokens"]
-    ends = np.cumsum(arrays.get("lengths", []), dtype=int)
-    for i, (row, end) in enumerate(zip(rows, ends)):
+    for i, row in enumerate(rows):
         group, place = divmod(i, run.group_size)
-        written = slice(end - row["length"], end)
-        words = [tokens[k] for k in arrays["token_ids"][written]]
-        for line, hit, yes in lines_of(row["problem"], words, arrays["log_probs"][written]):
+        words = [tokens[k] for k in row.get("token_ids", [])]
+        for line, hit, yes in lines_of(row["problem"], words, row.get("log_probs", [])):
             found[hit].append([yes, hit, group + 1, place + 1, line.split()[0]])
     if not all(found):
         return []
@@ -190,12 +191,14 @@ def watched_of(run):
     return texts
 
 
-def best_group(run, step, rows, arrays):
+def best_group(run, step, rows):
     """(rank, step, group) of the group that shows best what an update does; they compare so."""
-    if not arrays:
-        return (), step, 1
-    ranks = rank_groups(rows, arrays, run.group_size)
-    return max([(rank, step, group) for group, rank in enumerate(ranks, start=1)])
+    ranked = [((), step, 1)]
+    if "change" in rows[0]:
+        for first in range(0, len(rows), run.group_size):
+            rank = rank_of(rows[first : first + run.group_size])
+            ranked.append((rank, step, first // run.group_size + 1))
+    return max(ranked)
 
 
 def group_table(rows):
@@ -205,45 +208,39 @@ def group_table(rows):
 
 def recorded_table(run, step, group):
     """The same of a run's group, counted from 1, with what the update did to each token."""
-    rows, arrays = run.step(step)
-    own = slice(run.group_size * (group - 1), run.group_size * group)
+    rows = run.step(step)[run.group_size * (group - 1) : run.group_size * group]
     tokens = run.vocabulary["tokens"]
-    for row, end in zip(rows[own], np.cumsum(arrays["lengths"])[own]):
-        written = slice(end - row["length"], end)
-        row["tokens"] = [tokens[i] for i in arrays["token_ids"][written]]
-        row["log_probs"] = arrays["log_probs"][written].tolist()
-        row["change"] = arrays["change"][written].tolist()
+    for row in rows:
+        row["tokens"] = [tokens[i] for i in row["token_ids"]]
     special = [tokens[i] for i in run.vocabulary["special"]]
-    return {**group_table(rows[own]), "special": special}
+    return {**group_table(rows), "special": special}
 
 
-def rank_groups(rows, arrays, n):
-    """How well each group of a step shows what an update does: the largest tuple is the best.
+def rank_of(group):
+    """How well the rows of a group show what an update does: the largest tuple is the best.
 
     The tuple is (completions whose probability moved in the direction of their advantage, whether
     at least a quarter is correct and a quarter wrong, whether a quarter gives another result than
-    the target, movement). The movement is a mean over the completions: the largest change of a
+    the target, movement). The movement is a sum over the completions: the largest change of a
     token's probability in the direction of the advantage.
     """
-    starts = np.cumsum(arrays["lengths"]) - arrays["lengths"]
-    change = np.nan_to_num(arrays["change"])
-    signs = np.sign(arrays["advantages"])
-    moves = np.add.reduceat(change, starts)
-    agreeing = (np.sign(moves) * signs[starts] > 0).reshape(-1, n).sum(axis=1)
-    correct = np.array([row["answer_reward"] == 1 for row in rows]).reshape(-1, n).mean(axis=1)
-    mixed = (correct >= 0.25) & (correct <= 0.75)
-    unequal = np.array([row["why"].startswith("equals") for row in rows])
-    unequal = unequal.reshape(-1, n).mean(axis=1) >= 0.25
-    gains = np.exp(arrays["log_probs"]) * np.expm1(change)
-    movement = np.maximum.reduceat(gains * signs, starts).reshape(-1, n).mean(axis=1)
-    return [tuple(map(float, rank)) for rank in zip(agreeing, mixed, unequal, movement)]
+    agreeing = 0
+    movement = 0.0
+    for row in group:
+        change = np.nan_to_num(row["change"])
+        agreeing += change.sum() * row["advantage"] > 0
+        gains = np.exp(row["log_probs"]) * np.expm1(change)
+        movement += max(gains * np.sign(row["advantage"]))
+    correct = statistics.mean(row["answer_reward"] == 1 for row in group)
+    unequal = statistics.mean(row["why"].startswith("equals") for row in group)
+    return int(agreeing), 0.25 <= correct <= 0.75, unequal >= 0.25, float(movement)
 
 
 def choose_example(run):
     """(step, group) of the recorded group that shows best what an update does."""
-    return max([best_group(run, step, *run.step(step)) for step in run.tokens])[1:]
+    return max([best_group(run, step, run.step(step)) for step in run.tokens])[1:]
 
 
 def whole(values, unit):
     """Numbers as multiples of a unit; None for a number that was not computed."""
-    return [round(x / unit) if abs(x) < 1e9 else None for x in values.tolist()]
+    return [round(x / unit) if abs(x) < 1e9 else None for x in values]

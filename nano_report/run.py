@@ -28,13 +28,13 @@ class Run:
             self.vocabulary = vocabulary(f"{path}/tokenizer")
 
     def step(self, step):
-        """(rows, arrays) of a step. The arrays are {} if the step's tokens were not recorded."""
+        """The rows of a step, with their tokens (`add_tokens`) if these were recorded."""
         rows = read_rows(self.episodes[step])
-        if step not in self.tokens:
-            return rows, {}
-        files = sorted(Path(self.tokens[step]).parent.glob(f"step_{step:06d}.*.npz"))
-        parts = [dict(np.load(file)) for file in files]  # without pickle, which could run code
-        return rows, join(rows, parts, self.group_size)
+        if step in self.tokens:
+            files = sorted(Path(self.tokens[step]).parent.glob(f"step_{step:06d}.*.npz"))
+            parts = [dict(np.load(file)) for file in files]  # without pickle, which could run code
+            add_tokens(rows, parts)
+        return rows
 
 
 def paired(evaluations):
@@ -58,39 +58,30 @@ def paired(evaluations):
     return [[column[key] for column in columns] for key in common]
 
 
-def join(rows, parts, group_size):
-    """The arrays of record.py in the order of the rows; {} if they belong to another run.
+def add_tokens(rows, parts):
+    """Add the arrays of record.py to the rows, as lists, unless they belong to another run.
 
-    token_ids, log_probs,
-    advantages              (F,)  of all completions, one after the other; log_probs: the sampler's
-    change                  (F,)  the change of a token's log-prob by the update; NaN if the token
-                                  was not in the update
-    mask                    (F,)  False: the model did not write the token
-    lengths                 (N,)  tokens of each completion
-    prompts                 a list of token ids for each group
+    prompt_ids, token_ids, log_probs (the sampler's), and change: the change of each token's
+    log-prob by the update; NaN if the token was not in the update.
     """
     flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    lengths = np.array([row["length"] for row in rows])
-    ends = np.cumsum(lengths)
+    ends = np.cumsum([row["length"] for row in rows])
     if ends[-1] != len(flat["token_ids"]):
-        return {}
+        return
     share = len(rows) // len(parts)  # completions of a process
     places = np.concatenate([part["place"] + rank * share for rank, part in enumerate(parts)])
     # Each micro-batch token's place among all tokens.
-    order = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in places])
+    of_rows = np.split(np.arange(ends[-1]), ends[:-1])
+    order = np.concatenate([of_rows[i] for i in places])
     order = order[flat["mask"][order]]
-    change = np.full(ends[-1], np.nan)
-    change[order] = flat["new_log_probs"] - flat["old_log_probs"]
-    prompts = np.split(flat["prompt_ids"], np.cumsum([row["prompt_length"] for row in rows])[:-1])
-    return {
-        "token_ids": flat["token_ids"],
-        "log_probs": flat["log_probs"],
-        "change": change,
-        "lengths": lengths,
-        "mask": flat["mask"],
-        "advantages": np.repeat([row["advantage"] for row in rows], lengths),
-        "prompts": [ids.tolist() for ids in prompts[::group_size]],
-    }
+    flat["change"] = np.full(ends[-1], np.nan)
+    flat["change"][order] = flat["new_log_probs"] - flat["old_log_probs"]
+    for name in ("token_ids", "log_probs", "change"):
+        for row, own in zip(rows, np.split(flat[name], ends[:-1])):
+            row[name] = own.tolist()
+    ends = np.cumsum([row["prompt_length"] for row in rows])
+    for row, own in zip(rows, np.split(flat["prompt_ids"], ends[:-1])):
+        row["prompt_ids"] = own.tolist()
 
 
 def vocabulary(path):

@@ -119,22 +119,15 @@ def run(tmp_path_factory):
     return SimpleNamespace(path=path, episodes=episodes, rows=rows, file=viewer.write(path))
 
 
-def everywhere(run):
-    """The wanted log-probs and changes of all tokens: (2, F)."""
-    return np.hstack([e.extra["wanted"] for e in run.episodes])
-
-
 # ---- The recorder
 
 
 def test_the_record_of_a_due_step_is_what_the_model_says_before_and_after_the_update(run):
     assert sorted(os.listdir(run.path / "tokens")) == ["step_000001.0.npz", "step_000003.0.npz"]
-    arrays = Run(run.path).step(1)[1]
-    assert arrays["token_ids"].tolist() == sum([e.token_ids for e in run.episodes], [])
-    assert arrays["prompts"] == [run.episodes[i].prompt_ids for i in (0, 4)]
-    assert arrays["advantages"].tolist() == np.repeat(ADVANTAGES, arrays["lengths"]).tolist()
-    for name, wanted in zip(("log_probs", "change"), everywhere(run)):
-        np.testing.assert_allclose(arrays[name], wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+    for row, e in zip(Run(run.path).step(1), run.episodes, strict=True):
+        assert (row["token_ids"], row["prompt_ids"]) == (e.token_ids, e.prompt_ids)
+        found = [row["log_probs"], row["change"]]
+        np.testing.assert_allclose(found, e.extra["wanted"], rtol=1e-5, atol=1e-5)
 
 
 def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
@@ -143,9 +136,9 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
         record_step(tmp_path, 1, 0.03, rank, 2)
     nano_r1.write_rows(tmp_path / "episodes/step_000001.jsonl", run.rows)
     nano_r1.write_rows(tmp_path / "config.json", [CONFIG])
-    one, two = [Run(path).step(1)[1] for path in (run.path, tmp_path)]
-    for name in one:
-        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-5, err_msg=name)
+    for one, two in zip(Run(run.path).step(1), Run(tmp_path).step(1), strict=True):
+        for name in ("token_ids", "prompt_ids", "log_probs", "change"):
+            np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 # ---- The page without a browser
@@ -153,18 +146,12 @@ def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
 
 def test_the_example_agrees_with_its_advantages_is_mixed_has_a_wrong_result_and_moves_most():
     # Against its advantages; all correct; another mistake; hardly; the example.
-    change = [-1, 1, 1, -1, 1, -1, 0.01, -0.01, 0.1, -0.1]
-    lengths = np.full(10, 2)
-    arrays = {
-        "lengths": lengths,
-        "advantages": np.repeat([1, -1] * 5, lengths),
-        "log_probs": np.zeros(20),
-        "change": np.repeat(change, lengths),
-    }
-    verdicts = ["correct", "equals 4, not 5", "correct", "correct", "correct", "uses 4 twice"]
-    verdicts += ["correct", "equals 4, not 5"] * 2
-    rows = [{"answer_reward": why == "correct", "why": why} for why in verdicts]
-    ranks = payload.rank_groups(rows, arrays, 2)
+    others = ["equals 4", "correct", "uses 4", "equals 4", "equals 4"]
+    ranks = []
+    for moved, why in zip([-1, 1, 1, 0.01, 0.1], others):
+        good = {"advantage": 1, "change": [moved], "why": "correct", "answer_reward": 1}
+        bad = {"advantage": -1, "change": [-moved], "why": why, "answer_reward": why == "correct"}
+        ranks.append(payload.rank_of([row | {"log_probs": [0.0]} for row in (good, bad)]))
     assert sorted(ranks) == ranks and len(set(ranks)) == 5
 
 
@@ -274,7 +261,7 @@ def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
 
 
 def test_a_check_is_a_dot_at_its_p_yes_by_whether_its_result_is_the_target(run):
-    [checks] = payload.checks_of(Run(run.path), 1, *Run(run.path).step(1))
+    [checks] = payload.checks_of(Run(run.path), 1, Run(run.path).step(1))
     words = [e.extra["wanted"][0][-2] for e in run.episodes[4:7]]  # before the end token
     shares = np.exp(words) - [1, 0, 1]
     assert checks["dots"] == [

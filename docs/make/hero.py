@@ -37,7 +37,7 @@ def picture_page(path):
         "group": recorded_table(run, step, group),
         "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; {where(run)}.",
         "step": step,
-        "checks": [one for step in run.tokens for one in checks_of(run, step, *run.step(step))],
+        "checks": [one for step in run.tokens for one in checks_of(run, step, run.step(step))],
         "watched": watched_of(run),
     }
     return table_page(data, SCRIPTS, STYLES)

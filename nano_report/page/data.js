@@ -36,10 +36,6 @@ function loadStep(step) {
 class Step {
   constructor(block) {
     Object.assign(this, block);
-    for (const [name, unit] of Object.entries(this.units ?? {}))
-      this[name] = this[name].map((whole) => (whole === null ? NaN : whole * unit));
-    this.starts = [0]; // of each completion among the step's tokens
-    for (const row of this.rows) this.starts.push(this.starts.at(-1) + row.length);
     this.groups = this.problems.map((problem, g) => {
       const first = g * report.group_size;
       const rows = this.rows.slice(first, first + report.group_size);
@@ -47,7 +43,6 @@ class Step {
       return {
         number: g + 1,
         problem,
-        first,
         rows,
         equal: rows.length > 1 && rows.every((row) => row.reward === rows[0].reward),
         correct: count((row) => row.answer_reward === 1),
@@ -64,18 +59,16 @@ class Step {
     return piecesOf(named(ids), named(special));
   }
 
-  /** Completion i as table.js draws it. */
-  completion(i) {
-    const row = { ...this.rows[i] };
-    if (!this.token_ids) return row;
-    const part = (name) => this[name].slice(this.starts[i], this.starts[i + 1]);
-    const pieces = this.pieces(part("token_ids"));
-    return { ...row, pieces, log_probs: part("log_probs"), change: part("change") };
+  /** A row as table.js draws it. */
+  completion(row) {
+    if (!row.token_ids) return { ...row };
+    const numbers = (name) => row[name].map((x) => (x === null ? NaN : x * this.units[name]));
+    const pieces = this.pieces(row.token_ids);
+    return { ...row, pieces, log_probs: numbers("log_probs"), change: numbers("change") };
   }
 
   /** A group as table.js draws it. */
-  table({ problem, first, rows }) {
-    const completions = rows.map((_, k) => this.completion(first + k));
-    return prepare({ title: problem, completions });
+  table({ problem, rows }) {
+    return prepare({ title: problem, completions: rows.map((row) => this.completion(row)) });
   }
 }

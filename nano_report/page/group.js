@@ -24,8 +24,9 @@ function groupOf(step) {
   if (!group) return h("p", { class: "note" }, count);
   const link = (completion) => hashOf({ completion });
   const figure = groupFigure(step.table(group), { current: state.completion, link });
-  if (!step.prompt_ids) return [figure, tokensNote()];
-  const pieces = step.pieces(step.prompt_ids[group.number - 1]);
+  const ids = step.prompt_ids[group.number - 1];
+  if (!ids) return [figure, tokensNote()];
+  const pieces = step.pieces(ids);
   const prompt = pieces.map((piece) => piece.text || piece.special).join("");
   const summary = h("summary", {}, "The prompt, as the model sees it");
   return [figure, h("details", {}, summary, h("pre", {}, prompt))];
