@@ -8,85 +8,64 @@ of its own, and ratios are taken pair by pair. The first step of a round warms u
 count. The learning rate is almost 0, so that completions stay as long as the model's.
 """
 
-import argparse
-import functools
 import os
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
-import time
+import tempfile
 
-import nano_r1
+import tyro
+
 from benchmarks import runs
 
 FLAGS = """--prompts_per_step 32 --max_tokens 320 --learning_rate 1e-12 --eval_every 0
 --eval_problems 1 --record_tokens_every 0"""
 
 
-def output(command, folder):
-    """What a program prints; if it fails, its last words and the end."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"$ {shlex.join(command)}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
-    return done.stdout
+def train(flags, folder):
+    """Run `python nano_r1.py` of a checkout."""
+    command = [sys.executable, "nano_r1.py", *shlex.split(flags)]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
-def measure(args, round_, folder):
-    """[(seconds, tokens)] of the steps of `python nano_r1.py` in a checkout."""
-    name = f"speed-{time.time_ns()}"
-    flags = f"{args.flags} --steps {args.steps + 1} --seed {round_} --name {name}"
-    output([sys.executable, "nano_r1.py", *shlex.split(flags)], folder)
-    rows = nano_r1.read_rows(os.path.join(folder, "out", name, "metrics.jsonl"))[2:]
-    shutil.rmtree(os.path.join(folder, "out", name))
-    count = args.config.prompts_per_step * args.config.group_size
-    steps = []
-    for row in rows:
-        tokens = round(row["completions/mean_length"] * count)
-        steps.append((row["time/step"], tokens))
-    return steps
+def measure(flags, folder):
+    """[(seconds, tokens of a completion)] of the steps after the first."""
+    with tempfile.TemporaryDirectory() as path:
+        train(f"{flags} --name {path}", folder)
+        rows = runs.metrics(path)[2:]
+    return [(row["time/step"], row["completions/mean_length"]) for row in rows]
 
 
 def comparison(steps):
     """The table. `steps`: {name: [(seconds, tokens)]}, in pairs."""
-    lines = [["", "seconds per step", "tokens", "tokens per second"]]
-    median = functools.partial(runs.spread, middle=statistics.median)
-    columns = {}
+    lines = [["", "seconds per step", "tokens of a completion"]]
     for name, rows in steps.items():
-        speeds = [tokens / seconds for seconds, tokens in rows]
-        columns[name] = [*zip(*rows), speeds]
-        cells = [median(column, digits) for column, digits in zip(columns[name], (2, 0, 0))]
-        lines.append([name, *cells])
-    ratios = []
-    for theirs, ours in zip(*columns.values()):
-        ratios.append(median([a / b for a, b in zip(theirs, ours)], 2))
-    lines.append(["ratio, pair by pair", *ratios])
+        lines.append([name, *(runs.spread(x, 2, statistics.median) for x in zip(*rows))])
+    ratios = [theirs[0] / ours[0] for theirs, ours in zip(*steps.values())]
+    lines.append(["ratio, pair by pair", runs.spread(ratios, 2, statistics.median), ""])
     return runs.table(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("there", metavar="DIR", help="another checkout")
-    add("--rounds", type=int, default=2)
-    add("--steps", type=int, default=3, help="of each round that count")
-    add("--flags", default="", help="flags of nano_r1.py, in one text")
-    args = parser.parse_args()
-    args.flags = f"{FLAGS} {args.flags}"
-    args.config = runs.parse("nano_r1", args.flags)
-    folders = {"there": args.there, "here": runs.ROOT}  # their times are divided
-    steps = {name: [] for name in folders}
-    for round_ in range(args.rounds):
+def main(there: tyro.conf.Positional[str], rounds: int = 2, steps: int = 3, flags: str = ""):
+    """How long does a step take, in this checkout and in another one?
+
+    Args:
+        there: The other checkout's directory.
+        rounds: Each trains once in both.
+        steps: Of each round, that count.
+        flags: Flags of nano_r1.py, in one text.
+    """
+    folders = {"there": there, "here": runs.ROOT}  # their times are divided
+    found = {name: [] for name in folders}
+    for round_ in range(rounds):
         for name in list(folders)[:: -1 if round_ % 2 else 1]:
-            found = measure(args, round_, folders[name])
-            steps[name] += found
-            print(f"round {round_}, {name}: {', '.join(f'{s:.2f}' for s, *_ in found)} s per step")
-    print(f"\n{args.flags}; {os.cpu_count()} cores, commit {runs.commit()}")
-    print(f"median (smallest to largest)\n\n{comparison(steps)}")
+            more = f"--steps {steps + 1} --seed {round_}"
+            found[name] += measure(f"{FLAGS} {flags} {more}", folders[name])
+            print(f"round {round_}, {name}: {found[name][-1][0]:.2f} s in the last step")
+    print(f"\n{FLAGS} {flags}; {os.cpu_count()} cores, commit {runs.commit()}")
+    print(f"median (smallest to largest)\n\n{comparison(found)}")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

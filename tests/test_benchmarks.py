@@ -4,7 +4,6 @@ import importlib
 import os
 import random
 import re
-import shlex
 import statistics
 import subprocess
 import sys
@@ -226,23 +225,6 @@ def test_the_table_subtracts_each_at_its_best_from_the_reward_at_its_best():
     assert [cell[:6] for cell in cells] == ["| base", "0.250", "0.500", "0.500 ", "+0.500"]
 
 
-def test_p_yes_is_read_before_the_word(monkeypatch):
-    config = runs.parse("nano_r1", TINY)
-    _, task = runs.load(config)
-    yes, hit = (task.tokenizer.encode(word)[0] for word in (" yes", "36"))
-    text = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n9*4=36 no\n")
-
-    def model(ids):  # a yes after 36 is 9 times as probable as a no, elsewhere as a no after it
-        logits = torch.zeros(*ids.shape, 2000)
-        logits[..., yes] = torch.where(ids == hit, 9.0, 1 / 9).log()
-        return SimpleNamespace(logits=logits)
-
-    sampler = SimpleNamespace(model=model, generate=lambda *_: [(text, text)])
-    monkeypatch.setattr(runs, "load", lambda _: (sampler, task))
-    found = checks.checks(config, [{"nums": [9, 4], "target": 36}])
-    assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
-
-
 def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path, monkeypatch):
     monkeypatch.setattr(controls, "searches", lambda _, problems, *__: ([""] * len(problems), []))
     words = "--problems 4 --temperatures 1 --steps 1 --only random none rft".split()
@@ -265,14 +247,13 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
 
 
-def test_two_checkouts_are_timed_in_pairs(run, monkeypatch):
-    monkeypatch.setattr(
-        speed,
-        "output",
-        lambda command, _: nano_r1.main(runs.parse("nano_r1", shlex.join(command[2:]))),
-    )
-    sizes = ("--flags", "--prompts_per_step 2 --max_tokens 8", "--rounds", 2, "--steps", 1)
-    assert "| ratio, pair by pair | " in run(speed.main, runs.ROOT, *sizes)
+def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
+    def train(flags, folder):
+        nano_r1.main(runs.parse("nano_r1", flags))
+
+    monkeypatch.setattr(speed, "train", train)
+    speed.main(runs.ROOT, steps=1, flags="--prompts_per_step 2 --max_tokens 8")
+    assert "| ratio, pair by pair | " in capsys.readouterr().out
 
 
 CARD = """--prompt plain --kl_coef 0 --device cpu --prompts_per_step 2 --group_size 2 --steps 1
