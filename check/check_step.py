@@ -334,7 +334,7 @@ def changed(config, **changes):
 
 def flat(model):
     """All weights in one vector, in float64."""
-    return torch.cat([weight.detach().double().flatten() for weight in model.parameters()])
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach().double()
 
 
 class Situation:

@@ -1,11 +1,4 @@
-"""One label per metric and one palette, for console, page, lesson, pictures and notebooks."""
-
-import re
-from pathlib import Path
-
-CSS = (Path(__file__).parent / "page" / "base.css").read_text("utf-8")
-# The light theme's colours by name, such as "up-3".
-PALETTE = dict(re.findall(r"--([\w-]+): light-dark\((#\w+)", CSS))
+"""One label per metric, for console, page, lesson, pictures and notebooks."""
 
 METRICS = {  # name in metrics.jsonl: (label, meaning)
     "eval/pass@1": (

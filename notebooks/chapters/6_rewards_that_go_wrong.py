@@ -37,7 +37,6 @@ import torch
 
 import countdown_rewards
 import nano_r1 as r1
-from nano_report.labels import PALETTE
 
 config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1)
 model, tokenizer = r1.load_model(config)
@@ -99,11 +98,11 @@ def show(names, letters="ABCDEF"):
     figure, axes = plt.subplots(len(letters), len(names), figsize=size, sharex=True, sharey="col")
     for letter, row in zip(letters, axes):
         for name, axis in zip(names, row):
-            for seed, run in curves[curves["run"] == letter].groupby("seed"):
-                color = (PALETTE["curve-1"], PALETTE["curve-2"])[seed]
-                axis.plot(run["step"], run[name], color=color)
-                if name == "correct":
-                    axis.scatter(run["step"], run["pass@1"], s=9, color=color)
+            run = curves[curves["run"] == letter].pivot(index="step", columns="seed")
+            options = {"ax": axis, "legend": False, "color": ["C0", "C1"]}
+            run[name].plot(**options)
+            if name == "correct":
+                run["pass@1"].plot(**options, style=".")
             axis.set_title(f"run {letter}: {name}", fontsize=9)
     figure.tight_layout()
     plt.show()
