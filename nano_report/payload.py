@@ -1,7 +1,7 @@
 """The data that the page gets: a block for the run, and a block for each step that is shown.
 
-A block is JSON, packed with gzip and base64; page/data.js reads it. The values of tokens are whole
-multiples of a unit, because these compress well.
+A block is JSON, packed with gzip and base64; page/data.js reads it. The values of tokens are
+rounded, because so they compress well.
 """
 
 import base64
@@ -19,7 +19,7 @@ from nano_report.run import paired, read_rows, title
 LARGEST = 20e6  # bytes of episodes/ and tokens/, above which only some steps are shown
 COLUMNS = 100  # steps in the picture of every completion
 DOTS = 100  # checks of a step in the picture of P(yes), of each kind
-UNITS = {"log_probs": 1e-3, "change": 1e-4}  # the unit of each array
+DIGITS = {"log_probs": 3, "change": 4}  # after the point
 
 
 def pack(run, steps=()):
@@ -122,7 +122,6 @@ def pack_step(run, rows):
     values = {
         "problems": [title(row["problem"]) for row in firsts],
         "prompt_ids": [row.get("prompt_ids") for row in firsts],
-        "units": UNITS,
         "rows": [],
     }
     # With VinePPO each segment has an advantage, with SDPO or a teacher each token: not the row's.
@@ -133,7 +132,8 @@ def pack_step(run, rows):
             packed["advantage"] = None
         if "change" in row:
             packed["completion"] = None  # its tokens have the text
-            packed |= {name: whole(row[name], unit) for name, unit in UNITS.items()}
+            for name, digits in DIGITS.items():
+                packed[name] = [round(x, digits) for x in row[name]]
         values["rows"].append(packed)
     return values
 
@@ -239,8 +239,3 @@ def rank_of(group):
 def choose_example(run):
     """(step, group) of the recorded group that shows best what an update does."""
     return max([best_group(run, step, run.step(step)) for step in run.tokens])[1:]
-
-
-def whole(values, unit):
-    """Numbers as multiples of a unit; None for a number that was not computed."""
-    return [round(x / unit) if abs(x) < 1e9 else None for x in values]

@@ -143,13 +143,13 @@ def test_a_race_counts_all_that_is_sampled_until_its_end(
     words = ["variants.py", *flags.split()]
     row = run(race.main, *words).splitlines()[-1]
     assert row.startswith(f"| `{' '.join(words)}` | ")
-    paths = sorted(path.parent for path in tmp_path.rglob("metrics.jsonl"))
-    tokens = [metrics[1]["race/tokens"] for metrics in map(runs.metrics, paths)]
-    assert len(paths) == 3 and all(16 < count <= 32 for count in tokens)
-    assert row.split(" | ")[1] == (runs.spread(tokens, 0, statistics.median) if reached else "inf")
-    assert [len(runs.metrics(path)) for path in paths] == [2 if reached else 3] * 3
     assert run(race.main, *words).splitlines()[-1] == row  # and the runs are not repeated
-    assert [len(runs.metrics(path)) for path in paths] == [2 if reached else 3] * 3
+    files = sorted(tmp_path.rglob("metrics.jsonl"))
+    histories = [nano_r1.read_rows(file) for file in files]
+    assert [len(history) for history in histories] == [2 if reached else 3] * 3
+    tokens = [history[1]["race/tokens"] for history in histories]
+    assert all(16 < count <= 32 for count in tokens)
+    assert row.split(" | ")[1] == (runs.spread(tokens, 0, statistics.median) if reached else "inf")
 
 
 def test_a_race_ends_where_the_held_out_problems_agree(tmp_path):

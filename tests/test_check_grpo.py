@@ -421,12 +421,8 @@ def test_a_loss_in_single_precision_agrees():
     assert right and names == ["GRPO"] and "clip 0.2 below and 0.28 above" in text
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [in_dtype(torch.bfloat16), with_grpo(lambda f, *x: f(*x) + 1e-4 * x[0].mean())],
-)
-def test_a_small_difference_is_printed_and_bfloat16_is_suspected(loss):
-    right, names, text = check_grpo.judge_loss(loss)
+def test_a_small_difference_is_printed_and_bfloat16_is_suspected():
+    right, names, text = check_grpo.judge_loss(in_dtype(torch.bfloat16))
     yours, formula = re.search(r"yours (\S+), the formula's (\S+)\.", text).groups()
     assert not right and not names and yours != formula and "Look for bfloat16" in text
 

@@ -62,9 +62,7 @@ class Step {
   /** A row as table.js draws it. */
   completion(row) {
     if (!row.token_ids) return { ...row };
-    const numbers = (name) => row[name].map((x) => (x === null ? NaN : x * this.units[name]));
-    const pieces = this.pieces(row.token_ids);
-    return { ...row, pieces, log_probs: numbers("log_probs"), change: numbers("change") };
+    return { ...row, pieces: this.pieces(row.token_ids) };
   }
 
   /** A group as table.js draws it. */
