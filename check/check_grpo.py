@@ -699,7 +699,7 @@ def call(name, function, tensors, shape):
     is_tensor = isinstance(result, torch.Tensor) and result.is_floating_point()
     require(
         is_tensor and result.shape == shape,
-        f"{name} returns {result!r} instead of a float64 tensor of shape {tuple(shape)}.",
+        f"{name} has to return a float64 tensor of shape {tuple(shape)}.",
     )
     return result.double()
 

@@ -489,9 +489,9 @@ def test_a_new_estimator_passes_with_new_and_its_properties_are_judged(new):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (lambda loss, mask: loss[None], "instead of a float64 tensor of shape ()."),
-        (lambda loss, mask: loss.long(), "instead of a float64 tensor of shape ()."),
-        (lambda loss, mask: loss.item(), "instead of a float64 tensor of shape ()."),
+        (lambda loss, mask: loss[None], "return a float64 tensor of shape ()."),
+        (lambda loss, mask: loss.long(), "return a float64 tensor of shape ()."),
+        (lambda loss, mask: loss.item(), "return a float64 tensor of shape ()."),
         (lambda loss, mask: loss.detach(), "no gradient"),
         (lambda loss, mask: loss * float("nan"), "NaN or infinite everywhere"),
         (lambda loss, mask: loss * mask.zero_().sum(), "changes an input in place"),

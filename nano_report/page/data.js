@@ -59,14 +59,10 @@ class Step {
     return piecesOf(named(ids), named(special));
   }
 
-  /** A row as table.js draws it. */
-  completion(row) {
-    if (!row.token_ids) return { ...row };
-    return { ...row, pieces: this.pieces(row.token_ids) };
-  }
-
   /** A group as table.js draws it. */
   table({ problem, rows }) {
-    return prepare({ title: problem, completions: rows.map((row) => this.completion(row)) });
+    const textOfRow = ({ token_ids }) => token_ids && this.pieces(token_ids);
+    const completions = rows.map((row) => ({ ...row, pieces: textOfRow(row) }));
+    return prepare({ title: problem, completions });
   }
 }
