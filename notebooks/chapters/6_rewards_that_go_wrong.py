@@ -58,18 +58,17 @@ for e, vote in zip(group, votes):
 # %%
 rng = random.Random(0)
 winner = Counter(vote for vote in votes if vote).most_common(1)[0][0]
-columns = {name: [] for name in ("correct", "format", "lines", "noisy", "random", "majority")}
+rows = []
 for e, vote in zip(group, votes):
     form, answer = e.format_reward, e.answer_reward
     lines = sum("=" in line for line in e.completion.splitlines())
     noisy = 1 - answer if rng.random() < 0.2 else answer
-    agrees = float(vote == winner)
-    rewards = (form + answer, form, form + answer + lines, form + noisy, rng.randint(0, 1))
-    for name, reward in zip(columns, (*rewards, form + agrees)):
-        columns[name].append(float(reward))
-table = pd.DataFrame(
-    r1.group_advantages(torch.tensor(list(columns.values())), config).T, columns=list(columns)
-)
+    row = {"correct": form + answer, "format": form, "lines": form + answer + lines}
+    row |= {"noisy": form + noisy, "random": rng.randint(0, 1)}
+    rows.append(row | {"majority": form + (vote == winner)})
+rewards = pd.DataFrame(rows, dtype=float)  # (n, 6)
+advantages = r1.group_advantages(torch.tensor(rewards.to_numpy().T), config)  # (6, n)
+table = pd.DataFrame(advantages.T, columns=rewards.columns)
 table.insert(0, "verdict", [e.answer_reward for e in group])
 table.round(2)
 
