@@ -458,6 +458,11 @@ def test_something_new_without_what_everything_needs_is_wrong(judge, new, needed
     assert not right and text.startswith("✗") and f"no: {needed}" in text
 
 
+def test_a_group_that_depends_on_another_one_s_largest_reward_is_found():
+    text = check_grpo.judge_advantages(lambda rewards: rewards - rewards.max(), new=True)[2]
+    assert "no: no group depends on another" in text
+
+
 @pytest.mark.parametrize("mask", [0.0, 1.0])
 def test_a_loss_without_the_advantages_is_not_called_normalized_again(mask):
     def loss(log_probs, old, ref, advantages, own):
@@ -481,6 +486,7 @@ def test_a_new_estimator_passes_with_new_and_its_properties_are_judged(new):
     assert right == new and names == [] and ("--new exits with 0" in text) != new
     assert text.startswith("✓ advantages: new") == new
     assert "\nyes: a larger reward has no smaller advantage" in text
+    assert "\nno: each group's mean is 0" in text
 
 
 # ---- Bad adapters
