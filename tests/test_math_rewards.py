@@ -264,44 +264,44 @@ def test_long_lists_in_another_order_take_little_work(item):
 
 
 @pytest.mark.parametrize(
-    "row, answer",
+    "column, value, answer",
     [
-        ({"answer": 2}, "2"),
-        ({"answer": 0.5}, "0.5"),
-        ({"answer": ["2"]}, "2"),
-        ({"answer": r"$\boxed{2}$."}, "2"),
-        ({"solution": r"so $\boxed{1}$, no, $\boxed{\frac{1}{2}}$"}, r"\frac{1}{2}"),
-        ({"solution": r"it is \fbox{7}"}, "7"),
-        ({"solution": r"it is \boxed 7."}, "7"),
+        ("answer", 2, "2"),
+        ("answer", 0.5, "0.5"),
+        ("answer", ["2"], "2"),
+        ("answer", r"$\boxed{2}$.", "2"),
+        ("solution", r"so $\boxed{1}$, no, $\boxed{\frac{1}{2}}$", r"\frac{1}{2}"),
+        ("solution", r"it is \fbox{7}", "7"),
+        ("solution", r"it is \boxed 7.", "7"),
     ],
 )
-def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(row, answer):
-    problem = to_problem({"problem": "?", "type": "Algebra", "level": "Level 3"} | row)
+def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(column, value, answer):
+    problem = to_problem({"problem": "?", "type": "Algebra", "level": "Level 3", column: value})
     expected = {"problem": "?", "answer": answer, "level": "Level 3", "subject": "Algebra"}
     assert problem == expected
 
 
 @pytest.mark.parametrize(
-    "row, said",
+    "column, value, said",
     [
-        ({"question": "?", "answer": "2"}, "needs problem, a text"),
-        ({"problem": ["?"], "answer": "2"}, "needs problem, a text"),
-        ({"problem": "?", "answer": "2}"}, "and balanced braces"),
-        ({"problem": "?", "answer": 501 * "2"}, "at most 500 characters"),
-        ({"problem": "?", "solution": "it is 2"}, "or solution with \\boxed"),
-        ({"problem": "?", "answer": None}, "needs answer"),
-        ({"problem": "?", "answer": ["1", "2"]}, "needs answer"),
-        ({"problem": "?", "answer": float("nan")}, "an answer that is not nan"),
-        ({"problem": "?", "answer": "NaN"}, "an answer that is not NaN"),
+        ("problem", None, "needs problem, a text"),
+        ("problem", ["?"], "needs problem, a text"),
+        ("answer", "2}", "and balanced braces"),
+        ("answer", 501 * "2", "at most 500 characters"),
+        ("solution", "it is 2", "or solution with \\boxed"),
+        ("answer", ["1", "2"], "needs answer"),
+        ("answer", float("nan"), "an answer that is not nan"),
+        ("answer", "NaN", "an answer that is not NaN"),
         # What json makes of one backslash: \frac, \text, \neq, \times.
-        ({"problem": "?", "answer": "\frac12"}, "a control character"),
-        ({"problem": "?", "answer": "x \neq 5"}, "a control character"),
-        ({"problem": "What is 2 \times 3?", "answer": "6"}, "a control character"),
+        ("answer", "\frac12", "a control character"),
+        ("answer", "x \neq 5", "a control character"),
+        ("problem", "What is 2 \times 3?", "a control character"),
     ],
 )
-def test_a_row_that_is_not_clear_is_refused_with_what_is_needed(row, said):
+def test_a_row_that_is_not_clear_is_refused_with_what_is_needed(column, value, said):
+    row = {"problem": "?", "answer": None if column == "solution" else "2"}
     with pytest.raises(ValueError, match=re.escape(said)):
-        to_problem(row)
+        to_problem(row | {column: value})
 
 
 def test_a_matrix_in_several_lines_and_a_table_with_tabs_are_clear():
