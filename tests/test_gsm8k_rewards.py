@@ -1,6 +1,5 @@
 """GSM8K: the reward of a completion, how a number is read, the generator, files."""
 
-import random
 import re
 from fractions import Fraction
 
@@ -101,7 +100,11 @@ NUMBERS = {
     "7": ["+7", "007", "7.0", "7 percent", "7\\%", "7¢", "$7", "£7", "14 / 2", "7 quarters"],
     "-7": ["-7", "\u22127", "\u20137", "- 7", "-$7", "$-7", "-\\boxed{7}", "-\\frac{7}{1}"],
     "5": ["USD 5", "US$5", "A$5.00", "Rs. 5", "₹5", "5 USD", "5€", "CA\\$5"],
-    "0": ["0", "-0", "0.0"],
+    "0": ["0", "-0", "0.0", "0  ."],
+    "0.5799": [".5799"],
+    "9.77339": ["9.77339."],
+    "7789": ["7 789"],
+    "12345678": ["12,345,678"],
     "1/2": [".5", "7/14", "\\frac{7}{14}", "$\\tfrac{1}{2}$ cup", "\\frac12", "\\cfrac 1 2"],
     "7/2": ["3\\frac{1}{2}", "3 \\frac12 cups", "3 1/2", "\\boxed{3 1/2}", "\\$\\frac{7}{2}"],
     "-7/2": ["-3 1/2", "-3\\frac{1}{2}"],
@@ -134,7 +137,7 @@ REFUSED = [
     # A unit of one letter, and what is no unit
     "5k", "5x", "5 M", "2i", "5π", "5 k/h", "5/x", "US5", "x$5", "5 <b>eggs</b>",
     # Notations that are not read
-    "1e3", "0x10", "1_000", "--7", "~7", "=7", "x = 72", "about 72", "7!", "√4", "7...",
+    "1e3", "0x10", "1_000", "3.2--", "--7", "~7", "=7", "x = 72", "about 72", "7!", "√4", "7...",
     "(5", "5)", "\\boxed{5", "７２", "٧٢", "½", "五", "7\u200b2", "\ud800", 31 * "9",
 ]  # fmt: skip
 
@@ -142,19 +145,6 @@ REFUSED = [
 @pytest.mark.parametrize("text", REFUSED, ids=map(ascii, REFUSED))
 def test_what_is_not_clearly_one_number_is_refused(text):
     assert parse_number(text)[0] is None
-
-
-def test_separators_are_accepted_only_between_groups_of_three_and_two_numbers_are_never_one():
-    rng = random.Random(0)
-    texts = ["1,234.5", "12,345,678", "0  .", "0..", "0..."]
-    texts += ["".join(rng.choices("0123456789,. -", k=rng.randint(0, 9))) for _ in range(9999)]
-    for joint in (" or ", " and ", ", ", "; ", " - ", "\n", " = ", " ", "$ $", "**", "}{"):
-        texts += [f"{rng.randrange(100)}{joint}{rng.randrange(100)}" for _ in range(100)]
-    grouped = re.compile(r"(- *)?(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? *\.?")
-    for text in texts:
-        one = grouped.fullmatch(text.strip()) and re.search(r"\d", text)
-        value = Fraction(re.sub("[, ]", "", text).rstrip(".")) if one else None
-        assert parse_number(text)[0] == value, text
 
 
 FRAGMENTS = [
