@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -81,26 +82,23 @@ def tracked(*patterns):
     return {name: (ROOT / name).read_bytes() for name in names}
 
 
-def count(content):
-    """(expression nodes, statements without docstrings) of a Python file."""
-    nodes = list(ast.walk(ast.parse(content)))
-    expressions = sum(isinstance(node, (ast.expr, ast.comprehension)) for node in nodes)
-    statements = [node for node in nodes if isinstance(node, ast.stmt)]
-    values = [node.value for node in statements if isinstance(node, ast.Expr)]
-    docstrings = sum(isinstance(value, ast.Constant) for value in values)
-    return expressions, len(statements) - docstrings
-
-
 def test_the_sizes_are_within_the_limits_of_the_contributors_page():
     page = (ROOT / "docs/CONTRIBUTING.md").read_text()
     rows = re.findall(r"^\| .* \| ([\d,.]+) \| ([\d,.]+) \|$", page.replace(",", ""), re.MULTILINE)
-    counted = {name: count(content) for name, content in tracked("*.py").items()}
-    if not counted:
+    expressions = Counter()
+    statements = Counter()  # without docstrings
+    for name, content in tracked("*.py").items():
+        for node in ast.walk(ast.parse(content)):
+            expressions[name] += isinstance(node, (ast.expr, ast.comprehension))
+            statements[name] += isinstance(node, ast.stmt)
+            if isinstance(node, ast.Expr):
+                statements[name] -= isinstance(node.value, ast.Constant)
+    if not expressions:
         pytest.skip("not a git checkout")
-    density = {name: n / m for name, (n, m) in counted.items() if "/" not in name}
+    density = {name: n / statements[name] for name, n in expressions.items() if "/" not in name}
     sizes = [
-        sum(counted[name][0] for name in DEFAULT_COMMAND),
-        sum(nodes for nodes, _ in counted.values()),
+        sum(expressions[name] for name in DEFAULT_COMMAND),
+        expressions.total(),
         sum(map(len, tracked("*.py", "*.js", "*.css", "*.sh").values())),
         sum(len(text.split()) for text in tracked("README.md", "docs/*.md").values()),
         density.pop("nano_r1.py"),
