@@ -13,7 +13,6 @@ from countdown_rewards import (
     PROMPTS,
     Prompt,
     generate_problems,
-    judge,
     load_problems,
     reachable,
     reward,
@@ -109,8 +108,8 @@ NO_EXPRESSION = [
     "36+55=91", "(36+19", "36+19)", "36*/7", "", " \n", "()", "+-", "-", "()2+5", "2+5+",
     # Python's own operators and spellings
     "2**3", "2* *3", "7//2", "7/ /2", "9**9**9", "2.5 * 4", ".5*8", "--2+5", "2---5", "2 - - - 5",
-    "+2+5", "2*+5", "2* +5", "2(5)", "2 (5)", "( )2+5", "(2)(5)", "2 5", "2_5", "1e1", "5%2", "5^2",
-    "max(5,2)", "\\boxed{5+2}", "I do not know",
+    "+2+5", "2*+5", "6/ +2", "6/--2", "2(5)", "2 (5)", "2*( )", "(2)(5)", "2 5", "2_5", "1e1",
+    "5%2", "5^2", "max(5,2)", "\\boxed{5+2}", "I do not know",
     # Digits and signs of other scripts
     "6−2", "6×2", "6÷2", "6∕2", "6·2", "１+2", "١+2", "1²+2", "1＋2", "½*2",
     # Too long, or too deep
@@ -132,7 +131,7 @@ def test_what_is_no_expression_earns_half_of_the_format(answer):
         ("2*2+3", [2, 3], 7, "uses 2, 2, 3 instead of each of [2, 3] once"),
         ("2+3", [2, 3, 9], 5, "uses 2, 3 instead"),
         ("2+3-1", [2, 3], 4, "uses 2, 3, 1 instead"),
-        ("07+2", [7, 2], 9, "uses 07, 2 instead"),
+        ("007+2", [7, 2], 9, "uses 007, 2 instead"),
         (499 * "1+" + "1", [1], 500, "uses 1, 1, 1, 1"),
         ("5/(3-3)", [5, 3, 3], 1, "divides by zero"),
         # As a float, it rounds to the target.
@@ -181,28 +180,6 @@ def test_steps_that_lead_to_the_target_earn_two(answer, nums, target):
 def test_steps_that_do_not_lead_to_the_target_earn_the_format(answer, form, why):
     result = answered(answer, 1, [1, 2, 3], "steps")
     assert (result.format, result.answer) == (form, 0) and why in result.why
-
-
-# Against Python's own arithmetic
-
-
-def random_expression(rng, depth):
-    if depth == 0 or rng.random() < 0.2:
-        return str(rng.randint(0, 99))
-    form = rng.choice(["{}+{}", "{} - {}", "{}*{}", "{}/{}", "({})", "-({})\n", " {}", "(({})-{})"])
-    return form.format(random_expression(rng, depth - 1), random_expression(rng, depth - 1))
-
-
-def test_a_value_is_pythons_and_each_random_expression_is_one():
-    rng = random.Random(0)
-    expressions = [random_expression(rng, 5) for _ in range(1000)]
-    others = [" ".join(rng.choices("11+-*/()", k=rng.randint(1, 9))) for _ in range(1000)]
-    for text in expressions + others:
-        problem = of(0, *map(int, re.findall("[0-9]+", text)))
-        value, _, legal = judge(text, problem, steps=False)
-        assert legal or text in others
-        if value is not None:
-            assert value == eval(re.sub("([0-9]+)", r"Fraction(\1)", f"({text})"))
 
 
 # Hostile text: no exception, nothing executed, linear time
