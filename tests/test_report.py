@@ -351,6 +351,7 @@ def test_evaluations_of_other_problems_in_another_order_are_compared_problem_by_
     for step, numbers in (0, "0213"), (5, "02461357"):
         rows = [row | {"problem": {"n": n}, "completion": n} for n in numbers]
         nano_r1.write_rows(tmp_path / f"evaluations/step_{step:06d}.jsonl", rows)
+    nano_r1.write_rows(tmp_path / "metrics.jsonl", [{"step": 0}])
     attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
     found = [[row["completion"] for row in rows] for rows in attempts]
     assert found == [[n, n] for n in "0213"]
