@@ -56,7 +56,6 @@ def opened(chromium, request):
 
     def open_page(file, place="", width=request.module.WIDTH, **options):
         context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
-        context.set_default_timeout(300_000)  # a slow machine is no fault of the page
         contexts.append(context)
 
         def asked(route):
@@ -67,7 +66,7 @@ def opened(chromium, request):
                 route.abort()
 
         context.route("**/*", asked)
-        context.set_default_timeout(60_000)  # a slow machine fails no test
+        context.set_default_timeout(60_000)  # a slow machine is no fault of the page
         page = context.new_page()
         page.on("console", lambda said: troubles.append(said.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))

@@ -264,28 +264,6 @@ def test_p_yes_is_read_before_the_word(monkeypatch):
     assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
 
 
-def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(controls, "searches", lambda _, problems, *__: ([""] * len(problems), []))
-    words = "--problems 4 --temperatures 1 --steps 1 --only random none rft".split()
-    words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]
-    words += ["--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4", "--seeds"]
-    of_base = run(controls.main, *words)  # without a seed
-    out = run(controls.main, *words, 0)
-    names = re.findall(r"^\| (base.*?) \| ", of_base, re.MULTILINE)
-    assert len(names) > 2 * len(controls.WAYS) and "reward | " not in of_base
-    for name in (*names, "reward", "random", "none", "rft", "trained", "1"):
-        assert f"\n| {name} | " in out
-
-
-def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
-    text = "\n9-4=5 no\n9+4=13 no\n9*4=36 yes\n9*4=36 no\n9+4=13 yes\n</think>"
-    rows = [{"completion": text, "problem": {"nums": [9, 4], "target": 36}}]
-    nano_r1.write_rows(f"{tmp_path}/episodes/step_000001.jsonl", rows)
-    nano_r1.write_rows(f"{tmp_path}/config.json", [{"steps": 1}])
-    assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
-    assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
-
-
 def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
     def train(flags, folder):
         nano_r1.main(runs.parse("nano_r1", flags))

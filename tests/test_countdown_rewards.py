@@ -13,7 +13,6 @@ from countdown_rewards import (
     PROMPTS,
     Prompt,
     generate_problems,
-    judge,
     load_problems,
     reachable,
     reward,
@@ -49,7 +48,6 @@ WRONG = "<answer>((36-19)+7)+55</answer>"  # 79
         (f"</think>{RIGHT} Done.", 0, 1, "format: text after </answer>"),
         (f"</think>{RIGHT}{WRONG}", 0, 0, "two answer blocks"),
         (f"</think>{WRONG}{RIGHT}", 0, 1, "two answer blocks"),
-        (f"</think><answer>{RIGHT}", 0, 1, "two answer blocks"),
         (f"</think></think>{RIGHT}", 0, 1, "format: a second </think>"),
         (f"<think></think>{RIGHT}", 1, 1, "correct"),  # repeated after the prompt's own
         (f"so <think></think>{RIGHT}", 0, 1, "format: a second <think>"),
@@ -59,7 +57,6 @@ WRONG = "<answer>((36-19)+7)+55</answer>"  # 79
         # Cut off
         ("", 0, 0, "no answer block, for the completion was cut off; format: no </think>"),
         ("</think><answer>36", 0, 0, "was cut off; format: no </answer>"),
-        ("36</think>", 0, 0, "no answer block; format: no <answer>"),
         # End markers and newlines
         (f"</think>{RIGHT}<|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
     ],
@@ -96,7 +93,7 @@ def answered(answer, target, nums, style="short"):
         ("-(-(7))", 7),
         ("4 * -(9*2)", -72),
         ("9+-2", 7),
-        ("2--5", 7),
+        ("2 - -5", 7),
         ("8/(3-8/3)", 24),
         ("24/4/2*3", 9),
         ("1/3", Fraction(1, 3)),
@@ -110,8 +107,9 @@ def test_a_legal_expression_with_the_target_s_exact_value_earns_two(answer, targ
 NO_EXPRESSION = [
     "36+55=91", "(36+19", "36+19)", "36*/7", "", " \n", "()", "+-", "-", "()2+5", "2+5+",
     # Python's own operators and spellings
-    "2**3", "2* *3", "7//2", "9**9**9", "2.5 * 4", ".5*8", "--2+5", "2---5", "+2+5", "2*+5", "2(5)",
-    "(2)(5)", "2 5", "2_5", "1e1", "5%2", "5^2", "max(5,2)", "\\boxed{5+2}", "I do not know",
+    "2**3", "2* *3", "7//2", "7/ /2", "9**9**9", "2.5 * 4", ".5*8", "--2+5", "2---5", "2 - - - 5",
+    "+2+5", "2*+5", "6/ +2", "6/--2", "2(5)", "2 (5)", "2*( )", "(2)(5)", "2 5", "2_5", "1e1",
+    "5%2", "5^2", "max(5,2)", "\\boxed{5+2}", "I do not know",
     # Digits and signs of other scripts
     "6−2", "6×2", "6÷2", "6∕2", "6·2", "１+2", "١+2", "1²+2", "1＋2", "½*2",
     # Too long, or too deep
@@ -133,8 +131,7 @@ def test_what_is_no_expression_earns_half_of_the_format(answer):
         ("2*2+3", [2, 3], 7, "uses 2, 2, 3 instead of each of [2, 3] once"),
         ("2+3", [2, 3, 9], 5, "uses 2, 3 instead"),
         ("2+3-1", [2, 3], 4, "uses 2, 3, 1 instead"),
-        ("23", [2, 3], 23, "uses 23 instead"),
-        ("07+2", [7, 2], 9, "uses 07, 2 instead"),
+        ("007+2", [7, 2], 9, "uses 007, 2 instead"),
         (499 * "1+" + "1", [1], 500, "uses 1, 1, 1, 1"),
         ("5/(3-3)", [5, 3, 3], 1, "divides by zero"),
         # As a float, it rounds to the target.
@@ -185,42 +182,6 @@ def test_steps_that_do_not_lead_to_the_target_earn_the_format(answer, form, why)
     assert (result.format, result.answer) == (form, 0) and why in result.why
 
 
-# Against Python's own arithmetic, and a second grammar
-
-
-def derivable(text):
-    """Whether `S -> E | S op E; E -> O | -O; O -> n | (S)` gives the text: undo its rules."""
-    text = re.sub(r"\s", "", re.sub("[0-9]+", "n", text))
-    for _ in range(len(text)):
-        text = re.sub(r"(^|(?<=[(+*/])|(?<=[nM]-))-n", "M", text)
-        text = re.sub(r"(^|(?<=\())[nM][-+*/][nM]", "M", text)
-        text = re.sub(r"\([nM]\)", "n", text)
-    return text in ("n", "M")
-
-
-def random_expression(rng, depth):
-    if depth == 0 or rng.random() < 0.2:
-        return str(rng.randint(0, 99))
-    form = rng.choice(["{}+{}", "{} - {}", "{}*{}", "{}/{}", "({})", "-({})\n", " {}", "(({})-{})"])
-    return form.format(random_expression(rng, depth - 1), random_expression(rng, depth - 1))
-
-
-def test_the_format_is_what_the_grammar_derives_and_the_value_is_pythons():
-    rng = random.Random(0)
-    texts = ["( 1 ) * ( 1 - ( 1 ) )", "1 - - 1", "1 - - - 1", "007 - 7", "1 + 00"]
-    texts += [random_expression(rng, 5) for _ in range(3000)]
-    texts += [" ".join(rng.choices("11+-*/()", k=rng.randint(1, 9))) for _ in range(3000)]
-    for text in texts:
-        problem = of(0, *map(int, re.findall("[0-9]+", text)))
-        result = reward(f"so</think><answer>{text}</answer>", problem)
-        assert (result.format == 1.0) == derivable(text), text
-        value, why, _ = judge(text, problem, steps=False)
-        if value is None:
-            assert "zero" in why or not derivable(text) or re.search(r"\b0[0-9]", text)
-        else:
-            assert value == eval(re.sub("([0-9]+)", r"Fraction(\1)", f"({text})"))
-
-
 # Hostile text: no exception, nothing executed, linear time
 
 FRAGMENTS = [
@@ -254,7 +215,7 @@ def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
 # The generator
 
 
-TRAIN = generate_problems("train", 2000, seed=0)
+TRAIN = generate_problems("train", 500, seed=0)
 TEST = load_problems("test")
 
 
@@ -307,14 +268,16 @@ def test_the_forms_in_which_others_write_a_row_are_read(nums):
         assert to_problem({"numbers": nums, "target": target, "x": [1]}) == expected
 
 
-MISTAKES = [
-    (None, 3), ([1, None], 3), ([1.5], 3), (["a"], 3), ("[1", 3), ("[1,]", 3), ("(1]", 3),
-    ("1;2", 3), ([1, -2], 3), ("1_000", 3), ("07", 3), ("1e2", 3), ("٣", 3), (True, 3), ("", 3),
-    ([1], None), ([1], 3.5), ([1], True), ([1], "x"), ([1], float("nan")),
+NO_NUMBERS = [
+    None, [1, None], [1.5], ["a"], "[1", "[1,]", "(1]", "1;2", [1, -2], "1_000", "07", "1e2", "٣",
+    True, "",
 ]  # fmt: skip
+NO_TARGETS = [None, 3.5, True, "x", float("nan")]
+MISTAKES = [{"nums": nums, "target": 3} for nums in NO_NUMBERS]
+MISTAKES += [{"nums": [1], "target": target} for target in NO_TARGETS]
 
 
-@pytest.mark.parametrize("nums, target", MISTAKES, ids=map(str, MISTAKES))
-def test_numbers_that_are_not_clear_are_refused_with_what_is_needed_and_found(nums, target):
+@pytest.mark.parametrize("row", MISTAKES, ids=str)
+def test_numbers_that_are_not_clear_are_refused_with_what_is_needed_and_found(row):
     with pytest.raises(ValueError, match="needs nums, such as .* got {'nums': "):
-        to_problem({"nums": nums, "target": target})
+        to_problem(row)

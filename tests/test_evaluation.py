@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 import os
 import re
 import statistics
@@ -10,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import countdown_rewards
@@ -80,31 +78,20 @@ def results(path):
 
 
 def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
-    config = nano_eval.Config(name=f"{tmp_path}/run", eval_problems=12, max_tokens=80, samples=4)
+    config = nano_eval.Config(name=f"{tmp_path}/run", eval_problems=12, max_tokens=80, samples=2)
     path = Path(nano_eval.main(config))
-    greedy = nano_r1.read_rows(path / "temperature_0.jsonl")
+    assert len(nano_r1.read_rows(path / "temperature_0.jsonl")) == 12
     sampled = nano_r1.read_rows(path / "temperature_1.jsonl")
-    assert (len(greedy), len(sampled)) == (12, 48)
-    for row in greedy + sampled:
-        again = countdown_rewards.reward(row["completion"], row["problem"])
-        assert (row["answer_reward"], row["why"]) == (again.answer, again.why)
+    answers, lengths = zip(*[(row["answer_reward"], row["length"]) for row in sampled])
     metrics = results(path)["temperature 1"]
-    answers = [row["answer_reward"] for row in sampled]
-    solved = np.reshape(answers, (12, 4)).max(axis=1)
-    assert metrics["pass@4"][0] == pytest.approx(solved.mean())
-    assert metrics["tokens"][0] == pytest.approx(statistics.fmean(row["length"] for row in sampled))
-    assert math.fsum(metrics[name][0] for name in nano_eval.CATEGORIES) == pytest.approx(1)
+    assert metrics["pass@1"][0] == pytest.approx(sum(answers) / 24) and sum(answers)
+    assert metrics["tokens"][0] == pytest.approx(statistics.fmean(lengths))
     assert {"3_numbers: pass@1", "needs_muldiv: pass@1"} < set(metrics)
     text = (path / "temperature_1.txt").read_text()
     assert text.count("\n=> ") == 12 and sampled[0]["completion"] in text
 
 
-def test_a_long_name_stands_apart_from_its_value(capsys):
-    nano_eval.print_table({"temperature 0": {"sixteen_letters_: pass@1": [0.5, 0.4, 0.6]}})
-    assert ": pass@1  50.0% [40.0%, 60.0%]" in capsys.readouterr().out
-
-
-def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path, capsys):
+def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path):
     rows = [{"question": f"What is {n} plus {n}?", "answer": f"#### {2 * n}"} for n in range(5)]
     nano_r1.write_rows(f"{tmp_path}/rows.jsonl", rows)
     config = nano_eval.Config(
@@ -118,7 +105,6 @@ def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path, capsys):
     greedy, sampled = results(Path(nano_eval.main(config))).values()
     assert (asdict(config), os.environ) == before
     assert greedy["problems"] == sampled["problems"] == [5] and "maj@2" in sampled
-    assert f"temperature 0{'':11}temperature 1" in capsys.readouterr().out
 
 
 # ---- --ask

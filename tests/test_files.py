@@ -41,9 +41,9 @@ def parquet(rows, path):
 @each_task
 def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, tmp_path, capfd):
     text = jsonl(rows).encode()
-    files = {
-        "a.jsonl": text,
-        "A.JSONL": text.replace(b"\n", b"\r\n\r\n"),
+    files = {  # the content decides, not the name
+        "a[1]*? ü.jsonl": text,
+        "blank.jsonl": text.replace(b"\n", b"\r\n\r\n"),
         "mac.jsonl": text.replace(b"\n", b"\r"),
         "mac.csv": csv(rows)
         .replace(".\n#", "REST")
@@ -52,76 +52,56 @@ def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, 
         .encode(),
         "bom.jsonl": b"\xef\xbb\xbf" + text,
         "a.json": json.dumps(rows, indent=1).encode(),
-        "lines.json": text,
         "a.jsonl.gz": gzip.compress(text),
-        "a.csv": csv(rows).encode(),
         "bom.csv": b"\xef\xbb\xbf" + csv(rows).replace("\n", "\r\n").encode().replace(b".\r", b"."),
-        "A.CSV.GZ": gzip.compress(csv(rows).encode()),
-        "a.parquet": parquet(rows, tmp_path / "rows"),
-        "a.txt": text,
-        "a[1]*? ü.jsonl": text,
-        "a[1]*? ü.parquet": parquet(rows, tmp_path / "rows"),
+        "a.csv": csv(rows).encode(),
+        "a.txt": parquet(rows, tmp_path / "rows"),
     }
-    (tmp_path / "a1x ü.jsonl").write_text("other\n")
     capfd.readouterr()
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
         assert task.load_problems("all", str(tmp_path / name)) == rows, name
     assert capfd.readouterr() == ("", "")
-    (tmp_path / "a.jsonl").write_text(jsonl(rows[::-1]), encoding="utf-8")  # read anew
-    assert task.load_problems("all", str(tmp_path / "a.jsonl")) == rows[::-1]
 
 
-# ROW is a good row, CELLS the same row of a csv file, NAMES its columns, FIRST its first column.
-WRONG = [  # (file, content, a part of the message)
-    ("a.jsonl", "ROW\nROW,\n", "row 2: Extra data"),
-    ("a.jsonl", 'ROW\n{"FIRST": 1,}\n', "row 2:"),
-    ("a.jsonl", 'ROW\n{"FIRST": 1, "x": [{"y": 1, "y": 2}]}\n', "row 2: a name occurs twice"),
-    ("a.jsonl", 'ROW\n\n{"input": "x", "output": "y"}\n', "row 2: needs FIRST"),
-    ("a.jsonl", 'ROW\n{"input": "x", "output": "y"}\n', "got {'input': 'x', 'output': 'y'}"),
-    ("a.jsonl", 'ROW\n{"FIRST": null}\n', "row 2: needs"),
-    ("a.jsonl", "ROW\nnull\n", "row 2: needs"),
-    ("a.jsonl", 'ROW\n{"FIRST": "\\ud800", "answer": "1"}\n', "row 2:"),
-    ("a.jsonl", 'ROW\n{"FIRST": "\\b", "answer": "1"}\n', "row 2:"),
-    ("a.jsonl", 'ROW\nROW\n{"answer": NaN, "x": 1}\n', "row 3: NaN and Infinity are no values"),
-    ("a.json", '[ROW, {"target": [-Infinity]}, ROW]', "row 2: NaN and Infinity are no values"),
-    ("a.jsonl", "version https://git-lfs.github.com/spec/v1\n", "row 1: a pointer of git-lfs"),
-    ("a.jsonl", "ROW\nversion\n", "row 2: Expecting value"),
-    ("a.jsonl", b'{"question": "caf\xe9"}\n', "'utf-8' codec"),
-    ("a.jsonl", "", "needs 2"),
-    ("a.jsonl", "ROW\nROW\nROW\n", "needs 2 different"),
-    ("a.json", "[ROW, ROW,]", "row 1:"),
-    ("a.json", "[ROW, 7]", "row 2: needs an object"),
-    ("a.csv", "NAMES\n", "needs 2"),
-    ("a.csv", "NAMES\nCELLS\nCELLS,1\n", "row 2: more or fewer cells"),
-    ("a.csv", "NAMES\nCELLS\n7\n", "row 2: more or fewer cells"),
-    ("a.csv", "NAMES,FIRST\nCELLS,1\n", "row 1: more or fewer cells than columns"),
-    ("a.csv", 'NAMES\nCELLS\n"7,8\n', "row 2: unexpected end of data"),
-    ("a.csv", "NAMES\nCELLS\n,\n", "row 2: needs"),
-    ("a.csv", "x;y\n1;2\n", "needs FIRST"),
-    ("a.csv", "NAMES\0\n", "is UTF-16 or binary: save it as UTF-8"),
-    ("a.parquet", "PAR1ROW", "row 1:"),
-    ("absent.jsonl", None, "No such file; --data hub is the published data set"),
+ROW = b'{"question": "1?", "answer": "1"}'
+WRONG = [  # (the content of a file, a part of the message)
+    (b"ROW\nROW,\n", "row 2: Extra data"),
+    (b'ROW\n{"question": "?", "x": [{"y": 1, "y": 2}]}\n', "row 2: a name occurs twice"),
+    (b'ROW\n\n{"input": "x"}\n', "row 2: needs question"),
+    (b'ROW\n{"input": "x", "output": "y"}\n', "got {'input': 'x', 'output': 'y'}"),
+    (b"ROW\nnull\n", "row 2: needs an object"),
+    (b'ROW\n{"question": "\\ud800", "answer": "1"}\n', "row 2: a control character"),
+    (b'ROW\n{"question": "\\b", "answer": "1"}\n', "row 2: a control character"),
+    (b'ROW\nROW\n{"answer": NaN, "x": 1}\n', "row 3: NaN and Infinity are no values"),
+    (b'[ROW, {"target": [-Infinity]}, ROW]', "row 2: NaN and Infinity are no values"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "row 1: a pointer of git-lfs"),
+    (b'{"question": "caf\xe9"}\n', "'utf-8' codec"),
+    (b"ROW\nROW\nROW\n", "needs 2 different"),
+    (b"[ROW, ROW,]", "row 1:"),
+    (b"[ROW, 7]", "row 2: needs an object"),
+    (b"question,answer\n", "needs 2"),
+    (b"question,answer\n1?,1\n1?,1,1\n", "row 2: more or fewer cells"),
+    (b"question,answer\n1?,1\n7\n", "row 2: more or fewer cells"),
+    (b"question,answer,question\n1?,1,1\n", "row 1: more or fewer cells than columns"),
+    (b'question,answer\n1?,1\n"7,8\n', "row 2: unexpected end of data"),
+    (b"question,answer\n1?,1\n,\n", "row 2: needs"),
+    (b"x;y\n1;2\n", "row 1: needs question"),
+    (b"question,answer\0\n", "is UTF-16 or binary: save it as UTF-8"),
+    (b"PAR1ROW", "row 1:"),
+    (None, "No such file; --data hub is the published data set"),
 ]
 
 
-@each_task
-@pytest.mark.parametrize("name, content, said", WRONG)
-def test_what_is_not_clear_is_refused_with_file_and_row(task, rows, name, content, said, tmp_path):
-    first = list(rows[0])[0]
-    names, cells = csv(rows[:1]).strip().split("\n", 1)
-    words = {"ROW": jsonl(rows[:1]).strip(), "NAMES": names, "CELLS": cells, "FIRST": first}
-    path = tmp_path / name
-    if isinstance(content, str):
-        for word, text in words.items():
-            content = content.replace(word, text)
-        content = content.encode()
+@pytest.mark.parametrize("content, said", WRONG)
+def test_what_is_not_clear_is_refused_with_file_and_row(content, said, tmp_path):
+    path = tmp_path / "rows"
     if content is not None:
-        path.write_bytes(content)
+        path.write_bytes(content.replace(b"ROW", ROW))
     with pytest.raises(ValueError) as raised:
-        task.load_problems("train", str(path))
+        gsm8k_rewards.load_problems("train", str(path))
     message = str(raised.value)
-    assert message.startswith(f"--data {path}") and said.replace("FIRST", first) in message
+    assert message.startswith(f"--data {path}") and said in message
 
 
 @each_task
@@ -171,13 +151,11 @@ def test_a_file_is_unpacked_only_up_to_a_limit(tmp_path, monkeypatch):
 
 def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", open)
-    for task, _ in TASKS:
-        with pytest.raises(ValueError, match="hub, row 1: "):
-            task.load_problems("train", "hub")
+    with pytest.raises(ValueError, match="hub, row 1: "):
+        gsm8k_rewards.load_problems("train", "hub")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    for task, _ in TASKS:
-        with pytest.raises(ValueError, match="pip install datasets"):
-            task.load_problems("train", "hub")
+    with pytest.raises(ValueError, match="pip install datasets"):
+        gsm8k_rewards.load_problems("train", "hub")
 
 
 @pytest.mark.parametrize(

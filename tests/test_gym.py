@@ -1,5 +1,6 @@
 """reasoning-gym's data sets: what each of them pays, which are refused, and a run."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,6 @@ from test_countdown_rewards import rewards_of_hostile_texts
 from work import light
 
 import nano_r1
-import variants
 from benchmarks import runs
 
 gym_rewards = nano_r1.import_task("gym")
@@ -114,6 +114,7 @@ def test_training_and_test_problems_have_no_question_and_no_index_in_common():
         train, test = ({tuple(row[name] for name in column) for row in part} for part in parts)
         assert len(train) == len(parts[0]) > 40 and len(test) == len(parts[1]) > 5
         assert train.isdisjoint(test)
+    assert json.loads(json.dumps(parts)) == parts  # as in a run's files
     names = [gym_rewards.subgroups(problem) for problem in parts[0]]
     assert names.count(["leg_counting"]) > 20 and names.count(["basic_arithmetic"]) > 20
 
@@ -147,16 +148,3 @@ def test_the_example_of_the_page_loads_as_it_is_printed():
     assert len(problems) > 1000
     for name in gym_rewards.EXECUTED + gym_rewards.CALCULATED + PAYS_ANY_TEXT:
         assert f"`{name}`" in page
-
-
-def test_a_run_mixes_two_data_sets(tmp_path, monkeypatch):
-    monkeypatch.chdir(runs.ROOT)
-    data = "puzzle24?size=20 chain_sum?size=40&max_terms=2"
-    flags = f"--task gym --data '{data}' --prompts_per_step 4 --group_size 2 --max_tokens 24"
-    flags += f" --eval_problems 4 --steps 2 --name {tmp_path}/run"
-    path = variants.main(runs.parse("variants", flags))
-    rows = nano_r1.read_rows(f"{path}/episodes/step_000001.jsonl")
-    rows += nano_r1.read_rows(f"{path}/episodes/step_000002.jsonl")
-    names = {re.match("[a-z0-9_]+", row["problem"]["data"])[0] for row in rows}
-    assert names == {"puzzle24", "chain_sum"}
-    assert [row["step"] for row in runs.metrics(path)] == [0, 1, 2]

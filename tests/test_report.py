@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from axe_playwright_python import sync_playwright as axe
+from test_nano_r1 import plain_log_probs as alone
 from transformers import AutoTokenizer
 from two_processes import tiny_model
 
@@ -43,12 +44,6 @@ def score(model, batch):
     return log_probs.gather(-1, batch["labels"][..., None])[..., 0]
 
 
-def alone(model, e):
-    """Log-probs of an episode's completion, without padding."""
-    log_probs = score(model, nano_r1.collate([e], "cpu"))
-    return log_probs[0, len(e.prompt_ids) - 1 :].tolist()
-
-
 def micro_batch(model, rows):
     batch = nano_r1.collate(rows, "cpu")
     batch["old_log_probs"] = score(model, batch)
@@ -72,14 +67,14 @@ def record_step(path, step, size, rank=0, ranks=1):
             token_ids=tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id],
             advantage=ADVANTAGES[i],
         )
-        e.log_probs = [0.0] * len(e.token_ids)
-        e.log_probs = alone(model, e)
+        e.log_probs = alone(model, e.prompt_ids, e.token_ids).tolist()
         episodes.append(e)
     batches = [micro_batch(model, rows) for rows in (episodes[3::-1], episodes[4:7])]
     for weight in model.parameters():
         weight.data += size * torch.randn_like(weight)
     for e in episodes:
-        e.extra["wanted"] = np.array([e.log_probs, alone(model, e)])
+        after = alone(model, e.prompt_ids, e.token_ids).tolist()
+        e.extra["wanted"] = np.array([e.log_probs, after])
         e.extra["wanted"][1:] -= e.extra["wanted"][0]
     episodes[LEFT_OUT].extra["wanted"][1:] = np.nan
     record.after_step(
@@ -343,8 +338,7 @@ def test_evaluations_of_other_problems_in_another_order_are_compared_problem_by_
     for step, numbers in (0, "0213"), (5, "02461357"):
         rows = [row | {"problem": {"n": n}, "completion": n} for n in numbers]
         nano_r1.write_rows(tmp_path / f"evaluations/step_{step:06d}.jsonl", rows)
-    nano_r1.write_rows(tmp_path / "metrics.jsonl", [{"step": 0, "eval/pass@1": 1.0}])
-    viewer.write(tmp_path)
+    nano_r1.write_rows(tmp_path / "metrics.jsonl", [{"step": 0}])
     attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
     found = [[row["completion"] for row in rows] for rows in attempts]
     assert found == [[n, n] for n in "0213"]

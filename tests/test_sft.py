@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from test_nano_r1 import plain_log_probs
+from two_processes import make_episodes, settings, tiny_model, updated
 
 import nano_eval
 import nano_r1
 import nano_sft
+from benchmarks import runs
 
 SMALL = {"batch_size": 8, "eval_problems": 8, "max_tokens": 40, "warmup_steps": 2, "steps": 4}
 PROMPT = (
@@ -39,31 +41,26 @@ def tuned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def task():
     """Countdown with the embedded model's tokenizer."""
-    config = nano_sft.Config(data="")
-    policy, tokenizer = nano_r1.load_model(config)
-    return nano_r1.Task(tokenizer, policy, config)
+    _, task = runs.load(nano_sft.Config(data=""))
+    return task
 
 
 def metrics(path, name):
-    return [row.get(name, 0) for row in nano_r1.read_rows(f"{path}/metrics.jsonl")]
+    return [row.get(name, 0) for row in runs.metrics(path)]
 
 
 def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_step():
-    """test_check_step.py looks at the gradient, test_variants.py at two processes."""
-    config = nano_sft.Config(data="", micro_batch_size=2)
-    policy, tokenizer = nano_r1.load_model(config)
-    rows = [nano_sft.make_example("1+2=", "3 " * n, tokenizer) for n in (1, 3, 9, 14, 2)]
-    scores = [plain_log_probs(policy, e.prompt_ids, e.token_ids) for e in rows]
-    engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
-    measured = nano_sft.train_step(engine, rows, config)
+    """test_check_step.py looks at the gradient, test_golden.py at two processes."""
+    _, measured = updated(settings(), make_episodes(), nano_sft.train_step)
+    scores = [plain_log_probs(tiny_model(), e.prompt_ids, e.token_ids) for e in make_episodes()]
     assert measured["loss"] == pytest.approx(-torch.cat(scores).mean().item(), rel=1e-5)
 
 
 def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tuned):
     losses = metrics(tuned.name, "loss")
     assert len(losses) == 5 and losses[4] < 0.8 * losses[1]
-    settings = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
-    config = nano_eval.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **settings)
+    sizes = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
+    config = nano_eval.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **sizes)
     again = nano_r1.read_rows(f"{nano_eval.main(config)}/temperature_0.jsonl")
     rows = nano_r1.read_rows(f"{tuned.name}/evaluations/step_000004.jsonl")
     assert [row["completion"] for row in rows] == [row["completion"] for row in again]

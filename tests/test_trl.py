@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
 import nano_r1
 from benchmarks import runs
@@ -55,15 +54,10 @@ def test_the_first_function_says_what_is_correct(ask):
     assert ask("It is 3.", "mine.py:correct", ROWS[1])[:3] == (-1.0, 0.0, 0.0)
 
 
-def test_weights_multiply_and_none_is_left_out_of_the_sum_as_in_trl(ask):
-    functions = "mine.py:correct=2&mine.py:only_sums=0.5"
-    for row in ROWS[:2]:
-        found = ask("It is 2.", functions, row)
-        values = [1.0 if row["ground_truth"] == "2" else -1.0]
-        values.append(8.0 if row["kind"] == "sum" else torch.nan)
-        # grpo_trainer.py: (rewards_per_func * reward_weights).nansum(dim=1)
-        expected = (torch.tensor(values) * torch.tensor([2.0, 0.5])).nansum().item()
-        assert found.total == expected and found.total - found.format == 2 * values[0]
+@pytest.mark.parametrize("row, correct, form", [(ROWS[0], -2.0, 0.0), (ROWS[1], 2.0, 4.0)])
+def test_weights_multiply_and_none_is_left_out_of_the_sum_as_in_trl(row, correct, form, ask):
+    found = ask("It is 2.", "mine.py:correct=2&mine.py:only_sums=0.5", row)
+    assert found[:2] == (correct + form, form)
 
 
 def test_a_row_that_no_function_judges_has_the_reward_0(ask):
@@ -121,21 +115,15 @@ def test_the_example_of_the_page_runs_as_it_is_printed(tmp_path, monkeypatch):
     assert trl_rewards.reward("It is 2.", problems[1]).answer == 1.0
 
 
-def test_a_run_trains_on_a_file_and_its_functions(ask, tmp_path):
-    nano_r1.write_rows(f"{tmp_path}/rows.jsonl", ROWS)
-    data = "rows.jsonl?mine.py:correct&mine.py:only_sums=0.01"
+def test_a_run_asks_the_prompts_of_a_file_and_pays_by_its_functions(ask, tmp_path):
+    ask("", "mine.py:correct", ROWS[1])
     config = nano_r1.Config(
         model=f"{runs.ROOT}/models/nano-base",
         task="trl",
-        data=data,
-        prompts_per_step=2,
-        group_size=4,
-        max_tokens=8,
-        eval_problems=2,
-        steps=2,
-        name=f"{tmp_path}/run",
+        prompt="plain",
+        data="rows.jsonl?mine.py:correct",
     )
-    path = nano_r1.main(config)
-    rows = nano_r1.read_rows(f"{path}/episodes/step_000001.jsonl")
-    assert {row["problem"]["prompt"] for row in rows} <= {row["prompt"] for row in ROWS}
-    assert json.dumps(rows) and [row["step"] for row in runs.metrics(path)] == [0, 1, 2]
+    _, task = runs.load(config)
+    (problem,) = task.module.load_problems("all", config.data)
+    assert task.prompt_text(problem) == "1+1?" and task.reward("2", problem)[0] == 1.0
+    assert json.loads(json.dumps(problem)) == problem  # as in a run's files

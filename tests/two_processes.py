@@ -15,7 +15,6 @@ import nano_sft
 import variants
 
 CASES = {
-    "plain": {},
     "token-mean": {"loss_agg_mode": "token-mean", "mask_truncated_completions": True},
     "gspo": {"loss_type": "gspo", "cliprange": 0.2, "minibatches": 3, "epochs": 2},
     "ZeRO 3": {"zero_stage": 3, "kl_coef": 0.5},

@@ -11,11 +11,9 @@ import countdown_rewards
 import nano_r1 as r1
 from tasks import tool_use
 
-MODEL = os.path.join(os.path.dirname(r1.__file__), "models", "nano-base")
-
 
 def config(**changes):
-    return r1.Config(**{"model": MODEL, "max_tokens": 60, "sampler": "vllm"} | changes)
+    return r1.Config(**{"max_tokens": 60, "sampler": "vllm"} | changes)
 
 
 @pytest.fixture(scope="module", autouse=True)
