@@ -422,7 +422,8 @@ def update(engine, reference, episodes, config, loss_function):
 
 def make_reference(policy, config):
     """The frozen copy of the model before training; None without a KL penalty."""
-    return Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
+    if config.kl_coef:
+        return Scorer(copy.deepcopy(policy), config)
 
 
 def learning_rate(step, config):
@@ -760,11 +761,11 @@ class Scorer(torch.nn.Module):
         # waits for all processes.
         most = self.config.micro_batch_size * self.config.max_tokens  # tokens
         count = 1 + most * self.model.config.get_text_config().vocab_size // CHUNK
-        score = partial(
-            checkpoint, self.token_log_probs, use_reentrant=False, preserve_rng_state=False
-        )
         chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
-        scores = [score(*chunk) for chunk in chunks]
+        scores = [
+            checkpoint(self.token_log_probs, *chunk, use_reentrant=False, preserve_rng_state=False)
+            for chunk in chunks
+        ]
         return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
 
     def token_log_probs(self, hidden, labels):

@@ -67,8 +67,7 @@ def watch(folder, step, place, batches, engine, rank):
         save(file, arrays)
     if os.path.exists(file):
         arrays = np.load(file)
-        device = batches[0]["labels"].device
-        batch = {name: torch.tensor(arrays[name], device=device) for name in TEXTS}
+        batch = {name: torch.tensor(arrays[name], device=engine.device) for name in TEXTS}
         save(f"{folder}/step_{step:06d}.{rank}.npz", {"log_probs": engine(batch).cpu()})
 
 
