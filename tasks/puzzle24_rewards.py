@@ -24,6 +24,7 @@ from tasks import gym_rewards
 __all__ = ["HIDDEN", "PROMPTS", "Prompt", "load_problems", "reward", "subgroups"]
 
 HIDDEN = ("answer",)
+DATA = "puzzle24?size=1000"  # a problem takes reasoning-gym 0.1 seconds
 PROMPTS = {"short": countdown_rewards.PROMPTS["short"]._replace(weights=(0.0, 1.0))}
 
 
@@ -32,7 +33,7 @@ def load_problems(split, source=None, seed=0):
     if source not in (None, "repaired"):
         raise SystemExit("--task puzzle24 has no --data but repaired")
     problems = []
-    for problem in gym_rewards.load_problems("all", "puzzle24"):  # 0.1 seconds for each
+    for problem in gym_rewards.load_problems("all", DATA):
         # "Make 24 using 2, 6, 1, 6. ..."
         target, *nums = map(int, re.findall("[0-9]+", problem["question"])[:5])
         problem |= {"nums": nums, "target": target, "repaired": source == "repaired"}

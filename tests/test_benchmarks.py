@@ -15,7 +15,7 @@ import torch
 
 import countdown_rewards
 import nano_r1
-from benchmarks import card, checks, controls, race, runs, speed, sweep
+from benchmarks import card, checks, controls, hole, race, runs, speed, sweep
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -262,6 +262,15 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     nano_r1.write_rows(f"{tmp_path}/config.json", [{"steps": 1}])
     assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
+
+
+def test_of_the_paid_completions_the_wrong_ones_are_counted(tmp_path):
+    rows = [
+        {"reward": paid, "answer_reward": float(i == 0)} for i, paid in enumerate([1.0, 1.0, 0])
+    ]
+    nano_r1.write_rows(f"{tmp_path}/episodes/step_000010.jsonl", rows)
+    nano_r1.write_rows(f"{tmp_path}/episodes/step_000011.jsonl", rows[:1])
+    assert hole.shares(tmp_path, "episodes/step_00001?") == pytest.approx((0.75, 0.5, 1 / 3))
 
 
 def test_two_checkouts_are_timed_in_pairs(run, monkeypatch):
