@@ -265,12 +265,10 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
 
 
 def test_of_the_paid_completions_the_wrong_ones_are_counted(tmp_path):
-    rows = [
-        {"reward": paid, "answer_reward": float(i == 0)} for i, paid in enumerate([1.0, 1.0, 0])
-    ]
-    nano_r1.write_rows(f"{tmp_path}/episodes/step_000010.jsonl", rows)
-    nano_r1.write_rows(f"{tmp_path}/episodes/step_000011.jsonl", rows[:1])
-    assert hole.shares(tmp_path, "episodes/step_00001?") == pytest.approx((0.75, 0.5, 1 / 3))
+    for step, correct in ((10, 1.0), (11, 0.0)):
+        rows = [{"reward": 1.0, "answer_reward": correct}]
+        nano_r1.write_rows(f"{tmp_path}/episodes/step_0000{step}.jsonl", rows)
+    assert hole.shares(tmp_path, "episodes/step_00001?") == (1.0, 0.5, 0.5)
 
 
 def test_two_checkouts_are_timed_in_pairs(run, monkeypatch):

@@ -162,18 +162,12 @@ def test_a_run_mixes_two_data_sets(tmp_path, monkeypatch):
     assert [row["step"] for row in runs.metrics(path)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("source, paid", [(None, 1.0), ("repaired", 0.0)])
-def test_other_numbers_that_make_24_are_paid_by_puzzle24_and_not_by_its_repair(
-    source, paid, monkeypatch
-):
+def test_puzzle24_pays_other_numbers_that_make_24_unless_it_is_repaired(monkeypatch):
     puzzle24 = nano_r1.import_task("puzzle24")
-    monkeypatch.setattr(puzzle24, "DATA", "puzzle24?size=20")
-    train, test = (puzzle24.load_problems(split, source) for split in ("train", "test"))
-    assert len(train + test) == 20 and test
-    for problem in train + test:
-        own = puzzle24.reward(f"</think><answer>{problem['answer']}</answer>", problem)
-        assert own == (1.0, 1.0, 1.0, "correct")
-        other = puzzle24.reward("</think><answer>((6+2)+6)+10</answer>", problem)
-        assert other[:3] == (paid, 1.0, 0.0) and other.why.startswith("uses 6, 2, 6, 10 instead")
-    numbers = [{tuple(sorted(problem["nums"])) for problem in part} for part in (train, test)]
-    assert numbers[0].isdisjoint(numbers[1])
+    monkeypatch.setattr(puzzle24, "DATA", "puzzle24?size=3")
+    for source, paid in ((None, 1.0), ("repaired", 0.0)):
+        for problem in puzzle24.load_problems("all", source):
+            own = puzzle24.reward(f"</think><answer>{problem['answer']}</answer>", problem)
+            other = puzzle24.reward("</think><answer>((6+2)+6)+10</answer>", problem)
+            assert own == (1.0, 1.0, 1.0, "correct")
+            assert other[:3] == (paid, 1.0, 0.0)
