@@ -15,7 +15,7 @@ import torch
 
 import countdown_rewards
 import nano_r1
-from benchmarks import card, checks, controls, race, runs, speed, sweep
+from benchmarks import card, checks, controls, hole, race, runs, speed, sweep
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -263,6 +263,13 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     nano_r1.write_rows(f"{tmp_path}/config.json", [{"steps": 1}])
     assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
+
+
+def test_of_the_paid_completions_the_wrong_ones_are_counted(tmp_path):
+    for step, correct in ((10, 1.0), (11, 0.0)):
+        rows = [{"reward": 1.0, "answer_reward": correct}]
+        nano_r1.write_rows(f"{tmp_path}/episodes/step_0000{step}.jsonl", rows)
+    assert hole.shares(tmp_path, "episodes/step_00001?") == (1.0, 0.5, 0.5)
 
 
 def test_two_checkouts_are_timed_in_pairs(run, monkeypatch):

@@ -160,3 +160,14 @@ def test_a_run_mixes_two_data_sets(tmp_path, monkeypatch):
     names = {re.match("[a-z0-9_]+", row["problem"]["data"])[0] for row in rows}
     assert names == {"puzzle24", "chain_sum"}
     assert [row["step"] for row in runs.metrics(path)] == [0, 1, 2]
+
+
+def test_puzzle24_pays_other_numbers_that_make_24_unless_it_is_repaired(monkeypatch):
+    puzzle24 = nano_r1.import_task("puzzle24")
+    monkeypatch.setattr(puzzle24, "DATA", "puzzle24?size=3")
+    for source, paid in ((None, 1.0), ("repaired", 0.0)):
+        for problem in puzzle24.load_problems("all", source):
+            own = puzzle24.reward(f"</think><answer>{problem['answer']}</answer>", problem)
+            other = puzzle24.reward("</think><answer>((6+2)+6)+10</answer>", problem)
+            assert own == (1.0, 1.0, 1.0, "correct")
+            assert other[:3] == (paid, 1.0, 0.0)

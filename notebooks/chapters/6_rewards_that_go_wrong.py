@@ -100,7 +100,7 @@ def show(names, letters="ABCDEF"):
     for letter, row in zip(letters, axes):
         for name, axis in zip(names, row):
             for seed, run in curves[curves["run"] == letter].groupby("seed"):
-                color = (PALETTE["curve-1"], PALETTE["curve-2"])[seed]
+                color = PALETTE[f"curve-{seed + 1}"]
                 axis.plot(run["step"], run[name], color=color)
                 if name == "correct":
                     axis.scatter(run["step"], run["pass@1"], s=9, color=color)
@@ -190,6 +190,26 @@ show(["reward", "correct", "length"], "ABCDEFG")
 # Run G's completions have 63 and 53 tokens in the last step. With the correct reward they have 59
 # and 35, with the plain bonus 128. Lines without a correct answer have no bonus. pass@1 ends at
 # 0.53 and 0.46; the difference from the correct reward (0.58 and 0.33) is inconclusive.
+#
+# ## A hole in a public verifier
+#
+# The wrong rewards above are ours. This one is not: the library reasoning-gym (0.1.25) has a task
+# `puzzle24`, make 24 from four numbers. Its scorer never compares the numbers used with the
+# problem's, so it pays `((6+2)+6)+10` for 2, 6, 1 and 6. The scorer pays one run, and Countdown's
+# verifier the other, *repaired*. Here the answer is the whole reward, so *paid* is the reward.
+#
+# **Predict:** does the run find the hole? What happens to the share of correct answers?
+
+# %%
+curves = pd.read_json("notebooks/chapters/records/hole.jsonl", lines=True)
+show(["paid", "correct"], ["as it is", "repaired"])
+
+# %% [markdown]
+# The distance between paid and correct is the hole. In steps 20 to 29, 33% of the completions are
+# paid and 10% are correct. The policy writes expressions that it knows to make 24, whatever the
+# problem's numbers are: `((6*6)/6)*4` is paid 29 times. With the repaired reward this distance is
+# 0, but a reward that hardly any group gets teaches little: 2% are correct there.
+# (`benchmarks/hole.py`, seed 0; the run of the scorer was stopped at step 31.)
 #
 # ## How much noise can a run bear?
 #
