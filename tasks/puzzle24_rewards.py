@@ -1,7 +1,7 @@
 """reasoning-gym's puzzle24, asked as Countdown is: a hole in a verifier that GRPO finds by itself.
 
-    python nano_r1.py --task puzzle24                    # paid by reasoning-gym's scorer
-    python nano_r1.py --task puzzle24 --data repaired    # paid by Countdown's verifier
+    python nano_r1.py --task puzzle24 --learning_rate 2e-4                    # paid by its scorer
+    python nano_r1.py --task puzzle24 --learning_rate 2e-4 --data repaired    # by Countdown's verifier
 
 The scorer (0.1.25) pays every expression of four numbers from 1 to 10 that makes 24, cut off to a
 whole number; it never compares them with the problem's. So it pays this answer:
