@@ -148,3 +148,14 @@ def test_the_example_of_the_page_loads_as_it_is_printed():
     assert len(problems) > 1000
     for name in gym_rewards.EXECUTED + gym_rewards.CALCULATED + PAYS_ANY_TEXT:
         assert f"`{name}`" in page
+
+
+def test_puzzle24_pays_other_numbers_that_make_24_unless_it_is_repaired(monkeypatch):
+    puzzle24 = nano_r1.import_task("puzzle24")
+    monkeypatch.setattr(puzzle24, "DATA", "puzzle24?size=3")
+    for source, paid in ((None, 1.0), ("repaired", 0.0)):
+        for problem in puzzle24.load_problems("all", source):
+            own = puzzle24.reward(f"</think><answer>{problem['answer']}</answer>", problem)
+            other = puzzle24.reward("</think><answer>((6+2)+6)+10</answer>", problem)
+            assert own == (1.0, 1.0, 1.0, "correct")
+            assert other[:3] == (paid, 1.0, 0.0)
