@@ -7,8 +7,8 @@
 
 The task is tasks/puzzle24_rewards.py, paid by reasoning-gym's scorer and by Countdown's verifier.
 The columns: which share of the completions is paid, which is correct, and which share of the paid
-ones is wrong. The first and the last row are evaluations on held-out problems, the others have ten
-steps of training each. Means over the runs, with the smallest and largest.
+ones is wrong. The first and the last row are evaluations on held-out problems, the others have the
+training steps 1 to 9, 10 to 19, ..., 50 to 59. Means over the runs, with the smallest and largest.
 """
 
 import glob

@@ -10,7 +10,7 @@
 # on.) `test` measures dev and test. Reported: about 37%.
 # Two readings: train_batch_size is the rollout's 16, so one optimizer step per batch, since the
 # handout says on-policy (64 and 128 fail its own assert); constant_normalizer is
-# normalize_constant, the longest completion. Without sampling_min_tokens: see docs/seeds.md.
+# normalize_constant, the longest completion. No sampling_min_tokens: the loss scores what was sampled.
 source "$(dirname "$0")/common.sh"
 use_deepspeed
 exercise=${1:?one of: train learning_rate baselines length std off_policy test}

@@ -1,5 +1,6 @@
 """reasoning-gym's puzzle24, asked as Countdown is: a hole in a verifier that GRPO finds by itself.
 
+    pip install reasoning-gym
     python nano_r1.py --task puzzle24 --learning_rate 2e-4    # paid by reasoning-gym's scorer
     python nano_r1.py --task puzzle24 --learning_rate 2e-4 --data repaired    # Countdown's verifier
 
@@ -10,8 +11,8 @@ whole number; it never compares them with the problem's. So it pays this answer:
 
     <answer>((6+2)+6)+10</answer>
 
-The total reward is 1 for an answer that is paid, without a format reward. Format and answer reward
-are Countdown's with both scorers, so pass@1 is the true accuracy. benchmarks/hole.py compares them.
+The total reward is 1 for an answer that is paid, else 0. The logged format and answer rewards are
+Countdown's with both scorers, so pass@1 is the true accuracy. benchmarks/hole.py compares them.
 """
 
 import re

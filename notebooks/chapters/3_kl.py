@@ -142,7 +142,7 @@ plt.show()
 # |o|$. Then k1 as a loss has the gradient of $E[1 / |o|]$, so k1 is a bonus for length. This bonus
 # does not improve the embedded base. On 512 public Countdown problems, each model at its best
 # temperature, the base solves 15.2%. With k1 as the only loss, it solves 11.3% after 20 steps
-# and 0.9% after 60 steps (means of three seeds). `docs/results.md` has these controls.
+# and 0.9% after 60 steps (means of three seeds, an earlier base).
 #
 # ## Exercise
 #

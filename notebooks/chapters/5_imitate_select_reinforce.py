@@ -252,10 +252,10 @@ record.set_index(["method", "seed"])[["tokens", "pass@1", "pass@64", "gsm8k", "k
 # selection is ahead of 20 steps of GRPO at temperature 1: it solves 46.2% of 512 public problems,
 # GRPO 27.1%. But if each model is decoded at its own best temperature, GRPO leads with 63.0%
 # against 51.1%. After 60 steps GRPO leads in both ways: 69.7% against 51.5% at temperature 1, 75.1%
-# against 58.8% at the best. (Three seeds each; `docs/results.md`, "The controls".)
+# against 58.8% at the best. (Three seeds each, an earlier base.)
 #
-# A better teacher makes a better student. `docs/results.md` has 20 steps of `variants.py --teacher`
-# with the default settings and three seeds: 65.8% of 512 public problems are correct at temperature
+# A better teacher makes a better student. 20 steps of `variants.py --teacher`, with the default
+# settings, three seeds and that base: 65.8% of 512 public problems are correct at temperature
 # 1. The teacher, 60 steps of GRPO, reaches 69.7%. It is not free: GRPO with the verifier trained
 # it, on three times the student's tokens.
 #

@@ -189,6 +189,23 @@ show(["reward", "correct", "length"], "ABCDEFG")
 # and 35, with the plain bonus 128. Lines without a correct answer have no bonus. pass@1 ends at
 # 0.53 and 0.46; the difference from the correct reward (0.58 and 0.33) is inconclusive.
 #
+# ## A hole in a public verifier
+#
+# The wrong rewards above are ours. This one is not: the library reasoning-gym (0.1.25) has a task
+# `puzzle24`, make 24 of four numbers. Its scorer never compares the numbers used with the
+# problem's, so it pays `((6+2)+6)+10` for 2, 6, 1 and 6. Three runs are paid by the scorer, and
+# three, *repaired*, by Countdown's verifier, which also counts the correct completions of all.
+# The answer is the whole reward, so *paid* is the reward.
+#
+# **Predict:** do the runs find the hole? What happens to the share of correct answers?
+
+# %%
+curves = pd.read_json("notebooks/chapters/records/hole.jsonl", lines=True)
+show(["paid", "correct"], ["scorer", "repaired"])
+
+# %% [markdown]
+# @@HOLE
+#
 # ## How much noise can a run bear?
 #
 # The verifier flips each answer v (0 or 1) with probability p. The mean of the flipped answer v' is
