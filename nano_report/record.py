@@ -34,7 +34,7 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
         path: the run's directory.
         episodes: this process's episodes, groups adjacent.
         batches: the update's micro-batches: dicts of tensors (B, T) and their B "episodes".
-        engine: engine(batch) -> log-probs (B, T) with the current weights.
+        engine: engine(batch) -> log-probs (B, T) with the current weights; engine.device.
     """
     if not config.record_tokens_every:
         return

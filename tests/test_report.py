@@ -72,6 +72,11 @@ def record_step(path, step, size, rank=0, ranks=1):
     batches = [micro_batch(model, rows) for rows in (episodes[3::-1], episodes[4:7])]
     for weight in model.parameters():
         weight.data += size * torch.randn_like(weight)
+
+    def engine(batch):
+        return score(model, batch)
+
+    engine.device = "cpu"
     for e in episodes:
         after = alone(model, e.prompt_ids, e.token_ids).tolist()
         e.extra["wanted"] = np.array([e.log_probs, after])
@@ -82,7 +87,7 @@ def record_step(path, step, size, rank=0, ranks=1):
         step,
         episodes[rank * 8 // ranks : (rank + 1) * 8 // ranks],
         batches[rank::ranks],
-        lambda batch: score(model, batch),
+        engine,
         tokenizer,
         SimpleNamespace(**CONFIG),
     )

@@ -98,7 +98,7 @@ def show(names, letters="ABCDEF"):
     for letter, row in zip(letters, axes):
         for name, axis in zip(names, row):
             run = curves[curves["run"] == letter].pivot(index="step", columns="seed")
-            options = {"ax": axis, "legend": False, "color": ["C0", "C1"]}
+            options = {"ax": axis, "legend": False, "color": ["C0", "C1", "C2"]}
             run[name].plot(**options)
             if name == "correct":
                 run["pass@1"].plot(**options, style=".")
