@@ -25,6 +25,8 @@ def shares(path, files):
     rows = []
     for file in glob.glob(f"{path}/{files}.jsonl"):
         rows += nano_r1.read_rows(file)
+    if not rows:
+        raise SystemExit(f"{path} has no {files}: name runs of 60 steps")
     paid = nano_r1.mean(rows, "reward")
     correct = nano_r1.mean(rows, "answer_reward")
     return paid, correct, (paid - correct) / max(paid, 0.001)

@@ -1219,7 +1219,10 @@ def load(path):
     require(os.path.exists(path), f"There is no file {path}.")
     sys.path[:0] = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
     with contextlib.redirect_stdout(sys.stderr):  # what it prints
-        return runpy.run_path(path)
+        try:
+            return runpy.run_path(path)
+        except SystemExit:  # its code, perhaps 0, would be ours
+            raise SystemExit(f"{path} calls exit.") from None
 
 
 def judge_functions(adapter, new):

@@ -501,6 +501,7 @@ def judge_step(step, make_model=TinyModel, advantages=None):
     title = "✗ step: " + "; ".join(dict.fromkeys(names))
     if not names:
         looked = sum(line[0] == "✓" for line in lines)
+        require(looked, "step runs in none of the situations, so nothing was looked at.")
         title = f"✓ step: agrees with the formula in {looked} of {len(lines)} situations"
     return not names, names, "\n".join([title, f"{algorithm}.", *lines])
 

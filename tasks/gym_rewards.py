@@ -26,7 +26,7 @@ from gsm8k_rewards import MORE, Prompt, Reward, read_answer
 try:
     import reasoning_gym
 except ImportError:
-    raise SystemExit("--task gym needs a package: pip install reasoning-gym") from None
+    raise SystemExit("This task needs a package: pip install reasoning-gym") from None
 
 # These scorers pass the text to Python's eval or sympy's parse_expr, which executes it, or build
 # as much as a number in it says: 1e999999999, R99999999. Where answers are ARITHMETIC, no other

@@ -33,6 +33,7 @@ def load_problems(split, source=None, seed=0):
     """The four numbers of a test problem, in any order, are in no training problem."""
     if source not in (None, "repaired"):
         raise SystemExit("--task puzzle24 has no --data but repaired")
+    print("reasoning-gym makes 1,000 problems, in about two minutes", flush=True)
     problems = []
     for problem in gym_rewards.load_problems("all", DATA):
         # "Make 24 using 2, 6, 1, 6. ..."

@@ -517,6 +517,7 @@ RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keep
         (RIGHT, 0, "✓ advantages: agrees with Dr. GRPO"),
         (RIGHT.replace("- r", "+ r"), 1, "neither an algorithm nor a known mistake"),
         ("x = 1", None, "neither a function"),
+        ("exit()", None, "my_adapter.py calls exit."),
         (None, None, "There is no file"),
     ],
 )

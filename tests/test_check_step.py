@@ -192,3 +192,11 @@ def test_ours_agrees():
     assert "agrees with GRPO\nratio of each token, clip 0.2 below and 0.2 above, mean of" in loss
     assert "k3 in the loss with weight 0.04." in loss
     assert "in 8 of 9 situations" in check_step.judge_step(ours["step"])[2]
+
+
+def test_a_step_that_runs_in_no_situation_is_not_right():
+    def step(model, episodes, config):
+        raise NotImplementedError
+
+    with pytest.raises(SystemExit, match="none of the situations"):
+        check_step.judge_step(step, check_step.TinyModel, None)
