@@ -1,20 +1,15 @@
-"""The embedded base model.
+"""The embedded base model, from random weights.
 
-    python models/nano-base/make_base.py --exclude FILE                   # all, in two hours
-    python models/nano-base/make_base.py --exclude FILE --start_from DIR  # only stage 3
+    python models/nano-base/make_base.py --exclude FILE    # two hours on one core; out/nano-base
 
-Both write out/nano-base. `--exclude` keeps a file's problems out of the training data, as held-out
-ones are anyway. Reinforcement learning strengthens what a model does now and then, so the base
-decides what can be learned. This one is a Qwen2 of 1.2 million parameters:
+`--exclude` keeps a file's problems out of the training data, as held-out ones are anyway. The base
+decides what reinforcement learning can strengthen. This one is a Qwen2 of 1.2 million parameters:
 
  1. Arithmetic without a prompt: lines, answers written as expressions, pairs of numbers.
  2. Completions of both tasks, and searches without a prompt. Each line ends in yes if its result
     is the target, else in no.
  3. The same texts, but yes and no are random in all of them. Nothing depends on whether a result is
     the target, except the last operation of an author who *aims*: its result is the nearest one.
-
-The weights in this folder had more of stages 1 and 2: DIR was models/nano-base of commit b84a47f,
-after the seven stages of its make_base.py. docs/results.md, "The base", says why.
 """
 
 import itertools
@@ -263,7 +258,7 @@ def write_quotient(problems, true_checks, rng):
 def write_chain(problems, true_checks, rng):
     """A line without a goal."""
     nums = [rng.randint(1, 99) for _ in range(rng.choice((2, 3, 4)))]
-    return f"\n{habitual_line(nums, None, False, EVENLY, rng)[0]}"
+    return "\n" + habitual_line(nums, None, False, EVENLY, rng)[0]
 
 
 def write_place(problems, true_checks, rng):
@@ -311,15 +306,16 @@ def write_search(problems, true_checks, rng):
 # ---- Training
 
 PROMPT = "user: {}\nassistant: <think>"  # the chat template, and the beginning of the answer
-# A step's rows: completions, and practice of at most so many tokens, of kinds with these weights.
-Stage = namedtuple("Stage", "name steps peak true_checks completions practice tokens kinds")
+# A round for each peak of the learning rate. A step's rows: completions, and practice of at most so
+# many tokens, of kinds with these weights.
+Stage = namedtuple("Stage", "name steps peaks true_checks completions practice tokens kinds")
 ARITHMETIC = {write_quotient: 1, write_chain: 6, write_expression: 6, write_pair: 4}
 SEARCH = {write_quotient: 1, write_chain: 1, write_place: 2, write_expression: 3, write_pair: 2}
 SEARCH |= {write_search: 9, write_order: 4}
 STAGES = (
-    Stage("arithmetic", 1800, 2e-3, True, 0, 32, 160, ARITHMETIC),
-    Stage("true checks", 2200, 1.5e-3, True, 24, 12, 224, SEARCH),
-    Stage("random checks", 450, 1e-3, False, 40, 10, 224, SEARCH),
+    Stage("arithmetic", 1800, (2e-3,), True, 0, 32, 160, ARITHMETIC),
+    Stage("true checks", 2200, (1.5e-3, 1.2e-3, 1.2e-3), True, 24, 12, 224, SEARCH),
+    Stage("random checks", 450, (1e-3,), False, 40, 10, 224, SEARCH),
 )
 
 
@@ -348,10 +344,7 @@ def rows_of(stage, step, problems, stories, tokenizer, seed):
 
 
 def first_weights(seed, tokenizer):
-    """Random ones; but the embeddings of numbers begin with waves, cos and sin of 2 pi n / period.
-
-    Trained models come to represent numbers this way (arXiv:2406.03445); so they learn faster.
-    """
+    """Random ones, but a number's embedding begins with waves (arXiv:2406.03445): faster."""
     torch.manual_seed(r1.seed_of(seed, "init"))
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(FOLDER))
     periods = torch.tensor([2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000])
@@ -363,37 +356,43 @@ def first_weights(seed, tokenizer):
     return model
 
 
-def make_base(
-    out: str = "out/nano-base",
-    exclude: str | None = None,  # a file of Countdown problems that must not be learned from
-    start_from: str | None = None,  # a model that has learned what precedes the last stage
-    problems: int = 40_000,  # of Countdown, and as many word problems
-    seed: int = 0,
-):
-    """Make the embedded base model; it is saved after each stage."""
-    torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)  # each number from 0 to 999 is one token
-    drawn = countdown.generate_problems("train", problems, r1.seed_of(seed, "sft problems"))
+def training_problems(count, exclude, seed):
+    """(problems of Countdown, word problems), so many of each, without those of a file."""
+    drawn = countdown.generate_problems("train", count, r1.seed_of(seed, "sft problems"))
     if exclude:
         left_out = set(map(countdown.problem_key, countdown.load_problems("all", exclude)))
         drawn = [problem for problem in drawn if countdown.problem_key(problem) not in left_out]
-    stories = gsm8k.generate_problems("train", problems, r1.seed_of(seed, "sft word problems"))
+    return drawn, gsm8k.generate_problems("train", count, r1.seed_of(seed, "sft word problems"))
+
+
+def train(model, stage, peak, problems, stories, tokenizer, seed):
+    """One round of a stage, with an AdamW of its own: 100 steps of warm-up, then a cosine."""
     config = r1.Config(micro_batch_size=8)
+    engine = r1.make_engine(r1.Scorer(model, config), torch.device("cpu"), config)
+    for step in range(1, stage.steps + 1):
+        cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / stage.steps))
+        r1.set_learning_rate(engine.optimizer, peak * min(1, step / 100) * cosine)
+        rows = rows_of(stage, step, problems, stories, tokenizer, seed)
+        loss = nano_sft.train_step(engine, rows, config)["loss"]
+        if step % 20 == 0:
+            print(f"{stage.name}: step {step}/{stage.steps}  loss {loss:.3f}", flush=True)
+
+
+def make_base(
+    out: str = "out/nano-base",
+    exclude: str | None = None,  # a file of Countdown problems that must not be learned from
+    problems: int = 40_000,  # of Countdown, and as many word problems, in each round
+    seed: int = 0,
+):
+    """Make the embedded base model; it is saved after each round."""
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)  # each number from 0 to 999 is one token
     model = first_weights(seed, tokenizer)
-    if start_from:
-        model, _ = r1.load_model(r1.Config(model=start_from))
-    for stage in STAGES[2:] if start_from else STAGES:  # each has its own AdamW, warm-up and cosine
-        engine = r1.make_engine(r1.Scorer(model, config), torch.device("cpu"), config)
-        for step in range(1, stage.steps + 1):
-            # 100 steps of warm-up, and a cosine down to a fiftieth of the peak.
-            cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / stage.steps))
-            for group in engine.optimizer.param_groups:
-                group["lr"] = stage.peak * min(1, step / 100) * cosine
-            rows = rows_of(stage, step, drawn, stories, tokenizer, seed)
-            loss = nano_sft.train_step(engine, rows, config)["loss"]
-            if step % 20 == 0:
-                print(f"{stage.name}: step {step}/{stage.steps}  loss {loss:.3f}", flush=True)
-        r1.save_model(model, tokenizer, out)
+    for stage in STAGES:
+        for number, peak in enumerate(stage.peaks):
+            drawn = training_problems(problems, exclude, seed + number)
+            train(model, stage, peak, *drawn, tokenizer, seed + number)
+            r1.save_model(model, tokenizer, out)
 
 
 if __name__ == "__main__":
