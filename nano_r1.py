@@ -155,7 +155,7 @@ class Config:
     kl_coef: float = 0.001  # step 6: beta; with 0, no reference model is loaded or run
 
     # Step 7.
-    steps: int = 60  # step 7: how many steps the run has [200 to 1000]
+    steps: int = 100  # step 7: how many steps the run has [200 to 1000]
     learning_rate: float = 6e-4  # step 7: AdamW's [1e-6; with adapters (variants.py) 1e-5]
     # step 7: linear warm-up of the learning rate, because Adam's averages are noisy at first
     warmup_steps: int = 10
