@@ -420,6 +420,11 @@ def update(engine, reference, episodes, config, loss_function):
     return batches
 
 
+def make_reference(policy, config):
+    """The frozen copy of the model before training; None without a KL penalty."""
+    return Scorer(copy.deepcopy(policy), config) if config.kl_coef else None
+
+
 def learning_rate(step, config):
     """Linear warm-up; the "linear" schedule also multiplies by 1 - (step - 1) / steps."""
     rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
@@ -446,6 +451,7 @@ def parts_of_main(replaced):
     """The functions that `main` calls. An experiment gives others with the same signature."""
     parts = {
         "load_model": load_model,  # (config) -> policy, tokenizer
+        "make_reference": make_reference,  # (policy, config) -> a scorer or None
         "make_sampler": make_sampler,  # (policy, task, device, config)
         "make_engine": make_engine,  # (scorer, device, config); it can pass an optimizer
         "rollout": rollout,  # (sampler, problems, task, config, step) -> episodes, by group
@@ -489,12 +495,10 @@ def main(config, **replaced):
         test = task.load_problems("test", config)[: config.eval_problems]
         check_problems(config, train, test, parts)
         check_scorer(policy, task.prompt_ids(train[0]), config)
+        reference = parts.make_reference(policy, config)
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(threads_for(policy))
-        reference = None
-        if config.kl_coef:
-            reference = Scorer(copy.deepcopy(policy), config)
         engine = parts.make_engine(Scorer(policy, config), device, config)
         recorder = find_recorder()
         create_run(path, settings)  # all settings have been checked

@@ -16,7 +16,7 @@
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, IPO, other samplers, KL, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, masks, SDPO |
 # | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
-# | `load_model` | | LoRA, a teacher (on-policy distillation) |
+# | `load_model`, `make_reference` | | LoRA, a teacher (on-policy distillation) |
 #
 # docs/algorithms.md has the command of each algorithm.
 
@@ -27,9 +27,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from transformers import AutoTokenizer
 
 import nano_r1
-from nano_r1 import RANK, WORLD, gather, seed_of
+from nano_r1 import RANK, WORLD, Scorer, gather, seed_of
 
 # %% [markdown]
 # ## 1. Settings
@@ -556,12 +557,6 @@ def load_model(config):
     LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. Training changes only A and B, of rank r.
     """
     policy, tokenizer = nano_r1.load_model(config)
-    if config.teacher:
-        settings = replace(config, model=config.teacher)
-        teacher, of_teacher = nano_r1.load_model(settings)
-        if of_teacher.get_vocab() != tokenizer.get_vocab():
-            raise SystemExit("--teacher needs a model with the same tokens as --model")
-        policy.__deepcopy__ = lambda memo: teacher  # the reference is what a copy gives
     if not config.lora_rank:
         return policy, tokenizer
     import peft  # pip install peft
@@ -581,14 +576,8 @@ def load_model(config):
                 if ".lora_" not in name:
                     yield name.replace(".base_layer.", "."), weight
 
-        def __deepcopy__(self, memo):
-            """The reference: the base without adapters. It shares the weights; no copy is made."""
-            for weight in self.base_model.parameters():
-                memo[id(weight)] = weight
-            return copy.deepcopy(self.base_model, memo).unload()
-
         def save_pretrained(self, path, state_dict):
-            base = copy.deepcopy(self)
+            base = without_adapters(self)
             base.generation_config = self.generation_config
             base.save_pretrained(path, state_dict=state_dict)
 
@@ -606,6 +595,24 @@ def load_model(config):
         return WithAdapters(policy, lora).eval(), tokenizer
     except ValueError as error:
         raise SystemExit(f"--lora_target_modules {names}: {error}") from None
+
+
+def without_adapters(policy):
+    """The base of a policy with adapters. It shares the weights; no copy is made."""
+    shared = {id(weight): weight for weight in policy.base_model.parameters()}
+    return copy.deepcopy(policy.base_model, shared).unload()
+
+
+def make_reference(policy, config):
+    """Like `nano_r1.make_reference`; the teacher, or the base without adapters."""
+    if config.teacher:
+        teacher, tokenizer = nano_r1.load_model(replace(config, model=config.teacher))
+        if tokenizer.get_vocab() != AutoTokenizer.from_pretrained(config.model).get_vocab():
+            raise SystemExit("--teacher needs a model with the same tokens as --model")
+        return Scorer(teacher, config)
+    if config.lora_rank and config.kl_coef:
+        return Scorer(without_adapters(policy), config)
+    return nano_r1.make_reference(policy, config)
 
 
 # %% [markdown]
@@ -640,6 +647,7 @@ def main(config, **own):
         nano_r1.import_task(config.task).load_problems("all", config.eval_data, config.seed)
     functions = {
         "load_model": load_model,
+        "make_reference": make_reference,
         "rollout": rollout,
         "advantages": advantages,
         "loss": loss,

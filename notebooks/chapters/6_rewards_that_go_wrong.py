@@ -94,12 +94,11 @@ curves = pd.read_json(f"{RECORD}/curves.jsonl", lines=True)
 
 
 def show(names, letters="ABCDEF"):
-    """A row for each metric, a column for each run, a line for each seed."""
-    size = (2.4 * len(letters), 2.1 * len(names))
-    shared = {"sharex": True, "sharey": "row", "squeeze": False}
-    figure, axes = plt.subplots(len(names), len(letters), figsize=size, **shared)
-    for name, row in zip(names, axes):
-        for letter, axis in zip(letters, row):
+    """A row for each run, a column for each metric, a line for each seed."""
+    size = (3.2 * len(names), 2.1 * len(letters))
+    figure, axes = plt.subplots(len(letters), len(names), figsize=size, sharex=True, sharey="col")
+    for letter, row in zip(letters, axes):
+        for name, axis in zip(names, row):
             for seed, run in curves[curves["run"] == letter].groupby("seed"):
                 color = (PALETTE["curve-1"], PALETTE["curve-2"])[seed]
                 axis.plot(run["step"], run[name], color=color)
@@ -110,7 +109,7 @@ def show(names, letters="ABCDEF"):
     plt.show()
 
 
-show(["reward", "correct", "format", "length", "no signal", "entropy"])
+show(["reward", "correct", "format", "length"])
 
 # %% [markdown]
 # These completions are from the last step of seed 1. All runs had the same problem.

@@ -16,6 +16,7 @@ import sys
 from dataclasses import replace
 from unittest import mock
 
+import matplotlib.pyplot as plt
 import torch
 
 sys.path.append("check")
@@ -39,7 +40,7 @@ def write_completions(scorer, problems, label, n=config.group_size):
 # ## The pieces
 #
 # - `write_completions(scorer, problems, label)`: a list of Episodes, the n of problem 0 first. An
-#   episode has `reward.total` and `token_ids`; its `advantage` is for you to set.
+#   episode has `reward` and `token_ids`; its `advantage` is for you to set.
 # - `r1.collate(episodes, "cpu")`: a dict of tensors. You need `response_mask` (B, T), True at the
 #   completions' tokens, and `advantages` (B, 1).
 # - `scorer(batch)`: the policy's log-probs (B, T), with a gradient, 0 outside of the mask.
@@ -131,11 +132,16 @@ def share_correct(scorer):
 scorer = r1.Scorer(r1.load_model(config)[0], config)  # the base, untrained
 optimizer = torch.optim.AdamW(scorer.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.0)
 rng = random.Random(0)
+rewards = []  # the mean of each step
 with r1.threads_for(scorer.model):
     before = share_correct(scorer)
     for step in range(steps):
-        grpo_step(scorer, optimizer, rng.sample(train, 8), f"step {step}")
+        episodes = grpo_step(scorer, optimizer, rng.sample(train, 8), f"step {step}")
+        rewards.append(sum(e.reward for e in episodes or []) / (8 * config.group_size))
     after = share_correct(scorer)
+plt.plot(range(1, steps + 1), rewards)
+plt.gca().set(xlabel="step", ylabel="mean reward")
+plt.show()
 if is_blank:
     print("Not solved yet: write grpo_step in the cell above, run it, and then this one.")
 else:
@@ -145,9 +151,9 @@ else:
     print(f"Correct, it learns: {before:.0%} of the questions before, {after:.0%} after.")
 
 # %% [markdown]
-# If it does not learn, print the mean reward of each step. Then look at one thing at a time: the
-# shape of the advantages, the sign of the loss, the mask, the order of `backward`, `step` and
-# `zero_grad`. Only then compare with `group_advantages`, `grpo_loss` and `update` in `nano_r1.py`.
+# If the curve does not rise, look at one thing at a time: the shape of the advantages, the sign of
+# the loss, the mask, the order of `backward`, `step` and `zero_grad`. Only then compare with
+# `group_advantages`, `grpo_loss` and `update` in `nano_r1.py`.
 #
 # ## Open task
 #
