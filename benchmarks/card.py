@@ -8,7 +8,6 @@ and updates on them, with the advantage 1, because random weights have no correc
 other flags are those of nano_r1.py.
 """
 
-import importlib
 import json
 import time
 from contextlib import ExitStack
@@ -50,7 +49,8 @@ def clocks(engine, patch):
 
 def graphs(engine, patch):
     """vLLM's CUDA graphs for 1,024 rows; its own end at 512."""
-    vllm = importlib.import_module("vllm")
+    import vllm
+
     patch(vllm, "LLM", partial(vllm.LLM, max_cudagraph_capture_size=1024))
 
 

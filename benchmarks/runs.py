@@ -5,7 +5,6 @@ Not a benchmark. Everything starts from the repository's root.
 
 import ast
 import dataclasses
-import glob
 import importlib
 import math
 import os
@@ -104,25 +103,9 @@ def evaluations(path):
     return [row for row in metrics(path) if "eval/pass@1" in row]
 
 
-def curve(path):
-    """[(step, pass@1 on held-out problems)] of a run."""
-    return [(row["step"], row["eval/pass@1"]) for row in evaluations(path)]
-
-
 def config_of(saved):
     """The settings in a run's config.json, which also has its functions and processes."""
     return nano_r1.Config(**{name: saved[name] for name in vars(nano_r1.Config())})
-
-
-def by_subgroup(path):
-    """{subgroup: share of correct completions} of a run's last evaluation."""
-    (config,) = nano_r1.read_rows(f"{path}/config.json")
-    task = nano_r1.import_task(config["task"])
-    correct = {}
-    for row in nano_r1.read_rows(max(glob.glob(f"{path}/evaluations/*.jsonl"))):
-        for name in task.subgroups(row["problem"]):
-            correct.setdefault(name, []).append(row["answer_reward"])
-    return {name: statistics.mean(of_name) for name, of_name in correct.items()}
 
 
 def commit():

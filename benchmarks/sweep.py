@@ -10,7 +10,7 @@
 The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
 with commas between them and without dashes, or `default` for none. Each row of the table is
 compared with the first, seed by seed. A run that is complete is not repeated, unless the code or
-the base has changed. One that was stopped continues. The last table has the task's subgroups.
+the base has changed. One that was stopped continues. nano_eval.py has a model's subgroups.
 """
 
 import argparse
@@ -28,20 +28,13 @@ def flags_of(points):
 
 def result_table(paths):
     """`paths`: {label: the runs of its seeds}."""
-    last = "pass@1 minus the first row's, 95% by seed"
-    lines = [["", "before", "pass@1", "in training", last]]
+    lines = [["", "pass@1", "pass@1 minus the first row's, 95% by seed"]]
     first = None
     for label, of_label in paths.items():
-        curves = list(map(runs.curve, of_label))
-        after = [curve[-1][1] for curve in curves]
-        training = []  # the mean over all steps: how fast it learned; nano_sft samples nothing
-        for path in of_label:
-            shares = [r["reward/answer"] for r in runs.metrics(path) if "reward/answer" in r]
-            training.append(sum(shares) / max(1, len(shares)))
+        after = [runs.evaluations(path)[-1]["eval/pass@1"] for path in of_label]
         first = first or after
         compared = "" if after is first else runs.signed(*runs.difference(after, first))
-        before = runs.spread([curve[0][1] for curve in curves])
-        lines.append([label, before, runs.spread(after), runs.spread(training), compared])
+        lines.append([label, runs.spread(after), compared])
     return runs.table(lines)
 
 
@@ -56,16 +49,6 @@ def curve_table(paths):
             tokens = runs.spread([row["eval/mean_length"] for row in rows], 0)
             interval = f"[{low:.3f}, {high:.3f}]"
             lines.append([label, rows[0]["step"], runs.spread(shares), interval, formats, tokens])
-    return runs.table(lines)
-
-
-def subgroup_table(paths):
-    """pass@1 of each subgroup of the task, after the last step."""
-    lines = [["", "subgroup", "pass@1"]]
-    for label, of_label in paths.items():
-        of_seeds = list(map(runs.by_subgroup, of_label))
-        for name in of_seeds[0]:
-            lines.append([label, name, runs.spread([shares[name] for shares in of_seeds])])
     return runs.table(lines)
 
 
@@ -95,8 +78,7 @@ def main():
         for seed, path in zip(args.seeds, paths[label]):
             runs.train(args.script, f"{flags} --seed {seed}", path)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
-    print(f"\n{curve_table(paths)}\n\n{subgroup_table(paths)}")
-    print(f"\n{minutes(paths)} minutes of training a run")
+    print(f"\n{curve_table(paths)}\n\n{minutes(paths)} minutes of training a run")
 
 
 if __name__ == "__main__":

@@ -21,44 +21,39 @@ from countdown_rewards import (
 )
 
 
-def of(target, *nums):
-    return {"nums": list(nums), "target": target}
-
-
 # The reward of a completion
 
 STYLES = PROMPTS | {  # and as in runs/prompts
     "reasoning": Prompt("", opening="", thinking="reasoning", weights=(1, 2)),
     "steps": Prompt("", opening="", stop=("</answer>",), thinking="", steps=True),
 }
-PROBLEM = of(65, 19, 36, 55, 7)
-RIGHT = "<answer>((36-19)-7)+55</answer>"
-WRONG = "<answer>((36-19)+7)+55</answer>"  # 79
+PROBLEM = {"nums": [2, 3], "target": 5}
 
 
 @pytest.mark.parametrize(
     "completion, form, correct, why",
     [
-        (f"36-19=17 yes\n</think>\n{RIGHT}", 1, 1, "correct"),
-        (f"</think>{WRONG}", 1, 0, "equals 79, not 65"),
-        ("</think><answer>\n( (36 - 19)\t- 7 )\n + 55 </answer> ", 1, 1, "correct"),
+        ("2+3=5 yes\n</think>\n<answer>2+3</answer>", 1, 1, "correct"),
+        ("</think><answer>2*3</answer>", 1, 0, "equals 6, not 5"),
+        ("</think><answer>\n( (2 )\t+ 3 )\n </answer> ", 1, 1, "correct"),
         # The tags
-        (f"36-19=17\n{RIGHT}", 0, 1, "correct; format: no </think>"),
-        (f"yes</think>So:{RIGHT}", 0, 1, "text before the answer"),
-        (f"</think>{RIGHT} Done.", 0, 1, "format: text after </answer>"),
-        (f"</think>{RIGHT}{WRONG}", 0, 0, "two answer blocks"),
-        (f"</think>{WRONG}{RIGHT}", 0, 1, "two answer blocks"),
-        (f"</think></think>{RIGHT}", 0, 1, "format: a second </think>"),
-        (f"<think></think>{RIGHT}", 1, 1, "correct"),  # repeated after the prompt's own
-        (f"so <think></think>{RIGHT}", 0, 1, "format: a second <think>"),
+        ("2+3=5\n<answer>2+3</answer>", 0, 1, "correct; format: no </think>"),
+        ("yes</think>So:<answer>2+3</answer>", 0, 1, "text before the answer"),
+        ("</think><answer>2+3</answer> Done.", 0, 1, "format: text after </answer>"),
+        ("</think><answer>2+3</answer><answer>2*3</answer>", 0, 0, "two answer blocks"),
+        ("</think><answer>2*3</answer><answer>2+3</answer>", 0, 1, "two answer blocks"),
+        ("</think></think><answer>2+3</answer>", 0, 1, "format: a second </think>"),
+        # The prompt's own tag may be repeated.
+        ("<think></think><answer>2+3</answer>", 1, 1, "correct"),
+        ("so <think></think><answer>2+3</answer>", 0, 1, "format: a second <think>"),
         # A block inside the thinking counts neither for nor against the last one.
-        (f"{RIGHT}</think>{WRONG}", 1, 0, "equals 79"),
-        (f"maybe {RIGHT}\n</think>", 0, 0, "no answer block; format: no <answer>"),
+        ("<answer>2+3</answer></think><answer>2*3</answer>", 1, 0, "equals 6"),
+        ("maybe <answer>2+3</answer>\n</think>", 0, 0, "no answer block; format: no <answer>"),
         # Cut off
         ("", 0, 0, "no answer block, for the completion was cut off; format: no </think>"),
-        ("</think><answer>36", 0, 0, "was cut off; format: no </answer>"),
+        ("</think><answer>2", 0, 0, "was cut off; format: no </answer>"),
         # End markers and newlines
-        (f"</think>{RIGHT}<|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
+        ("</think><answer>2+3</answer><|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
     ],
 )
 def test_the_reward_of_a_completion_and_its_reason(completion, form, correct, why):
@@ -70,11 +65,11 @@ def test_the_reward_of_a_completion_and_its_reason(completion, form, correct, wh
 @pytest.mark.parametrize(
     "completion, style, total, why",
     [
-        (f"<reasoning>17</reasoning>\n{RIGHT}", "reasoning", 3, "correct"),
-        (f"<reasoning>17</reasoning>\n{RIGHT}", "short", 1, "no </think>"),
-        (f"17</think>{RIGHT}", "reasoning", 2, "no <reasoning> at the start"),
-        ("<reasoning>17", "reasoning", 0, "the completion was cut off"),
-        (f"so\n{RIGHT}", "steps", 2, "correct"),
+        ("<reasoning>5</reasoning>\n<answer>2+3</answer>", "reasoning", 3, "correct"),
+        ("<reasoning>5</reasoning>\n<answer>2+3</answer>", "short", 1, "no </think>"),
+        ("5</think><answer>2+3</answer>", "reasoning", 2, "no <reasoning> at the start"),
+        ("<reasoning>5", "reasoning", 0, "the completion was cut off"),
+        ("so\n<answer>2+3</answer>", "steps", 2, "correct"),
     ],
 )
 def test_tags_and_weights_are_those_of_the_prompt(completion, style, total, why):
@@ -83,7 +78,8 @@ def test_tags_and_weights_are_those_of_the_prompt(completion, style, total, why)
 
 
 def answered(answer, target, nums, style="short"):
-    return reward(f"so</think><answer>{answer}</answer>", of(target, *nums), STYLES[style])
+    problem = {"nums": nums, "target": target}
+    return reward(f"so</think><answer>{answer}</answer>", problem, STYLES[style])
 
 
 @pytest.mark.parametrize(
@@ -184,18 +180,22 @@ def test_steps_that_do_not_lead_to_the_target_earn_the_format(answer, form, why)
 
 # Hostile text: no exception, nothing executed, linear time
 
+OF_ALL_TASKS = [
+    "<think>", "</think>", "<answer>", "</answer>", "</", "1e999", "9**9**9", 400 * "9", "-", "=",
+    "(", "²", "\u200b", "\0", "\ud800", " ", "\n", "</s>", "\\",
+]  # fmt: skip
 FRAGMENTS = [
-    "<think>", "</think>", "<answer>", "</answer>", "<answer>(1+2)", "(3*4)</answer>", "</",
-    "</think><answer>1+2+3+4</answer>", "1", "07", "2.5", "1e999", "9**9**9", 400 * "9", "1/(2-2)",
-    "(", ")", "()", "((((((((", "-(", "-1", "1-2-3-4", "]", "+", "*", "/", "//", ".", "=", "_", "٣",
-    "²", "½", "\u200b", "\u3000", "\0", "\ud800", " ", "\n", "<|endoftext|>", "</s>", "<|im_end",
-    "__import__('os')", "{nums}", "%s", "\\", "Step 1: 1 + 2 = 3\n", "Step 2: 3 + 3 = 6 ", "Step",
-    " = 10", "\n10 = 10", "1=1\n", "<reasoning>", "</reasoning>", "- -",
+    "<answer>(1+2)", "(3*4)</answer>", "</think><answer>1+2+3+4</answer>", "1", "07", "2.5",
+    "1/(2-2)", ")", "()", "((((((((", "-(", "-1", "1-2-3-4", "]", "+", "*", "/", "//", ".", "_",
+    "٣", "½", "\u3000", "<|endoftext|>", "<|im_end", "__import__('os')", "{nums}", "%s",
+    "Step 1: 1 + 2 = 3\n", "Step 2: 3 + 3 = 6 ", "Step", " = 10", "\n10 = 10", "1=1\n",
+    "<reasoning>", "</reasoning>", "- -",
 ]  # fmt: skip
 
 
 def rewards_of_hostile_texts(module, problem, fragments, prompts):
     """Fragments at random, and each again and again; most of them where an answer stands."""
+    fragments = OF_ALL_TASKS + fragments
     rng = random.Random(time.time_ns())
     texts = ["".join(rng.choices(fragments, k=rng.choice((1, 4, 9, 99)))) for _ in range(3000)]
     texts += [part * (size // len(part)) for part in fragments for size in (190, 990, 800_000)]
@@ -209,7 +209,8 @@ def rewards_of_hostile_texts(module, problem, fragments, prompts):
 
 
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
-    rewards_of_hostile_texts(countdown_rewards, of(10, 1, 2, 3, 4), FRAGMENTS, STYLES)
+    problem = {"nums": [1, 2, 3, 4], "target": 10}
+    rewards_of_hostile_texts(countdown_rewards, problem, FRAGMENTS, STYLES)
 
 
 # The generator
@@ -231,7 +232,6 @@ def test_generated_problems_are_as_documented():
     [
         ((6, 3), {2, 3, 9, 18}),
         ((0, 5), {0, 5}),
-        ((5,), {5}),
         ((2, 2, 2), {0, 1, 2, 3, 6, 8}),
     ],
 )

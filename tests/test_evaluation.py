@@ -121,21 +121,15 @@ def type_in(monkeypatch, *texts):
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
 
 
-def test_numbers_and_a_target_or_a_question_and_its_answer_may_be_typed(monkeypatch):
-    typed = nano_eval.read_problem("19, 36 55 7 = 65", COUNTDOWN)
-    assert typed == {"nums": [19, 36, 55, 7], "target": 65}
-    type_in(monkeypatch, " 7 ")
-    assert nano_eval.read_problem(WORDS, GSM8K) == {"question": WORDS, "answer": "7"}
-
-
-@pytest.mark.parametrize("text", ["make 24 from 3, 8, 5", "Make 24 from 3, 8 and 5", "3 8 5 = 24"])
+@pytest.mark.parametrize("text", ["make 24 from 3, 8, 5", "Make 24 from 3, 8 and 5", "3, 8 5 =24"])
 def test_a_problem_may_be_typed_as_the_pages_write_it(text):
     assert nano_eval.read_problem(text, COUNTDOWN) == {"nums": [3, 8, 5], "target": 24}
 
 
-def test_an_answer_typed_behind_the_question_is_not_in_the_prompt():
-    typed = nano_eval.read_problem(f"{WORDS} = 7", GSM8K)
-    assert typed == {"question": WORDS, "answer": "7"}
+def test_an_answer_is_typed_behind_the_question_or_after_it(monkeypatch):
+    type_in(monkeypatch, " 7 ")
+    for text in (WORDS, f"{WORDS} = 7"):
+        assert nano_eval.read_problem(text, GSM8K) == {"question": WORDS, "answer": "7"}
 
 
 MISTAKES = [

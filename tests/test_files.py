@@ -29,8 +29,9 @@ def cell(value):
     return '"' + str(value).replace('"', '""') + '"'
 
 
-def csv(rows):
-    return "".join(",".join(map(cell, row)) + "\n" for row in [rows[0], *map(dict.values, rows)])
+def csv(rows, end="\n"):
+    lines = [",".join(map(cell, row)) for row in [rows[0], *map(dict.values, rows)]]
+    return end.join(lines).encode()
 
 
 def parquet(rows, path):
@@ -45,16 +46,12 @@ def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, 
         "a[1]*? ü.jsonl": text,
         "blank.jsonl": text.replace(b"\n", b"\r\n\r\n"),
         "mac.jsonl": text.replace(b"\n", b"\r"),
-        "mac.csv": csv(rows)
-        .replace(".\n#", "REST")
-        .replace("\n", "\r")
-        .replace("REST", ".\n#")
-        .encode(),
+        "mac.csv": csv(rows, "\r"),
         "bom.jsonl": b"\xef\xbb\xbf" + text,
         "a.json": json.dumps(rows, indent=1).encode(),
         "a.jsonl.gz": gzip.compress(text),
-        "bom.csv": b"\xef\xbb\xbf" + csv(rows).replace("\n", "\r\n").encode().replace(b".\r", b"."),
-        "a.csv": csv(rows).encode(),
+        "bom.csv": b"\xef\xbb\xbf" + csv(rows, "\r\n"),
+        "a.csv": csv(rows),
         "a.txt": parquet(rows, tmp_path / "rows"),
     }
     capfd.readouterr()

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import two_processes
@@ -298,6 +299,15 @@ def test_two_processes_measure_what_one_does(golden, two):
     for row, expected in zip(found, golden.metrics, strict=True):
         row["time/step"] = expected.get("time/step", 0)
         assert row == pytest.approx({"time/step": 0} | expected, rel=2e-3, abs=1e-6)
+
+
+def test_two_processes_record_what_one_does(golden, two):
+    changes = []
+    for path in (golden.path, two / "run"):
+        rows = Run(path).step(1)
+        changes.append({str(row["prompt_ids"] + row["token_ids"]): row["change"] for row in rows})
+    for text, change in changes[0].items():
+        np.testing.assert_allclose(changes[1][text], change, atol=0.01)
 
 
 def test_an_update_by_two_processes_is_the_update_by_one(two):

@@ -76,19 +76,9 @@ def test_a_text_that_names_a_huge_number_gets_no_reward_with_little_work(name):
         assert light(paid, name, text) == [0.0, 0.0]
 
 
-HOSTILE = [
-    "<answer>",
-    "</answer>",
-    "</think>",
-    "</think><answer>2</answer>",
-    "[" * 99,
-    "9*9",
-    "\ud800",
-]
-
-
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
-    rewards_of_hostile_texts(gym_rewards, SUM, HOSTILE, gym_rewards.PROMPTS)
+    fragments = ["</think><answer>2</answer>", "[" * 99, "9*9"]
+    rewards_of_hostile_texts(gym_rewards, SUM, fragments, gym_rewards.PROMPTS)
 
 
 def test_a_scorer_that_raises_costs_the_completion_its_reward_and_says_so_once(capfd):
@@ -119,12 +109,9 @@ def test_training_and_test_problems_have_no_question_and_no_index_in_common():
     assert names.count(["leg_counting"]) > 20 and names.count(["basic_arithmetic"]) > 20
 
 
-def test_a_prompt_asks_the_question_and_never_shows_the_answer_or_the_metadata():
-    config = nano_r1.Config(task="gym")
-    _, task = runs.load(config)
-    task.template = "{question} {answer} {metadata}"
+def test_a_prompt_can_show_neither_the_answer_nor_the_metadata():
     (problem, *_) = gym_rewards.load_problems("all", "leg_counting?size=5")
-    assert task.prompt_text(problem) == problem["question"] + " {answer} {metadata}"
+    assert set(problem) - set(gym_rewards.HIDDEN) == {"question", "data", "index"}
 
 
 @pytest.mark.parametrize(

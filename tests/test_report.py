@@ -14,7 +14,7 @@ import torch
 from axe_playwright_python import sync_playwright as axe
 from test_nano_r1 import plain_log_probs as alone
 from transformers import AutoTokenizer
-from two_processes import tiny_model
+from two_processes import settings, tiny_model
 
 import nano_r1
 from nano_report import labels, payload, record, viewer
@@ -31,29 +31,18 @@ ADVANTAGES = [-0.75, 1.25, 0.25, -0.75, 0.0, 0.0, 0.0, 0.0]
 BY_REWARD = [1, 2, 0, 3]  # the first group in the order of its table
 CONFIG = {"group_size": 4, "record_tokens_every": 2, "steps": 3, "model": "<b>$x$"}
 CONFIG |= {"task": "gsm8k", "prompt": "chat"}
-LEFT_OUT = 7  # this completion is not part of the update
 
 
 # ---- A run, made by hand: a tiny model, and updates that are noise
 
 
 @torch.no_grad()
-def score(model, batch):
-    """Log-probs of a batch's labels: (B, T)."""
-    log_probs = model(batch["input_ids"]).logits.log_softmax(-1)
-    return log_probs.gather(-1, batch["labels"][..., None])[..., 0]
-
-
-def micro_batch(model, rows):
-    batch = nano_r1.collate(rows, "cpu")
-    batch["old_log_probs"] = score(model, batch)
-    return batch
-
-
-def record_step(path, step, size, rank=0, ranks=1):
-    """Record a process's share of a step. Returns all episodes, each with what is `wanted`."""
+def record_step(path, step, size):
+    """Record a step. Returns its episodes, each with what is `wanted`."""
     tokenizer = AutoTokenizer.from_pretrained("models/nano-base")
     model = tiny_model(0, len(tokenizer))
+    scorer = nano_r1.Scorer(model, settings())
+    engine = nano_r1.make_engine(scorer, torch.device("cpu"), settings())
     episodes = []
     for i, text in enumerate(TEXTS):
         e = nano_r1.Episode(
@@ -69,28 +58,19 @@ def record_step(path, step, size, rank=0, ranks=1):
         )
         e.log_probs = alone(model, e.prompt_ids, e.token_ids).tolist()
         episodes.append(e)
-    batches = [micro_batch(model, rows) for rows in (episodes[3::-1], episodes[4:7])]
+    batches = []
+    for part in (episodes[3::-1], episodes[4:7]):
+        batch = nano_r1.collate(part, "cpu")
+        batch["old_log_probs"] = engine(batch)
+        batches.append(batch)
     for weight in model.parameters():
         weight.data += size * torch.randn_like(weight)
-
-    def engine(batch):
-        return score(model, batch)
-
-    engine.device = "cpu"
     for e in episodes:
-        after = alone(model, e.prompt_ids, e.token_ids).tolist()
-        e.extra["wanted"] = np.array([e.log_probs, after])
-        e.extra["wanted"][1:] -= e.extra["wanted"][0]
-    episodes[LEFT_OUT].extra["wanted"][1:] = np.nan
-    record.after_step(
-        path,
-        step,
-        episodes[rank * 8 // ranks : (rank + 1) * 8 // ranks],
-        batches[rank::ranks],
-        engine,
-        tokenizer,
-        SimpleNamespace(**CONFIG),
-    )
+        after = alone(model, e.prompt_ids, e.token_ids)
+        e.extra["wanted"] = np.array([e.log_probs, after - torch.tensor(e.log_probs)])
+    episodes[7].extra["wanted"][1] = np.nan  # it is not part of the update
+    config = SimpleNamespace(**CONFIG)
+    record.after_step(path, step, episodes, batches, engine, tokenizer, config)
     return episodes
 
 
@@ -127,17 +107,6 @@ def test_the_record_of_a_due_step_is_what_the_model_says_before_and_after_the_up
         assert (row["token_ids"], row["prompt_ids"]) == (e.token_ids, e.prompt_ids)
         found = [row["log_probs"], row["change"]]
         np.testing.assert_allclose(found, e.extra["wanted"], rtol=1e-5, atol=1e-5)
-
-
-def test_two_processes_record_what_one_does(run, tmp_path, monkeypatch):
-    for rank in (0, 1):
-        monkeypatch.setenv("RANK", str(rank))
-        record_step(tmp_path, 1, 0.03, rank, 2)
-    nano_r1.write_rows(tmp_path / "episodes/step_000001.jsonl", run.rows)
-    nano_r1.write_rows(tmp_path / "config.json", [CONFIG])
-    for one, two in zip(Run(run.path).step(1), Run(tmp_path).step(1), strict=True):
-        for name in ("token_ids", "prompt_ids", "log_probs", "change"):
-            np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 # ---- The page without a browser

@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import importlib
 import io
 import os
 import pickle
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,6 @@ import torch
 import transformers
 import tyro
 
-import countdown_rewards
 import nano_r1
 import variants
 from benchmarks import runs
@@ -43,15 +41,22 @@ def copied(tmp_path, *files):
 
 
 def start(directory, flags):
-    command = [sys.executable, "nano_r1.py", *flags.split()]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=directory, env=ALONE, **pipes)
+    return subprocess.Popen(
+        [sys.executable, "nano_r1.py", *flags.split()],
+        cwd=directory,
+        env=ALONE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def metrics(directory, name):
     """Of each step, without its times."""
     rows = runs.metrics(directory / "out" / name)
-    return [{k: v for k, v in row.items() if k != "time/step"} for row in rows]
+    for row in rows:
+        row.pop("time/step", None)
+    return rows
 
 
 def weights(directory, name):
@@ -216,11 +221,14 @@ def resume(path, flags, program=nano_r1, **own):
 def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straight, monkeypatch):
     path = straight / "out/straight"
     resume(path, MAY_CHANGE, measure=print)
-    refused = [(flags, {}) for flags in re.split(r"[|\n]", REFUSED)]
-    refused += [("", {"program": variants}), ("", {"loss": print})]
-    for flags, own in refused:
-        with pytest.raises(SystemExit, match="the run was started with"):
-            resume(path, flags, **own)
+    for flags in re.split(r"[|\n]", REFUSED):
+        name, _ = flags.removeprefix("--").split()
+        with pytest.raises(SystemExit, match=f"the run was started with {name} .*; use the same"):
+            resume(path, flags)
+    with pytest.raises(SystemExit, match="the run was started with"):
+        resume(path, "", variants)
+    with pytest.raises(SystemExit, match="the run was started with loss None"):
+        resume(path, "", loss=print)
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(SystemExit, match="started with processes 1, without torchrun"):
         resume(path, "")
@@ -268,9 +276,6 @@ def test_an_error_in_ones_own_task_is_pythons_with_its_line(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
     with pytest.raises(ModuleNotFoundError, match="'no_such_package'"):
         nano_r1.run_command(lambda config: nano_r1.import_task("lacks"), nano_r1.Config)
-    monkeypatch.setattr(countdown_rewards, "load_problems", lambda *args: {}["colour"])
-    with pytest.raises(KeyError, match="colour"):
-        nano_r1.main(nano_r1.Config(name=f"{tmp_path}/run"))
 
 
 # ---- The mistakes that people make
@@ -299,10 +304,6 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "straight"}, "--resume out/straight continues it"),
         ({"resume": "out/nothing"}, "there is no run; try the directory of one"),
-        (
-            {"resume": "out/straight", "task": "gsm8k", "seed": 1},
-            "the run was started with seed 0; use the same",
-        ),
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
         ({"name": "out/x"}, "--name x"),
@@ -314,11 +315,9 @@ def test_a_mistake_is_one_sentence_that_says_what_to_type_and_leaves_the_run_s_n
     changes, said, straight, monkeypatch
 ):
     monkeypatch.chdir(straight)
-    settings = {"eval_problems": 8, "prompts_per_step": 4, "group_size": 4, "max_tokens": 60}
-    settings |= {"warmup_steps": 0, "steps": 6, "save_every": 2}
     before = sorted(os.listdir(straight / "out"))
     with pytest.raises(SystemExit, match=re.escape(said)):
-        nano_r1.main(nano_r1.Config(**settings | changes))
+        nano_r1.main(nano_r1.Config(**changes))
     assert sorted(os.listdir(straight / "out")) == before
 
 
@@ -373,14 +372,3 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal():
 def test_the_time_left_grows_with_the_completions():
     left = nano_r1.minutes_left([{}, {"step": 1, "time/step": 60.0}], nano_r1.Config(steps=2))
     assert left == pytest.approx(2**1.1 - 1)
-
-
-@pytest.mark.parametrize("name", ["nano_r1", "nano_eval", "nano_sft", "variants"])
-def test_help_names_every_setting_with_its_comment_in_80_columns(name, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    settings = importlib.import_module(name).Config
-    with pytest.raises(SystemExit):
-        tyro.cli(settings, args=["--help"], use_underscores=True)
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) == 80 and "linear warm-up" in text
-    assert all(f"--{field.name}" in text.replace("--no_", "--") for field in fields(settings))
