@@ -8,6 +8,7 @@ counts the run's own training episodes: how often is a yes true, and how often d
 its yes? Numbers are means over the runs, with the smallest and largest.
 """
 
+import dataclasses
 import re
 import statistics
 import sys
@@ -44,22 +45,19 @@ def better_than_chance(hits, others):
 def probability_table(paths):
     """P(yes) before and after training."""
     lines = [["model", "P(yes), target", "P(yes), another result", "AUC"]]
-    configs = [runs.config_of(nano_r1.read_rows(f"{path}/config.json")[0]) for path in paths]
-    problems = runs.load(configs[0])[1].load_problems("test", configs[0])
-    models = {"base": {config.model for config in configs}}
-    models["trained"] = [f"{path}/model" for path in paths]
+    (saved,) = nano_r1.read_rows(f"{paths[0]}/config.json")
+    config = runs.config_of(saved)
+    _, task = runs.load(config)
+    problems = task.load_problems("test", config)
+    models = {"base": [config.model], "trained": [f"{path}/model" for path in paths]}
     for name, of_name in models.items():
         columns = []
         for model in of_name:
-            found = checks(nano_r1.Config(**vars(configs[0]) | {"model": model}), problems)
+            found = checks(dataclasses.replace(config, model=model), problems)
             hits = [p for p, hit in found if hit]
             others = [p for p, hit in found if not hit]
-            means = [
-                statistics.mean(hits),
-                statistics.mean(others),
-                better_than_chance(hits, others),
-            ]
-            columns.append(means)
+            auc = better_than_chance(hits, others)
+            columns.append([statistics.mean(hits), statistics.mean(others), auc])
         lines.append([name, *map(runs.spread, zip(*columns))])
     return runs.table(lines)
 

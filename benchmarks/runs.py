@@ -118,8 +118,6 @@ def commit():
 
 # ---- Samples
 
-ROWS = 512  # completions that are sampled at once: it bounds the memory
-
 
 def load(config):
     """(sampler, task) of `config.model`, without an engine."""
@@ -130,17 +128,14 @@ def load(config):
 
 
 def sample(config, problems, n=1):
-    """n episodes of each problem, a list, by `config.model` at `config.temperature`."""
+    """n episodes of each problem, a tuple, by `config.model` at `config.temperature`."""
     sampler, task = load(config)
-    groups = []
-    size = max(1, ROWS // n)
-    for start in range(0, len(problems), size):
-        part = problems[start : start + size]
-        label = f"benchmark, {start}"
-        with nano_r1.threads_for(sampler.model):
-            episodes = nano_r1.sample_and_reward(sampler, part, task, config, label, n)
-        groups += [episodes[first : first + n] for first in range(0, len(episodes), n)]
-    return groups
+    draws = []
+    with nano_r1.threads_for(sampler.model):
+        for k in range(n):  # one after the other: it bounds the memory
+            label = f"benchmark, {k}"
+            draws.append(nano_r1.sample_and_reward(sampler, problems, task, config, label, 1))
+    return list(zip(*draws))
 
 
 def generate(sampler, prompts, n, temperature, **options):

@@ -44,17 +44,11 @@ def checks_of(text):
             yield value == target, word, place == len(checks) - 1
 
 
-def shares(found):
-    """{hit: (checks, share of yes, share of ends)}"""
-    of = {hit: [check for check in found if check[0] == hit] for hit in (True, False)}
-    return {
-        hit: (
-            len(checks),
-            sum(word == "yes" for _, word, _ in checks) / len(checks),
-            sum(end for _, _, end in checks) / len(checks),
-        )
-        for hit, checks in of.items()
-    }
+def shares(found, is_hit):
+    """(how many checks, share of yes, share of ends) after results that are the target or not."""
+    checks = [check for check in found if check[0] == is_hit]
+    _, words, ends = zip(*checks)
+    return len(checks), words.count("yes") / len(checks), ends.count(True) / len(checks)
 
 
 @pytest.mark.parametrize("stage", base.STAGES, ids=lambda stage: stage.name)
@@ -84,7 +78,8 @@ KINDS = [  # of the last stage's texts with a problem and a target: changes of t
 def test_yes_and_the_end_of_a_search_do_not_depend_on_the_result_in_the_last_stage(kind, tokenizer):
     stage = base.STAGES[-1]._replace(**kind)
     found = [check for text in texts(stage, 16, tokenizer) for check in checks_of(text)]
-    (hits, yes, ends), (others, yes_of_others, ends_of_others) = shares(found).values()
+    hits, yes, ends = shares(found, True)
+    others, yes_of_others, ends_of_others = shares(found, False)
     error = (0.25 * 0.75 * (1 / hits + 1 / others)) ** 0.5  # one standard error of a difference
     assert hits > 100 and error < 0.04
     assert abs(yes - yes_of_others) < 3 * error

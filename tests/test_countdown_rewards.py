@@ -20,7 +20,6 @@ from countdown_rewards import (
     to_problem,
 )
 
-
 # The reward of a completion
 
 STYLES = PROMPTS | {  # and as in runs/prompts

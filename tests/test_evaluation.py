@@ -1,10 +1,8 @@
 """nano_eval.py: its statistics by hand, and the table and the files of whole evaluations."""
 
-import itertools
 import json
 import os
 import re
-import statistics
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,13 +25,12 @@ def completion(answer=1.0, form=1.0, text=None):
     return nano_r1.Episode(problem={}, token_ids=[1], completion=text, **rewards)
 
 
-@pytest.mark.parametrize("correct", range(5))
-def test_pass_at_k_is_the_share_of_subsets_of_k_samples_with_a_correct_one(correct):
-    answers = [float(i < correct) for i in range(4)]
-    values = nano_eval.measure_group([completion(answer) for answer in answers], task_of())
-    for k in (1, 2, 4):
-        subsets = [max(subset) for subset in itertools.combinations(answers, k)]
-        assert values[f"pass@{k}"] == pytest.approx(statistics.fmean(subsets))
+@pytest.mark.parametrize("correct, of_two", [(0, 0), (1, 3 / 6), (2, 5 / 6), (3, 1), (4, 1)])
+def test_pass_at_k_is_the_share_of_subsets_of_k_samples_with_a_correct_one(correct, of_two):
+    group = [completion(float(i < correct)) for i in range(4)]
+    values = nano_eval.measure_group(group, task_of())
+    found = (values["pass@1"], values["pass@2"], values["pass@4"])
+    assert found == pytest.approx((correct / 4, of_two, correct > 0))
 
 
 @pytest.mark.parametrize(
@@ -82,18 +79,18 @@ def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
     path = Path(nano_eval.main(config))
     assert len(nano_r1.read_rows(path / "temperature_0.jsonl")) == 12
     sampled = nano_r1.read_rows(path / "temperature_1.jsonl")
-    answers, lengths = zip(*[(row["answer_reward"], row["length"]) for row in sampled])
+    assert len(sampled) == 24
     metrics = results(path)["temperature 1"]
-    assert metrics["pass@1"][0] == pytest.approx(sum(answers) / 24) and sum(answers)
-    assert metrics["tokens"][0] == pytest.approx(statistics.fmean(lengths))
+    assert metrics["pass@1"][0] == pytest.approx(nano_r1.mean(sampled, "answer_reward")) != 0
+    assert metrics["tokens"][0] == pytest.approx(nano_r1.mean(sampled, "length"))
     assert {"3_numbers: pass@1", "needs_muldiv: pass@1"} < set(metrics)
     text = (path / "temperature_1.txt").read_text()
     assert text.count("\n=> ") == 12 and sampled[0]["completion"] in text
 
 
 def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path):
-    rows = [{"question": f"What is {n} plus {n}?", "answer": f"#### {2 * n}"} for n in range(5)]
-    nano_r1.write_rows(f"{tmp_path}/rows.jsonl", rows)
+    row = {"question": "What is 1 plus 1?", "answer": "2"}
+    nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [row] * 5)
     config = nano_eval.Config(
         task="gsm8k",
         eval_data=f"{tmp_path}/rows.jsonl",

@@ -211,7 +211,9 @@ def test_the_answer_of_a_row_is_a_number_or_ends_in_one(answer):
     }
 
 
-@pytest.mark.parametrize("question", ["", " \n", None, 7, "so\fon", "2\times 3", "1\r2"])
+@pytest.mark.parametrize(
+    "question", ["", " \n", None, 7, "so\fon", "\b", "\ud800", "2\times 3", "1\r2"]
+)
 def test_a_question_that_is_no_clear_text_is_refused(question):
     with pytest.raises(ValueError, match="needs question, a text|a control character"):
         to_problem({**ROW, "question": question})

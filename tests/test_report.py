@@ -81,7 +81,8 @@ def run(tmp_path_factory):
     for step, size in ((2, 0.03), (3, 0.003), (1, 0.03)):
         episodes = record_step(path, step, size)
     rows = nano_r1.as_rows(episodes)
-    metrics = [{"step": step, "reward": 0.875, "grad_norm": float("nan")} for step in range(4)]
+    metric = {"reward": 0.875, "grad_norm": float("nan"), "my/own": 1.0}
+    metrics = [{"step": step} | metric for step in range(4)]
     for step, correct in ((0, 2), (3, 4)):
         metrics[step] |= {
             "eval/pass@1": correct / 8,
@@ -171,6 +172,10 @@ def test_it_opens_with_the_result_and_at_the_group_that_shows_most(run, opened):
     assert page.locator(".wall .solved").count() == 2 + 4
     redrawn(page, page.keyboard.press, "g")
     assert page.inner_text("h1") == "Step 1, group 1"
+
+
+def test_a_metric_of_ones_own_has_a_curve(run, opened):
+    assert opened(run.file).get_by_text("my/own").count()
 
 
 def test_numbers_are_rounded_as_on_the_console(run, opened):

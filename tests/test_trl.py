@@ -30,8 +30,8 @@ def fails(completions, **kwargs):
     raise KeyError("mine")
 """
 ROWS = [
-    {"prompt": f"{i}+1?", "ground_truth": str(i + 1), "kind": "sum" if i % 2 else "other"}
-    for i in range(20)
+    {"prompt": "0+1?", "ground_truth": "1", "kind": "other"},
+    {"prompt": "1+1?", "ground_truth": "2", "kind": "sum"},
 ]
 
 
