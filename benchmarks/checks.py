@@ -75,7 +75,7 @@ def truth_table(paths):
     """By step, before its update: of the yeses, the targets and the others, how many are true?"""
     lines = [["step", "P(target, given yes)", "P(yes, given target)", "P(yes, given another)"]]
     steps = nano_r1.read_rows(f"{paths[0]}/config.json")[0]["steps"]
-    for step in [step for step in (1, 5, 10, *range(20, steps + 1, 10)) if step <= steps]:
+    for step in (1, *range(10, steps + 1, 10)):
         shares = []
         for path in paths:
             pairs = said(path, step)

@@ -54,7 +54,7 @@ def main(there: tyro.conf.Positional[str], rounds: int = 2, steps: int = 3, flag
         there: The other checkout's directory.
         rounds: Each trains once in both.
         steps: Of each round, that count.
-        flags: Flags of nano_r1.py, in one text.
+        flags: Flags of nano_r1.py, in one text: --flags="--model MODEL".
     """
     folders = {"there": there, "here": runs.ROOT}  # their times are divided
     found = {name: [] for name in folders}

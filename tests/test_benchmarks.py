@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import tyro
 
 import countdown_rewards
 import nano_r1
@@ -268,7 +269,8 @@ def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
         nano_r1.main(runs.parse("nano_r1", flags))
 
     monkeypatch.setattr(speed, "train", train)
-    speed.main(runs.ROOT, steps=1, flags="--prompts_per_step 2 --max_tokens 8")
+    words = [runs.ROOT, "--steps", "1", "--flags=--prompts_per_step 2 --max_tokens 8"]
+    tyro.cli(speed.main, args=words)
     assert "| ratio, pair by pair | " in capsys.readouterr().out
 
 

@@ -25,14 +25,12 @@ WIDTH = 1400  # of a page
 def commands_of(folder, **options):
     """The words behind each `python` of docs/make/all.sh, for a short run."""
     program = folder / "python"
-    program.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/commands"\n')
+    program.write_text('#!/bin/sh\necho "$@"\n')
     program.chmod(0o755)
-    path = f"{folder}:{os.environ['PATH']}"
     command = ["bash", SCRIPT, folder, *FLAGS.split()]
-    subprocess.run(command, env={**os.environ, "PATH": path}, **options)
-    commands = (folder / "commands").read_text()
-    (folder / "commands").unlink()
-    return [line.split() for line in commands.splitlines()]
+    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")

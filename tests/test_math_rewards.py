@@ -269,7 +269,6 @@ def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(col
 @pytest.mark.parametrize(
     "column, value, said",
     [
-        ("problem", None, "needs problem, a text"),
         ("problem", ["?"], "needs problem, a text"),
         ("answer", "2}", "and balanced braces"),
         ("answer", 501 * "2", "at most 500 characters"),

@@ -236,12 +236,10 @@ def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
 def test_a_check_is_a_dot_at_its_p_yes_by_whether_its_result_is_the_target(run):
     [checks] = payload.checks_of(Run(run.path), 1, Run(run.path).step(1))
     words = [e.extra["wanted"][0][-2] for e in run.episodes[4:7]]  # before the end token
-    shares = np.exp(words) - [1, 0, 1]
-    assert checks["dots"] == [
-        [pytest.approx(-shares[0], abs=1e-3), 0, 2, 1, "19+36=55"],
-        [pytest.approx(shares[1], abs=1e-3), 1, 2, 2, "58+7=65"],
-        [pytest.approx(-shares[2], abs=1e-3), 1, 2, 3, "58+7=65"],
-    ]
+    no, yes, another_no = np.exp(words)
+    shares = [dot.pop(0) for dot in checks["dots"]]
+    assert shares == pytest.approx([1 - no, yes, 1 - another_no], abs=1e-3)
+    assert checks["dots"] == [[0, 2, 1, "19+36=55"], [1, 2, 2, "58+7=65"], [1, 2, 3, "58+7=65"]]
 
 
 def test_the_lines_of_step_1_are_read_again_after_each_update(run, opened):
