@@ -154,12 +154,12 @@ def test_a_race_counts_all_that_is_sampled_until_its_end(target, last, run, tmp_
 
 
 def test_a_race_ends_where_the_held_out_problems_agree(tmp_path):
-    rows = [{"race/tokens": 5}, {"race/tokens": 6, "eval/pass@1": 0.59}, {"race/tokens": 7}]
+    rows = [{"step": 0, "eval/pass@1": 0.9}]
+    rows += [{"race/tokens": 5}, {"race/tokens": 6, "eval/pass@1": 0.59}, {"race/tokens": 7}]
     rows += [{"race/tokens": 8, "eval/pass@1": 0.6}, {"race/tokens": 9, "eval/pass@1": 0.7}]
-    file = tmp_path / "metrics.jsonl"
-    nano_r1.write_rows(str(file), [{"step": 0, "eval/pass@1": 0.9}, *rows[:3]])
+    nano_r1.write_rows(f"{tmp_path}/metrics.jsonl", rows[:4])
     assert race.tokens_of(tmp_path) == float("inf")
-    nano_r1.write_rows(str(file), [{"step": 0, "eval/pass@1": 0.9}, *rows])
+    nano_r1.write_rows(f"{tmp_path}/metrics.jsonl", rows)
     assert race.tokens_of(tmp_path) == 5 + 6 + 7 + 8
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from unittest import mock
 
@@ -64,7 +65,7 @@ EVALUATION_MEANS = {
 
 
 def means(rows, columns):
-    return {name: sum(row[column] for row in rows) / len(rows) for name, column in columns.items()}
+    return {name: fmean(row[column] for row in rows) for name, column in columns.items()}
 
 
 def written(token_ids):

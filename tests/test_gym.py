@@ -99,13 +99,14 @@ def test_partial_credit_is_paid_only_if_it_is_asked_for():
 def test_training_and_test_problems_have_no_question_and_no_index_in_common():
     source = 'leg_counting?size=60&max_animals=3 basic_arithmetic?size=99&operators=["+"]'
     source += "&min_terms=2&max_terms=2&min_digits=1&max_digits=1"  # of which many are equal
-    parts = [gym_rewards.load_problems(split, source) for split in ("train", "test")]
-    for column in (["question"], ["data", "index"]):
-        train, test = ({tuple(row[name] for name in column) for row in part} for part in parts)
-        assert len(train) == len(parts[0]) > 40 and len(test) == len(parts[1]) > 5
-        assert train.isdisjoint(test)
-    assert json.loads(json.dumps(parts)) == parts  # as in a run's files
-    names = [gym_rewards.subgroups(problem) for problem in parts[0]]
+    train = gym_rewards.load_problems("train", source)
+    test = gym_rewards.load_problems("test", source)
+    questions = {problem["question"] for problem in train + test}
+    places = {(problem["data"], problem["index"]) for problem in train + test}
+    assert len(questions) == len(places) == len(train + test)
+    assert len(train) > 40 and len(test) > 5
+    assert json.loads(json.dumps(train)) == train  # as in a run's files
+    names = [gym_rewards.subgroups(problem) for problem in train]
     assert names.count(["leg_counting"]) > 20 and names.count(["basic_arithmetic"]) > 20
 
 

@@ -47,7 +47,7 @@ def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0, width=None):
     """One row, no padding, no mask, no cache; of the first `width` logits."""
     ids = torch.tensor([prompt_ids + token_ids])
     logits = model(ids).logits[0, len(prompt_ids) - 1 : -1, :width].float() / temperature
-    return torch.log_softmax(logits, dim=-1).gather(-1, torch.tensor(token_ids)[:, None])[:, 0]
+    return -torch.nn.functional.cross_entropy(logits, torch.tensor(token_ids), reduction="none")
 
 
 # ---- The model

@@ -256,8 +256,11 @@ def test_the_lines_of_step_1_are_read_again_after_each_update(run, opened):
 
 def test_a_group_says_which_completions_moved_against_their_advantage(run, opened):
     page = opened(run.file, "#step=1&group=1")
-    moves = [np.nansum(run.episodes[i].extra["wanted"][1]) * ADVANTAGES[i] for i in BY_REWARD]
-    against = [str(i + 1) for i, move in zip(BY_REWARD, moves) if move < 0]
+    against = []
+    for i in BY_REWARD:
+        move = np.nansum(run.episodes[i].extra["wanted"][1])
+        if move * ADVANTAGES[i] < 0:
+            against.append(str(i + 1))
     assert texts(page, "tr:has(td.moved small) .which") == against != []
 
 
@@ -293,8 +296,7 @@ def test_axe_finds_nothing_and_no_view_is_too_wide(width, theme, run, opened):
     page = opened(run.file, width=width, color_scheme=theme)
     for key in "rsg":
         redrawn(page, page.keyboard.press, key)
-        violations = axe.Axe().run(page).response["violations"]
-        assert [(found["id"], found["nodes"][0]["html"]) for found in violations] == []
+        assert axe.Axe().run(page).response["violations"] == []
         assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), key
 
 
