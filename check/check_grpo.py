@@ -220,7 +220,7 @@ ALGORITHMS = {
     GATE: {COMPLETIONS: "SAPO"},
     GAMMA: {TOKENS: "VESPO"},
 }
-RATIOS = [TOKEN, COMPLETION, WEIGHT, NO_RATIO, ITSELF, PRODUCT, GEOMETRIC, EITHER_SIGN, GATE, GAMMA]
+RATIOS = list(ALGORITHMS)[4:]  # after the baselines
 # What a loss drops, by the edges at which the policy term becomes 0: of a rise and of a fall of the
 # policy, each with a positive and with a negative advantage
 DPPO = "DPPO's mask"
@@ -261,14 +261,7 @@ NOTES = {
     ),
     "in the reward": "Not looked at: a KL without gradient. In the reward it has none.",
 }
-SCALES = [
-    "deviation with n - 1",
-    "deviation with n",
-    "no deviation",
-    "mean instead of the deviation",
-    "deviation of the batch",
-    "deviation of the batch after the baseline",
-]
+SCALES = list(ALGORITHMS["group mean"])
 EPSILONS = [0.0, 1e-8, 1e-6, 1e-5, 1e-4]  # besides the measured one
 ROOTS = ["outside of the root", "inside of the root"]
 

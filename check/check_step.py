@@ -360,7 +360,7 @@ class Situation:
         """Set `moved` to how far the trainer's step moves the weights."""
         model = copy.deepcopy(self.model)
         share = 16 // WORLD
-        own = self.episodes[RANK * share : (RANK + 1) * share]
+        own = self.episodes[RANK * share :][:share]
         if self.resumed:
             with tempfile.TemporaryDirectory() as folder:
                 model = self.call(step, model, own[:8], save=folder)
