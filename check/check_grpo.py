@@ -63,13 +63,14 @@ import torch
 import torch.nn.functional as F
 
 # mistake: why the gradient is wrong. A choice that a published method makes is no mistake, nor is
-# a constant factor: those are in ALGORITHMS and NOTES.
+# a constant factor: those are in ALGORITHMS and NOTES. Those that name no project are common slips.
 ADVANTAGE_MISTAKES = {
     "groups along the wrong dimension": (
         "Completions of different prompts are compared with each other."
     ),
     "rewards grouped in another order": (
-        "The groups mix prompts, because completions are not stored prompt by prompt."
+        "The groups mix prompts, because completions are not stored prompt by prompt. Seen: "
+        "StarsfieldAI/R1-V #67."
     ),
     "mean not subtracted": (
         "A group of equal rewards gets r / eps: thousands, where there is nothing to learn."
@@ -88,36 +89,55 @@ ADVANTAGE_MISTAKES = {
 }
 LOSS_MISTAKES = {
     "mask one token late": (
-        "Each completion's first token is left out, and one token after its end is trained on."
+        "Each completion's first token is left out, and one token after its end is trained on. "
+        "Seen: Goekdeniz-Guelmez/mlx-lm-lora #80."
     ),
     "mask one token early": "The prompt's last token is trained on, and the end token is left out.",
-    "end token left out": "The policy gets no signal about when to stop.",
-    "prompt counted": "The policy is trained on tokens that it did not write.",
+    "end token left out": (
+        "The policy gets no signal about when to stop. Seen: mll-lab-nu/RAGEN #59, "
+        "rasbt/reasoning-from-scratch PR #185."
+    ),
+    "prompt counted": (
+        "The policy is trained on tokens that it did not write. Seen: TIGER-AI-Lab/verl-tool #116."
+    ),
     "padding counted": (
-        "Tokens after the end are trained on, so short completions count like long ones."
+        "Tokens after the end are trained on, so short completions count like long ones. Seen: "
+        "bingreeky/MemGen PR #33."
     ),
     "tokens of a tool counted": "The policy learns to write the tool's answers itself.",
-    "mask not used": "Prompt and padding are trained on, and count as tokens.",
-    "mask only in the denominator": "Prompt and padding are trained on.",
+    "mask not used": (
+        "Prompt and padding are trained on, and count as tokens. Seen: Tencent-Hunyuan/UniRL PR "
+        "#409."
+    ),
+    "mask only in the denominator": (
+        "Prompt and padding are trained on. Seen: huggingface/trl PR #6654."
+    ),
     "padding in the denominator": (
         "The longest completion of a micro-batch decides how large the step is. If all are padded "
-        "to one length, that is Dr. GRPO's constant (verl's seq-mean-token-sum-norm)."
+        "to one length, that is Dr. GRPO's constant (verl's seq-mean-token-sum-norm). Seen: "
+        "NovaSky-AI/SkyRL PR #462, McGill-NLP/nano-aha-moment."
     ),
     "mean over rows, then over tokens": (
         "A token counts more at a position that few completions reach."
     ),
     "micro-batches averaged": (
-        "A token counts more if its micro-batch has few tokens. TRL's bnpo does so on purpose."
+        "A token counts more if its micro-batch has few tokens. TRL's bnpo does so on purpose. "
+        "Seen: allenai/open-instruct PR #1161, verl-project/verl PR #906."
     ),
-    "micro-batches added up": "The gradient grows with the number of micro-batches.",
-    "divided by the micro-batches twice": "The gradient shrinks with the number of micro-batches.",
+    "micro-batches added up": (
+        "The gradient grows with the number of micro-batches. Seen: huggingface/trl PR #3716."
+    ),
+    "divided by the micro-batches twice": (
+        "The gradient shrinks with the number of micro-batches. Seen: modelscope/ms-swift #10117."
+    ),
     "ratio without gradient": (
         "It is detached, or the gradients of its two terms cancel: the reward never reaches the "
-        "weights."
+        "weights. Seen: Goekdeniz-Guelmez/mlx-lm-lora #55."
     ),
     "ratio upside down": "The ratio is old / new, so the policy learns to avoid reward.",
     "ratio to the reference": (
-        "The reference did not write the samples, and the clip freezes the policy near it."
+        "The reference did not write the samples, and the clip freezes the policy near it. Seen: "
+        "huggingface/trl PR #2837."
     ),
     "old and reference swapped": (
         "The clip is around the reference, and the KL penalty pulls to the last policy."
@@ -125,7 +145,9 @@ LOSS_MISTAKES = {
     "maximum instead of the minimum": (
         "The clip stops steps that undo a mistake, but no step that goes too far."
     ),
-    "sign of the policy term turned": "The policy learns to avoid reward.",
+    "sign of the policy term turned": (
+        "The policy learns to avoid reward. Seen: fla-org/flash-linear-attention #1073."
+    ),
     "weight with gradient": (
         "The weight should be a constant, but its gradient is added to log pi's."
     ),
@@ -133,35 +155,22 @@ LOSS_MISTAKES = {
         "The samples are already as frequent as pi says. Unlikely tokens have almost no gradient."
     ),
     "sign of the KL penalty turned": (
-        "The policy is rewarded for leaving the reference, and collapses."
+        "The policy is rewarded for leaving the reference, and collapses. Seen: qiancheng0/ToolRL "
+        "#52, mll-lab-nu/RAGEN #58."
     ),
     "k3 with d turned": (
-        "On samples of the policy its mean is not the KL, and its gradient grows like pi / pi_ref."
+        "On samples of the policy its mean is not the KL, and its gradient grows like pi / "
+        "pi_ref. Seen: ml-explore/mlx-examples PR #1233, natolambert/rlhf-book (approx_kl3)."
     ),
-    "KL without gradient": "The penalty is in the logged loss, but restrains nothing.",
-    "KL of prompt and padding": "The penalty counts tokens that the policy did not write.",
+    "KL without gradient": (
+        "The penalty is in the logged loss, but restrains nothing. Seen: allenai/open-instruct "
+        "#530."
+    ),
+    "KL of prompt and padding": (
+        "The penalty counts tokens that the policy did not write. Seen: allenai/open-instruct PR "
+        "#535."
+    ),
     "length divided twice": "A token of a long completion hardly counts.",
-}
-# mistake: where it was seen. The others are common slips.
-SEEN = {
-    "rewards grouped in another order": "StarsfieldAI/R1-V #67",
-    "mask one token late": "Goekdeniz-Guelmez/mlx-lm-lora #80",
-    "end token left out": "mll-lab-nu/RAGEN #59, rasbt/reasoning-from-scratch PR #185",
-    "prompt counted": "TIGER-AI-Lab/verl-tool #116",
-    "padding counted": "bingreeky/MemGen PR #33",
-    "mask not used": "Tencent-Hunyuan/UniRL PR #409",
-    "mask only in the denominator": "huggingface/trl PR #6654",
-    "padding in the denominator": "NovaSky-AI/SkyRL PR #462, McGill-NLP/nano-aha-moment",
-    "micro-batches averaged": "allenai/open-instruct PR #1161, verl-project/verl PR #906",
-    "micro-batches added up": "huggingface/trl PR #3716",
-    "divided by the micro-batches twice": "modelscope/ms-swift #10117",
-    "ratio without gradient": "Goekdeniz-Guelmez/mlx-lm-lora #55",
-    "ratio to the reference": "huggingface/trl PR #2837",
-    "sign of the policy term turned": "fla-org/flash-linear-attention #1073",
-    "sign of the KL penalty turned": "qiancheng0/ToolRL #52, mll-lab-nu/RAGEN #58",
-    "k3 with d turned": "ml-explore/mlx-examples PR #1233, natolambert/rlhf-book (approx_kl3)",
-    "KL without gradient": "allenai/open-instruct #530",
-    "KL of prompt and padding": "allenai/open-instruct PR #535",
 }
 RENORMALIZED = "advantages normalized again over the micro-batch"
 INDEPENDENT = "does not depend on the advantages"
@@ -211,7 +220,7 @@ ALGORITHMS = {
     GATE: {COMPLETIONS: "SAPO"},
     GAMMA: {TOKENS: "VESPO"},
 }
-RATIOS = [TOKEN, COMPLETION, WEIGHT, NO_RATIO, ITSELF, PRODUCT, GEOMETRIC, EITHER_SIGN, GATE, GAMMA]
+RATIOS = list(ALGORITHMS)[4:]  # after the baselines
 # What a loss drops, by the edges at which the policy term becomes 0: of a rise and of a fall of the
 # policy, each with a positive and with a negative advantage
 DPPO = "DPPO's mask"
@@ -250,15 +259,9 @@ NOTES = {
         "k3's gradient is that of KL(pi_ref, pi). Times the ratio it is that of KL(pi, pi_ref), "
         "as in TRL 1.16."
     ),
+    "in the reward": "Not looked at: a KL without gradient. In the reward it has none.",
 }
-SCALES = [
-    "deviation with n - 1",
-    "deviation with n",
-    "no deviation",
-    "mean instead of the deviation",
-    "deviation of the batch",
-    "deviation of the batch after the baseline",
-]
+SCALES = list(ALGORITHMS["group mean"])
 EPSILONS = [0.0, 1e-8, 1e-6, 1e-5, 1e-4]  # besides the measured one
 ROOTS = ["outside of the root", "inside of the root"]
 
@@ -272,7 +275,7 @@ class Advantages:
 
     baseline: str
     scale: str
-    eps: float
+    eps: float = 1e-4
     root: str = "outside of the root"  # the place of eps
     slip: str = ""
 
@@ -363,8 +366,8 @@ class Loss:
 
     ratio: str
     mean: str
-    kl: str
-    place: str  # of the KL: "loss", or "reward", which subtracts it from each token's advantage
+    kl: str = "k3"
+    place: str = "loss"  # or "reward": the KL is subtracted from each token's advantage
     drop: str = ""  # what has no policy gradient, see DROPS; "" is nothing
     slip: str = ""
     low: float = 1.0
@@ -416,7 +419,10 @@ class Loss:
             loss = torch.where(mask, loss, kl)
         elif self.slip != "mask only in the denominator":
             loss = loss * mask
-        return (loss / self.divisor(mask, lengths, step)).sum() / self.constant
+        divisor = self.divisor(mask, lengths, step)
+        if self.slip == "length divided twice":
+            divisor = divisor * lengths
+        return (loss / divisor).sum() / self.constant
 
     def trained_on(self, mask):
         """The tokens that are trained on, (B, T)."""
@@ -510,6 +516,7 @@ class Loss:
         clipped = ratio.clamp(1 - self.low, 1 + self.high)
         free = ratio * a
         held = clipped * a
+        first = torch.where(a > 0, self.positive[0], self.negative[0])  # tau or k
         match self.ratio:
             case "no ratio":
                 if self.slip == "probability instead of its logarithm":
@@ -518,14 +525,11 @@ class Loss:
             case "ratio clipped whatever the advantage's sign":  # arXiv:2602.02276, eq. 1
                 return held
             case "soft gate of the ratio":  # SAPO, arXiv:2511.20347: 4 / tau sigmoid(tau (rho - 1))
-                tau = torch.where(a > 0, self.positive[0], self.negative[0])
-                return torch.sigmoid(tau * (ratio - 1)) * 4 / tau * a
-            case (
-                "gamma weight of the completion"
-            ):  # VESPO, arXiv:2602.10693: w^k e^(lambda (1 - w))
-                k = torch.where(a >= 0, self.positive[0], self.negative[0])
-                decay = torch.where(a >= 0, self.positive[1], self.negative[1])
-                held = (decay * (1 - ratio)).exp() * ratio**k * a
+                return torch.sigmoid(first * (ratio - 1)) * 4 / first * a
+            case "gamma weight of the completion":
+                # VESPO, arXiv:2602.10693: w^k e^(lambda (1 - w))
+                decay = torch.where(a > 0, self.positive[1], self.negative[1])
+                held = (decay * (1 - ratio)).exp() * ratio**first * a
         if self.ratio in (WEIGHT, GAMMA):
             if self.slip != "weight with gradient":
                 held = held.detach()
@@ -561,8 +565,6 @@ class Loss:
                 counts = part
             case "divided by the micro-batches twice":
                 times = step.micro_batches
-            case "length divided twice":
-                return lengths * replace(self, slip="").divisor(mask, lengths, step)
             case "padding in the denominator":
                 return step.completions * mask.shape[1]
             case "mean over rows, then over tokens":
@@ -657,8 +659,13 @@ STEPS = [
 ]
 
 
-def frozen_batches():
-    """[(log_probs, old, ref, advantages, mask, sampler, step)], the same numbers at each call."""
+@functools.cache
+def frozen_batches(options):
+    """[(log_probs, old, ref, advantages, mask, sampler, step)] for a loss with these options.
+
+    Without "step", it is None: a micro-batch is its own step. Without "sampler_log_probs", the
+    sampler is the old policy.
+    """
     generator = torch.Generator().manual_seed(0)
     batches = []
     for moved, *parts in STEPS:
@@ -671,14 +678,14 @@ def frozen_batches():
             old = -(log_probs - moved * noise[1]).abs()
             ref = -(log_probs + 0.5 * noise[2]).abs()
             advantages = noise[3, :, 0]
-            sampler = -(old + noise[4]).abs()
-            batches.append((log_probs, old, ref, advantages, mask, sampler, step))
+            sampler = old
+            if "sampler_log_probs" in options:
+                sampler = -(old + noise[4]).abs()
+            whole = step if "step" in options else None
+            batches.append((log_probs, old, ref, advantages, mask, sampler, whole))
             step.completions += len(rows)
             step.tokens += mask.sum().item()
     return batches
-
-
-BATCHES = frozen_batches()
 
 
 # ---- The results of the adapter
@@ -704,21 +711,11 @@ def call(name, function, tensors, shape):
     return result.double()
 
 
-def value_and_gradient(loss, batch, options):
-    """A micro-batch's loss, and the gradient with respect to its log_probs, (B, T).
-
-    Without "step" in `options`, the micro-batch is its own step. Without "sampler_log_probs", the
-    sampler is the old policy.
-    """
-    log_probs, old, ref, advantages, mask, sampler, step = batch
-    if "sampler_log_probs" not in options:
-        sampler = old
+def value_and_gradient(loss, batch):
+    """A micro-batch's loss, and the gradient with respect to its log_probs, (B, T)."""
+    log_probs, *others, step = batch
     log_probs = log_probs.clone().requires_grad_()
-
-    def of_step(*tensors):
-        return loss(*tensors, step if "step" in options else None)
-
-    value = call("loss", of_step, (log_probs, old, ref, advantages, mask, sampler), ())
+    value = call("loss", lambda *tensors: loss(*tensors, step), (log_probs, *others), ())
     gradient = None
     if value.requires_grad:
         (gradient,) = torch.autograd.grad(value, log_probs, allow_unused=True)
@@ -734,7 +731,7 @@ def expected(formula, place, options):
     """A formula's tensors for one frozen input: (advantages,) or (value, gradient)."""
     if isinstance(formula, Advantages):
         return (formula(REWARDS[place]),)
-    return value_and_gradient(formula, BATCHES[place], options)
+    return value_and_gradient(formula, frozen_batches(options)[place])
 
 
 # The largest gap between equal results, in float32 or float64, relative to the largest entry
@@ -752,7 +749,7 @@ PROBED = -0.5
 
 
 @functools.cache
-def probe(loss, log_ratio, d, advantage, log_weight=0.0):
+def probe(loss, log_ratio=0.0, d=0.0, advantage=0.0, log_weight=0.0):
     """The loss if each token has these log(pi / pi_old), log(pi_ref / pi), log(pi_old / sampler).
 
     The log-prob of each token is PROBED.
@@ -777,10 +774,9 @@ def terms(loss, d=1.0):
 
     The old policy also takes the reference's place, because a loss may confuse the two.
     """
-    rest = probe(loss, 0.0, 0.0, 0.0)
-    gain = probe(loss, 0.0, 0.0, 1.0) - rest
-    kl = probe(loss, 0.0, d, 0.0) + probe(loss, -d, 0.0, 0.0) - 2 * rest
-    return gain, kl
+    rest = probe(loss)
+    kl = probe(loss, d=d) + probe(loss, -d) - 2 * rest
+    return probe(loss, advantage=1.0) - rest, kl
 
 
 # Advantages are so large that a KL in the reward does not change their sign.
@@ -821,7 +817,7 @@ def clip_range(loss, ends):
     """{low, high, dual}: the clip, from the loss at ratios that are far from 1 and not dropped."""
     held = []
     for end, (far, advantage) in zip(ends, DIRECTIONS):
-        x = math.copysign(min(abs(far), 0.999 * abs(end)), far)
+        x = far if math.isinf(end) else 0.999 * end
         ratio = share(loss, x, advantage)
         if ratio > 0 and abs(math.log(ratio)) < abs(x) - 1e-5:
             held.append(ratio)
@@ -895,7 +891,6 @@ def with_scale(loss, formula):
     scale = gain / gain_of_1 or 1.0
     kl_weight = tidy(kl / (kl_of_1 * scale or 1.0))
     if kl_weight < 1e-6:
-        formula = replace(formula, kl="k3", place="loss")
         kl_weight = 0.0
     return replace(formula, kl_weight=kl_weight, constant=tidy(1 / abs(scale)))
 
@@ -928,15 +923,15 @@ def loss_formulas(loss):
     clip = clip_range(loss, ends)
     soft = soft_weights(loss)
     weight = sampler_weight(loss)
-    profile = torch.tensor(policy_profile(loss))
+    profile = policy_profile(loss)
     likely = []
     others = []
     for ratio, dropped in itertools.product(RATIOS, [{}, *masks(ends)]):
         numbers = soft.get(ratio, clip) | dropped
         if dropped.get("drop", SEQUENCES) == SEQUENCES:
             numbers |= weight
-        plain = Loss(ratio, COMPLETIONS, "k3", "loss", kl_weight=0.0, **numbers)
-        alike = torch.allclose(torch.tensor(policy_profile(plain)), profile, rtol=1e-4)
+        plain = policy_profile(Loss(ratio, COMPLETIONS, kl_weight=0.0, **numbers))
+        alike = torch.allclose(plain, profile, rtol=1e-4)
         for mean, penalty in itertools.product(MEANS, penalties(loss)):
             formula = Loss(ratio, mean, *penalty, **numbers)
             (likely if alike else others).append(formula)
@@ -946,14 +941,14 @@ def loss_formulas(loss):
 def policy_profile(loss):
     """The policy term at ratios near to 1 and far from it, for both signs of the advantage."""
     points = itertools.product((-3.0, -0.1, 0.1, 3.0), (LARGE, -LARGE))
-    return [share(loss, *point) for point in points]
+    return torch.tensor([share(loss, *point) for point in points])
 
 
 def measured_eps(formula, yours):
     """{root: the eps with which a formula without one gives the first advantage of yours}."""
     centred = SMALL_GROUP - formula.baseline_of(SMALL_GROUP)
-    variance = formula.variance_of(SMALL_GROUP, centred).flatten()[0].item()
-    quotient = (centred / yours).flatten()[0].item()
+    variance = formula.variance_of(SMALL_GROUP, centred).item()
+    quotient = (centred / yours)[0, 0].item()
     found = zip(ROOTS, (quotient - variance**0.5, quotient**2 - variance))
     return {root: float(f"{eps:.6g}") if 1e-13 < eps < 1 else 0.0 for root, eps in found}
 
@@ -964,12 +959,8 @@ def measured_eps(formula, yours):
 OPTIONAL = ("no group depends on another", "each group's mean is 0")
 
 
-def properties(advantages):
-    """{property: whether the function has it}"""
-
-    def of(rewards):
-        return call("advantages", advantages, (rewards,), rewards.shape)
-
+def properties(of):
+    """{property: whether these advantages have it}"""
     rewards = REWARDS[0]
     found = of(rewards)
     flipped = of(rewards.flip(1))
@@ -985,19 +976,17 @@ def properties(advantages):
     }
 
 
-def properties_of_loss(loss, options):
-    """{property: whether the function has it}"""
-    *tensors, step = BATCHES[0]
-    advantages = tensors[3]
-    mask = tensors[4]
+def properties_of_loss(loss, batch):
+    """{property: whether the loss has it}"""
+    *tensors, step = batch
+    advantages, mask = tensors[3:5]
 
     def gradient(*tensors):
-        return value_and_gradient(loss, (*tensors, step), options)[1]
+        return value_and_gradient(loss, (*tensors, step))[1]
 
     found = gradient(*tensors)
     opposite = gradient(*tensors[:3], -advantages, *tensors[4:])
-    column = advantages[:, None]  # (B, 1)
-    pull = (found - opposite) * column  # (B, T): negative if descent follows the advantage
+    pull = (found - opposite) * advantages[:, None]  # (B, T): negative if descent follows it
     flipped = gradient(*[tensor.flip(0) for tensor in tensors])
     return {
         "only the model's tokens have a gradient": (found[mask == 0] == 0).all(),
@@ -1006,21 +995,21 @@ def properties_of_loss(loss, options):
     }
 
 
-def unchanged(loss, found, options, change):
+def unchanged(loss, answer, change):
     """Whether changed advantages give the same loss and gradient."""
 
     def of_others(log_probs, old, ref, advantages, *others):
         return loss(log_probs, old, ref, change(advantages), *others)
 
-    return all(gap < 1e-4 for gap in gaps(of_others, found, options))
+    return all(gap < 1e-4 for gap in answer.gaps(of_others))
 
 
-def leaks(loss, options):
+def leaks(loss, batch):
     """Whether -inf outside of the mask reaches the loss or its gradient."""
-    log_probs, old, ref, advantages, mask, sampler, step = BATCHES[0]
+    log_probs, old, ref, advantages, mask, sampler, step = batch
     tensors = [x.masked_fill(~mask, -math.inf) for x in (log_probs, old, ref, sampler)]
     batch = (*tensors[:3], advantages, mask, tensors[3], step)
-    return not all(x.isfinite().all() for x in value_and_gradient(loss, batch, options))
+    return not all(x.isfinite().all() for x in value_and_gradient(loss, batch))
 
 
 # ---- The verdict
@@ -1028,29 +1017,29 @@ def leaks(loss, options):
 
 def judge_loss(loss, new=False):
     """(right, names, text) for a function like `loss` in this file's docstring."""
-    parameters = inspect.signature(loss).parameters
-    options = frozenset(parameters) & {"step", "sampler_log_probs"}
+    options = frozenset(inspect.signature(loss).parameters) & {"step", "sampler_log_probs"}
+    batches = frozen_batches(options)
 
     def subject(*inputs):
         *five, sampler, step = inputs
         named = {"sampler_log_probs": sampler, "step": step}
         return loss(*five, **{name: named[name] for name in options})
 
-    found = [value_and_gradient(subject, batch, options) for batch in BATCHES]
-    answer = Answer("loss", found, options)
-    if unchanged(subject, found, options, torch.neg):
-        text = f"✗ loss: {INDEPENDENT}\nLook at the mask, and at what is passed on."
-        return False, [INDEPENDENT], text
-    if unchanged(subject, found, options, lambda advantages: 2 * advantages + 3):
-        consequence = "A completion counts more or less with the others of its micro-batch."
-        advice = "Over the whole step it is a constant factor: normalize before the loss."
-        text = f"✗ loss: {RENORMALIZED}\n{consequence} {advice} Seen: axon-rl/gem PR #113."
-        return False, [RENORMALIZED], text
+    answer = Answer("loss", [value_and_gradient(subject, batch) for batch in batches], options)
+    for name, change, sentence in (
+        (INDEPENDENT, torch.neg, "Look at the mask, and at what is passed on."),
+        (
+            RENORMALIZED,
+            lambda advantages: 2 * advantages + 3,
+            "A completion counts more or less with the others of its micro-batch. Over the whole "
+            "step it is a constant factor: normalize before the loss. Seen: axon-rl/gem PR #113.",
+        ),
+    ):
+        if unchanged(subject, answer, change):
+            return False, [name], f"✗ loss: {name}\n{sentence}"
 
-    finish = functools.partial(with_scale, subject)
-    stages = loss_formulas(subject)
     remarks = []
-    if leaks(subject, options):
+    if leaks(subject, batches[0]):
         remarks.append(
             "-inf or NaN outside of the mask reaches the gradient, because 0 x NaN is NaN. If your "
             "padding is not finite, use torch.where before exp. Seen: OpenRLHF PR #1240."
@@ -1060,64 +1049,73 @@ def judge_loss(loss, new=False):
             "Not looked at: micro-batches that are averaged or added up, because loss has no "
             "argument step. Each micro-batch was its own step."
         )
-    look = functools.partial(properties_of_loss, subject, options)
-    return verdict(answer, stages, finish, LOSS_MISTAKES, look, remarks, new)
+    return verdict(
+        answer,
+        loss_formulas(subject),
+        lambda formula: with_scale(subject, formula),
+        LOSS_MISTAKES,
+        lambda: properties_of_loss(subject, batches[0]),
+        remarks,
+        new,
+    )
 
 
 def judge_advantages(advantages, new=False):
     """(right, names, text) for a function like `advantages` in this file's docstring."""
-    found = [(call("advantages", advantages, (rows,), rows.shape),) for rows in REWARDS]
-    small = call("advantages", advantages, (SMALL_GROUP,), SMALL_GROUP.shape)
+
+    def of(rewards):
+        return call("advantages", advantages, (rewards,), rewards.shape)
+
+    answer = Answer("advantages", [(of(rewards),) for rewards in REWARDS])
+    small = of(SMALL_GROUP)
     parts = [
-        *itertools.product(("group mean", "mean of the others"), SCALES),
-        *itertools.product(("batch mean",), SCALES[:4]),
+        *itertools.product(("group mean", "mean of the others", "batch mean"), SCALES),
         ("no baseline", "no deviation"),
         ("no baseline", "mean instead of the deviation"),
     ]
     formulas = []
     for part in parts:
-        for root, measured in measured_eps(Advantages(*part, 0.0), small).items():
+        for root, measured in measured_eps(Advantages(*part), small).items():
             formulas += [Advantages(*part, eps, root) for eps in [measured, *EPSILONS]]
-    answer = Answer("advantages", found, frozenset())
-    look = functools.partial(properties, advantages)
+    look = lambda: properties(of)
     return verdict(answer, [formulas], lambda x: x, ADVANTAGE_MISTAKES, look, [], new)
 
 
 @dataclass
 class Answer:
-    """What a function of the adapter returned."""
+    """What a function of the adapter returned, and how far formulas are from it."""
 
     name: str
     found: list  # for each frozen input, a tuple of tensors
-    options: frozenset  # the named arguments that the function has
+    options: frozenset = frozenset()  # the named arguments that the function has
 
     def __post_init__(self):
         finite = torch.cat([x.isfinite().flatten() for x in itertools.chain(*self.found)])
         require(finite.any(), f"{self.name} is NaN or infinite everywhere.")
         self.finite = finite.all()
 
+    def pairs(self, formula):
+        """(label, the formula's tensor, yours) for all frozen inputs."""
+        for place, yours in enumerate(self.found):
+            mine = expected(formula, place, self.options)
+            for what, *pair in zip(("value", "gradient"), mine, yours):
+                yield f"batch {place}, {what}", *pair
+
+    def gaps(self, formula, scaled=False):
+        """How far finite entries are apart, relative to the largest, for each frozen tensor.
+
+        If `scaled`, the formula's tensor is multiplied by a number of its own.
+        """
+        for _, mine, your in self.pairs(formula):
+            if scaled:
+                mine = mine * multiple(mine, your)
+            apart = torch.where(your.isfinite(), (mine - your).abs(), 0.0)
+            largest = mine.nan_to_num().abs().max()
+            yield (apart.max() / largest.clamp(min=1e-6)).item()
+
     def agrees(self, formula, scaled=False):
-        """Whether a formula gives the same; if `scaled`, times a number for each input."""
-        return all(gap < LARGEST_GAP for gap in gaps(formula, self.found, self.options, scaled))
-
-
-def pairs(formula, found, options):
-    """(label, the formula's tensor, yours) for all frozen inputs."""
-    for place, yours in enumerate(found):
-        for what, mine, your in zip(
-            ("value", "gradient"), expected(formula, place, options), yours
-        ):
-            yield f"batch {place}, {what}", mine, your
-
-
-def gaps(formula, found, options, scaled=False):
-    """How far finite entries are apart, relative to the largest, for each frozen tensor."""
-    for _, mine, your in pairs(formula, found, options):
-        if scaled:
-            mine = mine * multiple(mine, your)
-        apart = torch.where(your.isfinite(), (mine - your).abs(), 0.0)
-        largest = mine.nan_to_num().abs().max()
-        yield (apart.max() / largest.clamp(min=1e-6)).item()
+        """Whether a formula gives the same."""
+        return all(gap < LARGEST_GAP for gap in self.gaps(formula, scaled))
 
 
 def multiple(mine, your):
@@ -1131,7 +1129,7 @@ def verdict(answer, stages, finish, mistakes, look, remarks, new):
     name = answer.name
 
     def distance(formula):
-        return max(gaps(formula, answer.found, answer.options))
+        return max(answer.gaps(formula))
 
     def agreeing(formulas, slip="", scaled=False):
         """The first formula with this slip that agrees, or None."""
@@ -1151,8 +1149,7 @@ def verdict(answer, stages, finish, mistakes, look, remarks, new):
         for slip, consequence in mistakes.items():
             wrong = agreeing(formulas, slip)
             if wrong:
-                end = f"Seen: {SEEN.get(slip, 'a common slip')}. Otherwise it is {wrong}."
-                texts[slip] = f"✗ {name}: {slip}\n{consequence} {end}"
+                texts[slip] = f"✗ {name}: {slip}\n{consequence} Otherwise it is {wrong}."
         if texts:
             return False, list(texts), "\nor ".join(texts.values())
     nearest = min((finish(formula) for formula in itertools.chain(*stages)), key=distance)
@@ -1179,29 +1176,26 @@ def agreement(answer, formula):
     lines = [f"✓ {answer.name}: agrees with {formula.name}", f"{parts}."]
     scaled = not answer.agrees(formula)
     if scaled:
-        times = [multiple(*both) for _, *both in pairs(formula, answer.found, answer.options)]
+        times = [f"{multiple(*pair):.4g}" for _, *pair in answer.pairs(formula)]
         lines.append(
-            f"Times {', '.join(f'{x:.4g}' for x in times)} in the test's batches. A constant "
-            "factor only scales the step, as in GDPO (arXiv:2601.05242)."
+            f"Times {', '.join(times)} in the test's batches. A constant factor only scales the "
+            "step, as in GDPO (arXiv:2601.05242)."
         )
-    largest = max(gaps(formula, answer.found, answer.options, scaled))
+    largest = max(answer.gaps(formula, scaled))
     lines.append(f"The largest difference is {largest:.0e}.")
-    lines += [note for words, note in NOTES.items() if words in str(formula)]
-    if isinstance(formula, Loss) and formula.kl_weight and formula.place == "reward":
-        lines.append("Not looked at: a KL without gradient. In the reward it has none.")
+    lines += [note for words, note in NOTES.items() if words in parts]
     return "\n".join(lines)
 
 
 def largest_difference(answer, formula):
     """The entry in which a formula differs most from the results, as a sentence."""
-    all_pairs = pairs(formula, answer.found, answer.options)
-    label, mine, your = max(all_pairs, key=lambda pair: (pair[1] - pair[2]).abs().max())
+    pairs = answer.pairs(formula)
+    label, mine, your = max(pairs, key=lambda pair: (pair[1] - pair[2]).abs().max())
     where = (mine - your).abs().argmax()
-    yours, formulas = your.flatten()[where].item(), mine.flatten()[where].item()
     place = [x.item() for x in torch.unravel_index(where, mine.shape)] or ""
     return (
-        f"The largest difference is in {label}{place}: yours {yours:.12g}, the formula's "
-        f"{formulas:.12g}."
+        f"The largest difference is in {label}{place}: yours {your.take(where):.12g}, the "
+        f"formula's {mine.take(where):.12g}."
     )
 
 
@@ -1233,17 +1227,15 @@ def judge_functions(adapter, new):
     return [judges[name](adapter[name], new) for name in names]
 
 
-NEW = {"--new": "exit with 0 for a new algorithm, too"}
-
-
-def main(description=__doc__, judge=judge_functions, flags=NEW, prints=True):
+def main(description=__doc__, judge=judge_functions, has_new=True, prints=True):
     """The command: judge(what the adapter defines, its flags) -> [(right, names, text)]."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("adapter", help="a Python file that calls your code")
-    for flag, text in flags.items():
-        parser.add_argument(flag, action="store_true", help=text)
+    if has_new:
+        text = "exit with 0 for a new algorithm, too"
+        parser.add_argument("--new", action="store_true", help=text)
     arguments = vars(parser.parse_args())
     adapter = load(arguments.pop("adapter"))
     with contextlib.redirect_stdout(sys.stderr):  # what the adapter prints

@@ -63,6 +63,7 @@ from check_grpo import (
     Loss,
     judge_advantages,
     main,
+    multiple,
     require,
 )
 
@@ -227,7 +228,7 @@ def log_probs_of(model, episodes, config):
     if side == "left":
         seen = ids[:, :-1] > 0
         places = {"attention_mask": seen, "position_ids": (seen.cumsum(1) - 1).clamp(min=0)}
-        hidden = vars(config).get("hidden", ())
+        hidden = getattr(config, "hidden", "")
         inputs |= {name: value for name, value in places.items() if name not in hidden}
     logits = model(**inputs).logits / config.temperature
     log_probs = logits.log_softmax(dim=-1).gather(-1, ids[:, 1:, None])
@@ -258,16 +259,15 @@ def train(model, parts, config, formula, slip="", optimizer=None):
             train(model, [part], config, formula, optimizer=optimizer)
         return optimizer
     advantages, loss = formula
-    if slip in LOSS_MISTAKES:
-        loss = replace(loss, slip=slip)
-    if slip in ADVANTAGE_MISTAKES and isinstance(advantages, Advantages):
+    if isinstance(advantages, Advantages):
         advantages = replace(advantages, slip=slip)
-    loss = replace(loss, kl_weight=config.kl_coef, low=config.cliprange, high=config.cliprange)
+    clip = config.cliprange
+    loss = replace(loss, slip=slip, kl_weight=config.kl_coef, low=clip, high=clip)
     if loss.mean == CONSTANT:
         loss = replace(loss, constant=config.max_tokens)
     a = advantages_of(sum(parts, []), advantages, slip, len(parts))
     if slip == "the last micro-batch is left out":
-        parts = parts[: max(1, len(parts) - 1)]
+        parts = parts[:-1] or parts
     sizes = [len(part) for part in parts]
     episodes = sum(parts, [])
     a = a[: len(episodes)]
@@ -314,9 +314,9 @@ def algorithms(own=None):
     """(advantages, loss) for each kind of advantages, or for the adapter's own, and each mean."""
     kinds = [*itertools.product(("group mean", "batch mean"), SCALES[:5])]
     kinds += [("mean of the others", "no deviation"), ("no baseline", "no deviation")]
-    formulas = [own] if own else [Advantages(*kind, eps=1e-4) for kind in kinds]
+    formulas = [own] if own else [Advantages(*kind) for kind in kinds]
     for advantages, mean in itertools.product(formulas, MEANS[:3]):
-        yield advantages, Loss(TOKEN, mean, "k3", "loss")
+        yield advantages, Loss(TOKEN, mean)
 
 
 def relatives(advantages, loss):
@@ -360,7 +360,7 @@ class Situation:
         """Set `moved` to how far the trainer's step moves the weights."""
         model = copy.deepcopy(self.model)
         share = 16 // WORLD
-        own = self.episodes[RANK * share : (RANK + 1) * share]
+        own = self.episodes[RANK * share :][:share]
         if self.resumed:
             with tempfile.TemporaryDirectory() as folder:
                 model = self.call(step, model, own[:8], save=folder)
@@ -384,12 +384,9 @@ class Situation:
             loss = replace(loss, kl="k3")  # without a weight, all KLs are alike
         asked = (advantages, loss, slip, str(changes))
         if asked not in self.known:
-            self.known[asked] = self.is_as_far(self.expected(formula, slip, **changes))
+            moved = self.expected(formula, slip, **changes)
+            self.known[asked] = (self.moved - moved).norm() <= TOLERANCE * moved.norm()
         return self.known[asked]
-
-    def is_as_far(self, moved):
-        """Whether the trainer's weights have moved like this."""
-        return ((self.moved - moved).norm() <= TOLERANCE * moved.norm()).item()
 
     def expected(self, formula, slip="", **changes):
         """How far the formula's step moves the weights."""
@@ -413,9 +410,9 @@ class Situation:
     def times(self, formula):
         """How many times as long as the formula's the step is, or 0 if it has another direction."""
         own = self.expected(formula)
-        times = (self.moved @ own / (own @ own)).item()
+        times = multiple(own, self.moved)
         same = (self.moved - times * own).norm() < TOLERANCE * self.moved.norm()
-        return times if same and times > 0 else 0.0
+        return times if same else 0.0
 
     def difference(self, candidates):
         """(name, sentence) of the mistake with which a candidate moves the weights as far."""
@@ -430,7 +427,7 @@ class Situation:
                 return f"{option} has no effect", f"It is not passed on. {SEEN}"
         if "padding_side" in self.changes:
             for (hidden, sentence), formula in itertools.product(NOT_PASSED.items(), candidates):
-                if self.agrees(formula, padding_side="left", hidden=hidden.split()):
+                if self.agrees(formula, padding_side="left", hidden=hidden):
                     return f"{hidden} not passed on", sentence
             return "the padding changes the step", "Look at attention_mask and position_ids."
         for slip, formula in itertools.product(MISTAKES, candidates):
@@ -513,4 +510,4 @@ def judge_adapter(adapter):
 
 
 if __name__ == "__main__":
-    main(__doc__, judge_adapter, flags={}, prints=RANK == 0)
+    main(__doc__, judge_adapter, has_new=False, prints=RANK == 0)

@@ -11,12 +11,10 @@ import torch
 import check_grpo
 import check_step
 from check_step import TinyModel
+from variants import batched
 
 ROOT = Path(__file__).parents[1]
-GRPO = (
-    check_grpo.Advantages("group mean", "deviation with n - 1", 1e-4),
-    check_grpo.Loss("ratio of each token", "mean of the completions' means", "k3", "loss"),
-)
+GRPO, DAPO, *_ = check_step.algorithms()
 
 
 def planted(slip, make_model=TinyModel, own=None, formula=GRPO, **ignored):
@@ -30,12 +28,10 @@ def planted(slip, make_model=TinyModel, own=None, formula=GRPO, **ignored):
             weights, state = torch.load(f"{config.resume}/state")
             model.load_state_dict(weights)
             optimizer.load_state_dict(state)
-        size = config.micro_batch_size
-        parts = [episodes[i : i + size] for i in range(0, len(episodes), size)]
-        advantages, loss = formula
-        if slip == "micro-batches averaged":  # With means of completions, this is no mistake.
-            loss = replace(loss, mean="mean over all tokens")
-        check_step.train(model, parts, config, (advantages, loss), slip, optimizer)
+        parts = batched(episodes, config.micro_batch_size)
+        # With means of completions, micro-batches may be averaged.
+        used = DAPO if slip == "micro-batches averaged" else formula
+        check_step.train(model, parts, config, used, slip, optimizer)
         if config.save:
             torch.save((model.state_dict(), optimizer.state_dict()), f"{config.save}/state")
         return model
@@ -199,4 +195,4 @@ def test_a_step_that_runs_in_no_situation_is_not_right():
         raise NotImplementedError
 
     with pytest.raises(SystemExit, match="none of the situations"):
-        check_step.judge_step(step, check_step.TinyModel, None)
+        check_step.judge_step(step)

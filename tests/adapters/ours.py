@@ -6,7 +6,6 @@ import nano_r1
 import nano_sft
 import variants
 
-SETTINGS = ["group_size", "max_tokens", "micro_batch_size", "temperature", "cliprange", "kl_coef"]
 CONFIG = variants.Config(kl_coef=0.04)
 
 
@@ -29,8 +28,16 @@ def step(model, episodes, config, sft=False):
         raise NotImplementedError("Padding is on the right.")
     if sft and (config.temperature < 1 or config.kl_coef or config.optimizer_steps > 1):
         raise NotImplementedError("Fine-tuning has no temperature, KL or second step.")
-    settings = {name: getattr(config, name) for name in SETTINGS}
-    settings = variants.Config(**settings, epochs=config.optimizer_steps, max_grad_norm=0.0)
+    settings = variants.Config(
+        group_size=config.group_size,
+        max_tokens=config.max_tokens,
+        micro_batch_size=config.micro_batch_size,
+        temperature=config.temperature,
+        cliprange=config.cliprange,
+        kl_coef=config.kl_coef,
+        epochs=config.optimizer_steps,
+        max_grad_norm=0.0,
+    )
     device = nano_r1.start_process(settings)
     if nano_r1.WORLD > 1:
         # DeepSpeed knows AdamW. With an eps this large it is SGD.

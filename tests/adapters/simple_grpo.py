@@ -4,13 +4,7 @@ A micro-batch is a group. Groups without a signal are left out, also of the divi
 """
 
 import check_step
-from check_grpo import Advantages, Loss
 from variants import batched
-
-FORMULA = (
-    Advantages("group mean", "deviation with n - 1", 1e-4),
-    Loss("ratio of each token", "mean of the completions' means", "k3", "loss"),
-)
 
 
 def step(model, episodes, config, fewest=2):
@@ -20,5 +14,6 @@ def step(model, episodes, config, fewest=2):
         raise NotImplementedError("It pads on the right, and saves no optimizer.")
     groups = [group for group in batched(episodes, 4) if len({e.reward for e in group}) >= fewest]
     config.temperature = 1.0  # of the log-probs; vLLM samples at 0.9
-    check_step.train(model, groups, config, FORMULA, "micro-batches averaged")
+    grpo = next(check_step.algorithms())
+    check_step.train(model, groups, config, grpo, "micro-batches averaged")
     return model

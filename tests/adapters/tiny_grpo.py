@@ -4,12 +4,6 @@ Its pad token is Llama's end token, so no mask has the end token.
 """
 
 import check_step
-from check_grpo import Advantages, Loss
-
-FORMULA = (
-    Advantages("group mean", "deviation with n - 1", 1e-8),
-    Loss("ratio of each token", "mean of the completions' means", "k3", "loss"),
-)
 
 
 def step(model, episodes, config, slip="end token left out"):
@@ -19,5 +13,6 @@ def step(model, episodes, config, slip="end token left out"):
         raise NotImplementedError("It saves no optimizer.")
     config.padding_side = "left"  # zero_pad_sequences
     config.temperature = 1.0  # of the log-probs; rollout() has a setting for its own
-    check_step.train(model, [episodes], config, FORMULA, slip)
+    grpo = next(check_step.algorithms())
+    check_step.train(model, [episodes], config, grpo, slip)
     return model
