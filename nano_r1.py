@@ -47,7 +47,7 @@
 #     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (But its
 #     gradient is that of KL(pi_ref, pi), the other direction: docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
-#  7. Take one AdamW step.
+#  7. Take one AdamW step (betas 0.9 and 0.95, no weight decay).
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
 #
@@ -392,7 +392,7 @@ def micro_batches(episodes, config):
 # %%
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
-    engine.module.train()  # without dropout: `load_model` switches it off
+    engine.module.train()  # without dropout: `load_model` switches it off (adapters may have some)
     # Steps 5 and 6 take one micro-batch at a time.
     batches = []
     for part in micro_batches(episodes, config):
@@ -1561,7 +1561,8 @@ def find_run(config, functions):
     settings = asdict(config)
     settings["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
     for name, function in functions.items():
-        settings[name] = getattr(function, "__qualname__", repr(function))
+        described = getattr(function, "__qualname__", repr(function))
+        settings[name] = re.sub(" at 0x[0-9a-f]+", "", described)  # a partial's repr has addresses
     settings = json.loads(json.dumps(settings))  # as in a file: a tuple is a list
     if not saved:
         return path, settings | {"id": str(time.time_ns())}  # the id of wandb's run

@@ -118,7 +118,8 @@ class Config(nano_r1.Config):
     # the model: above 0: train adapters of this rank instead of the weights [16]
     lora_rank: int = 0
     lora_alpha: int = 32  # the model: adapters are scaled by alpha / rank
-    # the model: share of an adapter's inputs that is set to zero in an update
+    # the model: share of an adapter's inputs that is set to zero in an update; old log-probs of
+    # several steps per batch are computed without it
     lora_dropout: float = 0.0
     # the model: the layers with adapters, or their names: q_proj,v_proj
     lora_target_modules: str = "all-linear"
@@ -438,6 +439,7 @@ def update(engine, reference, episodes, config, loss_function):
 
     Returns the micro-batches of the last epoch.
     """
+    check_extra(episodes)
     parts = batched(episodes, len(episodes) // config.minibatches)
     if config.epochs * config.minibatches > 1 or config.credit == "sdpo":
         for part in parts:
@@ -496,6 +498,19 @@ def add_sdpo_advantages(engine, episodes, config):
         e.extra["advantages"] = [has_read * (log_q - log_p) for log_q, log_p in log_probs]
 
 
+PER_TOKEN = ("old_log_probs", "advantages")  # what an episode's `extra` may have
+
+
+def check_extra(episodes):
+    """Values per token must be there for all completions of a step, or for none."""
+    for name in PER_TOKEN:
+        for e in episodes:
+            if name in episodes[0].extra and len(e.extra.get(name, ())) != sum(e.mask):
+                raise ValueError(f"extra[{name!r}] needs a number for each token that is trained")
+            if name not in episodes[0].extra and name in e.extra:
+                raise ValueError(f"extra[{name!r}] is in some episodes of the step only")
+
+
 def prepared_loss(loss_function, tokens, log_probs, batch, config):
     """Add `tokens` and the episodes' values per token to the batch; then call `loss_function`.
 
@@ -503,7 +518,7 @@ def prepared_loss(loss_function, tokens, log_probs, batch, config):
     that the model wrote.
     """
     batch["tokens"] = tokens
-    for name in ("old_log_probs", "advantages"):
+    for name in PER_TOKEN:
         values = []
         for e in batch["episodes"]:
             values += e.extra.get(name, [])

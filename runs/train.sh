@@ -17,9 +17,9 @@ pretrained="--dtype bfloat16 --group_size 8 --max_tokens 512 --kl_coef 0
 text1="$pretrained --loss_agg_mode token-mean --scale_rewards group_biased --learning_rate 1e-6
   --steps 1000 --eval_every 50 --save_every 100"
 # Of 490,364 problems, 500 are held out.
-countdown="--task countdown --data hub $text1 --prompt runs/prompts/countdown_nano_aha.toml
+countdown="--task countdown --data ${DATA:-hub} $text1 --prompt runs/prompts/countdown_nano_aha.toml
   --prompts_per_step 128"
-gsm8k="--task gsm8k --data hub $text1 --prompt runs/prompts/gsm8k_beh.toml"
+gsm8k="--task gsm8k --data ${DATA:-hub} $text1 --prompt runs/prompts/gsm8k_beh.toml"
 joined="$gsm8k --data ${DATA:-$out/gsm8k_all.jsonl} --prompts_per_step $least --eval_problems 1319"
 
 card() { # card GB: what the run needs; DeepSpeed for cards of 24 GB or more
@@ -55,10 +55,11 @@ case $name in
       --vllm_gpu_memory_utilization 0.4 ;;
   # Reported: 35% after 200 steps, near 40% at step 700, 35% again at step 1,000.
   countdown_qwen2.5_1.5b) train 48 $countdown --model Qwen/Qwen2.5-1.5B ;;
-  # The defaults of nano-aha-moment. Its authors report about 60%. --kl_coef 0 saves 12 of 62 GB.
+  # The defaults of nano-aha-moment. Its authors report about 60%.
   countdown_qwen2.5_3b)
     train 80 $countdown --model Qwen/Qwen2.5-3B --prompts_per_step 16 --group_size 4 \
-      --max_tokens 1024 --kl_coef 0.001 --micro_batch_size 2 --vllm_gpu_memory_utilization 0.2 ;;
+      --max_tokens 1024 --kl_coef 0.001 --micro_batch_size 2 --vllm_gpu_memory_utilization 0.2 \
+      --offload ;;
   # Adapters, fewer completions, ten times the learning rate. bfloat16: Ampere or newer.
   countdown_qwen2.5_0.5b_8gb)
     train 8 $countdown --model Qwen/Qwen2.5-0.5B --lora_rank 16 --prompts_per_step 32 \

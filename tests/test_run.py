@@ -238,13 +238,16 @@ def test_settings_that_are_tuples_and_functions_with_fixed_arguments_are_compare
     class Config(nano_r1.Config):
         weights: tuple = (1.0, 2.0)
 
-    path, settings = nano_r1.find_run(Config(name=f"{tmp_path}/x"), {})
+    def fixed(value):  # a new function in each process, as it were
+        return {"loss": partial(lambda *_: value, value)}
+
+    path, settings = nano_r1.find_run(Config(name=f"{tmp_path}/x"), fixed(1))
     nano_r1.create_run(path, settings)
-    nano_r1.find_run(Config(resume=path), {})
+    nano_r1.find_run(Config(resume=path), fixed(1))
     with pytest.raises(SystemExit, match="the run was started with weights"):
-        nano_r1.find_run(Config(resume=path, weights=(1.0,)), {})
+        nano_r1.find_run(Config(resume=path, weights=(1.0,)), fixed(1))
     with pytest.raises(SystemExit, match="the run was started with loss"):
-        nano_r1.find_run(Config(resume=path), {"loss": partial(nano_r1.grpo_loss)})
+        nano_r1.find_run(Config(resume=path), fixed(2))
 
 
 def test_a_task_imports_what_lies_beside_it_and_pickle_finds_its_classes(tmp_path, monkeypatch):

@@ -166,6 +166,11 @@ def test_only_runs_for_24_gb_or_more_start_torchrun(name, memory, folder, capfd)
     assert ("pip install deepspeed" in capfd.readouterr().out) == is_large
 
 
+def test_a_grid_does_not_ignore_a_program_of_one_s_own(folder):
+    with pytest.raises(subprocess.CalledProcessError):
+        recorded(folder, "train compare_prompts", SCRIPT="my_advantage.py")
+
+
 def test_a_sweep_starts_its_runs_as_its_script_does(monkeypatch, capfd):
     monkeypatch.setenv("LAUNCHER", TORCHRUN)
     monkeypatch.setattr(sys, "executable", "echo")  # instead of python

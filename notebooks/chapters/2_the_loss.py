@@ -254,7 +254,7 @@ else:
 # ## Open task
 #
 # Break another line, in a way that the reward does not show within 12 steps, but another metric
-# does. For example, change `loss`, `rollout` or `make_engine` (the class `Parts` in `nano_r1.py`
+# does. For example, change `loss`, `rollout` or `make_engine` (`parts_of_main` in `nano_r1.py`
 # lists what can be replaced). Before the runs, write into a cell what each metric will show. *Hand
 # in* the prediction, your function, the curves of three seeds with and without it, and the metric
 # that would have warned you. No answer is in this repository.
