@@ -1363,8 +1363,8 @@ class Task:
         opened = re.search(THINKING, self.template)
         own = re.search(THINKING, self.prompt.opening)
         if opened and own:  # a second one would never be closed
-            for tag, known in ((opened[1], own[1]), (closing(opened[1]), closing(own[1]))):
-                self.tags[tag] = known
+            self.tags[opened[1]] = own[1]
+            self.tags[closing(opened[1])] = closing(own[1])
         elif opened:
             self.prompt = self.prompt._replace(opening=opened[1])  # the reward has to know it
         else:
@@ -1561,8 +1561,8 @@ def find_run(config, functions):
     settings = asdict(config)
     settings["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
     for name, function in functions.items():
-        described = getattr(function, "__qualname__", repr(function))
-        settings[name] = re.sub(" at 0x[0-9a-f]+", "", described)  # a partial's repr has addresses
+        # Without the addresses in the repr of a functools.partial.
+        settings[name] = re.sub(r" at 0x\w+", "", getattr(function, "__qualname__", repr(function)))
     settings = json.loads(json.dumps(settings))  # as in a file: a tuple is a list
     if not saved:
         return path, settings | {"id": str(time.time_ns())}  # the id of wandb's run

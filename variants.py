@@ -113,7 +113,8 @@ class Config(nano_r1.Config):
 
     # The model.
 
-    # the model: a trained one with the same tokens; learn its probabilities, not the reward
+    # the model: a trained one with the same tokens; learn its probabilities, not the reward. It
+    # sets kl_coef and kl_estimator
     teacher: str | None = None
     # the model: above 0: train adapters of this rank instead of the weights [16]
     lora_rank: int = 0
@@ -544,6 +545,8 @@ def measure(rows, batches, engine, step, config):
 
     At these tokens the clip has set the gradient to 0, in the last epoch.
     """
+    if config.kl_estimator == "sampler_k2":  # there is no reference
+        config = replace(config, kl_coef=0.0)
     metrics = nano_r1.measure_step(rows, batches, engine, step, config)
     if config.epochs * config.minibatches > 1 and "clipped" in batches[0]:
         clipped = [batch["clipped"] & batch["response_mask"] for batch in batches]
@@ -625,6 +628,8 @@ def make_reference(policy, config):
         if tokenizer.get_vocab() != AutoTokenizer.from_pretrained(config.model).get_vocab():
             raise SystemExit("--teacher needs a model with the same tokens as --model")
         return Scorer(teacher, config)
+    if config.kl_estimator == "sampler_k2":  # DPPO's is the KL from the sampler
+        return None
     if config.lora_rank and config.kl_coef:
         return Scorer(without_adapters(policy), config)
     return nano_r1.make_reference(policy, config)
