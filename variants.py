@@ -656,6 +656,12 @@ def main(config, **own):
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
         # The reference shares the policy's weights. So they must stay whole and in place.
         raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
+    if config.lora_dropout >= 1:
+        raise SystemExit("--lora_dropout must be below 1")
+    if config.sampler_ratio_min > config.sampler_ratio_max:
+        raise SystemExit("--sampler_ratio_min must be at most --sampler_ratio_max")
+    if config.teacher and config.credit != "completion":
+        raise SystemExit("--teacher gives each token its advantage: leave out --credit")
     if config.lora_rank and config.teacher:
         raise SystemExit("--lora_rank has the base as its reference: leave out --teacher")
     if config.teacher:

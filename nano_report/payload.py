@@ -175,9 +175,9 @@ def lines_of(problem, words, log_probs):
 
 def watched_of(run):
     """Completions of step 1, as the model read them later: [{title, frames: [[step, lines]]}]."""
-    if 0 not in run.watched:
-        return []
     tokens = run.vocabulary["tokens"]
+    if 0 not in run.watched or 1 not in run.episodes or not tokens:
+        return []
     first = dict(np.load(run.watched[0]))
     rows = [read_rows(run.episodes[1])[place] for place in first["place"]]
     texts = [{"title": title(row["problem"]), "frames": []} for row in rows]

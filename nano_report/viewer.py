@@ -12,6 +12,7 @@ import hashlib
 import html
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +62,8 @@ def write_at_end(path):
     config = read_rows(f"{path}/config.json")[0]
     print(f"Report, for a browser: {report}")
     flags = f"--ask 4 --task {config['task']} --prompt {config['prompt']}"
+    if config.get("data"):
+        flags += f" --data {shlex.quote(config['data'])}"
     print(f"To ask the model: python nano_eval.py {flags} \\\n    --model {path}/model")
 
 

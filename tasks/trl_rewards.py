@@ -56,7 +56,8 @@ def load_problems(split, source=None, seed=0):
     path, _, query = (source or "").partition("?")
     find_functions(query)
     key = operator.itemgetter("prompt")
-    problems = problem_files.load(path, split, None, to_problem, key)
+    row = operator.itemgetter("row")
+    problems = problem_files.load(path, split, None, to_problem, key, gold=row)
     for problem in problems:
         problem["functions"] = query
     return problems
@@ -69,6 +70,8 @@ def to_problem(row):
     text = row["prompt"]
     if isinstance(text, list):
         text = "\n\n".join(message["content"] for message in text)
+    if not isinstance(text, str):
+        raise ValueError(f"needs a text or a list of messages as prompt; got {text!s:.200}")
     return {"prompt": text, "row": row}
 
 

@@ -13,6 +13,7 @@ import countdown_rewards
 import gsm8k_rewards
 import nano_eval
 import nano_r1
+from tasks import coins_rewards
 
 
 def task_of(**functions):
@@ -108,6 +109,7 @@ def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path):
 
 
 COUNTDOWN = SimpleNamespace(module=countdown_rewards, prompt=countdown_rewards.PROMPTS["chat"])
+COINS = SimpleNamespace(module=coins_rewards, prompt=coins_rewards.PROMPTS["short"])
 GSM8K = SimpleNamespace(module=gsm8k_rewards, prompt=gsm8k_rewards.PROMPTS["chat"])
 WORDS = "Ava has 12 apples and eats 5. How many are left?"
 
@@ -141,7 +143,8 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(
-    "text, task", [*((text, COUNTDOWN) for text in MISTAKES), ("hello there", GSM8K)]
+    "text, task",
+    [*((text, COUNTDOWN) for text in MISTAKES), ("hello there", GSM8K), (WORDS, COINS)],
 )
 def test_anything_else_is_one_sentence(text, task):
     with pytest.raises(ValueError, match=r"\AType [^\n]+\Z"):

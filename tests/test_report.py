@@ -129,6 +129,14 @@ def test_a_run_ends_with_the_problems_that_it_has_gained_and_lost(run, capsys):
     assert capsys.readouterr().out.startswith("Held-out problems gained: 2, lost: 0\n")
 
 
+def test_the_command_that_asks_the_model_names_the_data(run, tmp_path, capsys):
+    path = shutil.copytree(run.path, tmp_path / "run")
+    config = nano_r1.read_rows(path / "config.json")
+    nano_r1.write_rows(path / "config.json", [config[0] | {"data": "my problems.jsonl"}])
+    viewer.write_at_end(path)
+    assert "--data 'my problems.jsonl'" in capsys.readouterr().out
+
+
 def test_a_directory_without_a_run_gets_one_sentence():
     command = [sys.executable, "-m", "nano_report", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -99,9 +99,10 @@ def test_a_function_that_is_not_there_is_one_sentence(ask, functions, sentence):
         ask("2", functions, ROWS[0])
 
 
-def test_a_row_without_a_prompt_is_one_sentence(ask):
+@pytest.mark.parametrize("row", [{"question": "1+1?"}, {"prompt": 5}])
+def test_a_row_without_a_prompt_is_one_sentence(ask, row):
     with pytest.raises(SystemExit, match="--data rows.jsonl, row 1: .*prompt"):
-        ask("2", "mine.py:correct", {"question": "1+1?"})
+        ask("2", "mine.py:correct", row)
 
 
 def test_the_example_of_the_page_runs_as_it_is_printed(tmp_path, monkeypatch):
@@ -127,3 +128,11 @@ def test_a_run_asks_the_prompts_of_a_file_and_pays_by_its_functions(ask, tmp_pat
     (problem,) = task.module.load_problems("all", config.data)
     assert task.prompt_text(problem) == "1+1?" and task.reward("2", problem)[0] == 1.0
     assert json.loads(json.dumps(problem)) == problem  # as in a run's files
+
+
+def test_two_rows_that_differ_only_in_a_column_are_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [*ROWS, ROWS[0] | {"ground_truth": "7"}])
+    with pytest.raises(SystemExit, match="row 3 has another answer than an earlier row: '0.1.'"):
+        trl_rewards.load_problems("train", "rows.jsonl?mine.py:correct")
