@@ -430,7 +430,7 @@ def learning_rate(step, config):
     """Linear warm-up; the "linear" schedule also multiplies by 1 - (step - 1) / steps."""
     rate = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
     if config.lr_scheduler_type == "linear":
-        rate = rate * (1 - (step - 1) / config.steps)
+        rate *= 1 - (step - 1) / config.steps
     return rate
 
 
@@ -578,7 +578,7 @@ def measure_step(rows, batches, engine, step, config):
     log_probs = all_values(batches, "old_log_probs")  # 0 outside of the mask, as the others
     difference = log_probs - all_values(batches, "sampler_log_probs")
     kl = torch.zeros(())
-    if config.kl_coef:
+    if "ref_log_probs" in batches[0]:
         kl = k3(all_values(batches, "ref_log_probs"), log_probs)
     sums = {  # of this process
         "loss": sum(batch["loss"].item() for batch in batches),
@@ -1529,7 +1529,7 @@ def write_rows(path, rows):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(f"{path}.tmp", "w", encoding="utf-8") as file:
             for row in rows:
-                file.write(json.dumps(row) + "\n")
+                print(json.dumps(row), file=file)
         os.replace(f"{path}.tmp", path)
 
 
@@ -1561,8 +1561,8 @@ def find_run(config, functions):
     settings = asdict(config)
     settings["processes"] = os.environ.get("WORLD_SIZE", "1, without torchrun")
     for name, function in functions.items():
-        # Without the addresses in the repr of a functools.partial.
-        settings[name] = re.sub(r" at 0x\w+", "", getattr(function, "__qualname__", repr(function)))
+        # A partial function has no name, and its repr has addresses.
+        settings[name] = getattr(function, "__qualname__", re.sub(r" at 0x\w+", "", repr(function)))
     settings = json.loads(json.dumps(settings))  # as in a file: a tuple is a list
     if not saved:
         return path, settings | {"id": str(time.time_ns())}  # the id of wandb's run

@@ -505,11 +505,9 @@ PER_TOKEN = ("old_log_probs", "advantages")  # what an episode's `extra` may hav
 def check_extra(episodes):
     """Values per token must be there for all completions of a step, or for none."""
     for name in PER_TOKEN:
-        for e in episodes:
-            if name in episodes[0].extra and len(e.extra.get(name, ())) != sum(e.mask):
-                raise ValueError(f"extra[{name!r}] needs a number for each token that is trained")
-            if name not in episodes[0].extra and name in e.extra:
-                raise ValueError(f"extra[{name!r}] is in some episodes of the step only")
+        given = [len(e.extra[name]) for e in episodes if name in e.extra]
+        if given and given != [sum(e.mask) for e in episodes]:
+            raise ValueError(f"extra[{name!r}] needs a number for each token that the model wrote")
 
 
 def prepared_loss(loss_function, tokens, log_probs, batch, config):
@@ -545,8 +543,6 @@ def measure(rows, batches, engine, step, config):
 
     At these tokens the clip has set the gradient to 0, in the last epoch.
     """
-    if config.kl_estimator == "sampler_k2":  # there is no reference
-        config = replace(config, kl_coef=0.0)
     metrics = nano_r1.measure_step(rows, batches, engine, step, config)
     if config.epochs * config.minibatches > 1 and "clipped" in batches[0]:
         clipped = [batch["clipped"] & batch["response_mask"] for batch in batches]

@@ -220,7 +220,7 @@ ALGORITHMS = {
     GATE: {COMPLETIONS: "SAPO"},
     GAMMA: {TOKENS: "VESPO"},
 }
-RATIOS = list(ALGORITHMS)[4:]  # after the baselines
+RATIOS = [TOKEN, COMPLETION, WEIGHT, NO_RATIO, ITSELF, PRODUCT, GEOMETRIC, EITHER_SIGN, GATE, GAMMA]
 # What a loss drops, by the edges at which the policy term becomes 0: of a rise and of a fall of the
 # policy, each with a positive and with a negative advantage
 DPPO = "DPPO's mask"

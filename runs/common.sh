@@ -44,7 +44,7 @@ run() {  # run NAME PROGRAM FLAGS...: one run. SCRIPT, its text and further flag
 
 sweep() {  # sweep NAME PROGRAM FLAGS --axis ...: a grid of runs, with its tables
   if [ "$SCRIPT" ]; then
-    echo "$1 is a grid of runs of $2; python -m benchmarks.sweep --script is for a SCRIPT" && exit 2
+    echo "$1 is a grid of $2. For your own program: python -m benchmarks.sweep --script" && exit 2
   fi
   "$python" -m benchmarks.sweep --script "$2" --flags "$3 ${more[*]}" --seeds ${SEEDS:-0} \
     --out "$out/$1" "${@:4}"

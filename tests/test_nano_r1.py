@@ -15,6 +15,7 @@ from two_processes import make_episodes, settings, tiny_model, updated
 
 import countdown_rewards
 import nano_r1 as r1
+import variants
 
 MODEL = r1.Config.model
 CPU = torch.device("cpu")
@@ -336,13 +337,20 @@ def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded,
     assert {call.args[-1].dtype for call in next_logits.call_args_list} == {torch.bfloat16}
 
 
-def test_a_group_of_one_has_the_deviation_0():
-    def measured(engine, episodes, config):
-        batches = r1.update(engine, None, episodes, config, r1.grpo_loss)
-        return r1.measure_step(list(map(r1.as_row, episodes)), batches, engine, 1, config)
+def measured(engine, episodes, config):
+    batches = variants.update(engine, None, episodes, config, variants.loss)
+    return r1.measure_step(list(map(r1.as_row, episodes)), batches, engine, 1, config)
 
+
+def test_a_group_of_one_has_the_deviation_0():
     _, metrics = updated(settings(group_size=1), make_episodes(), measured)
     assert metrics["reward_std"] == 0
+
+
+def test_a_penalty_without_a_reference_is_not_measured():
+    config = settings(kl_coef=0.1, kl_estimator="sampler_k2")
+    _, metrics = updated(config, make_episodes(), measured)
+    assert metrics["kl"] == 0 and metrics["loss"] != 0
 
 
 # ---- Nothing of a model or checkpoint is executed

@@ -166,6 +166,11 @@ def test_only_runs_for_24_gb_or_more_start_torchrun(name, memory, folder, capfd)
     assert ("pip install deepspeed" in capfd.readouterr().out) == is_large
 
 
+def test_countdown_takes_the_problems_of_data(folder):
+    (command,) = recorded(folder, "train countdown_qwen2.5_0.5b")
+    assert command[command.index("--data") + 1] == "none.jsonl"
+
+
 def test_a_grid_does_not_ignore_a_program_of_one_s_own(folder):
     with pytest.raises(subprocess.CalledProcessError):
         recorded(folder, "train compare_prompts", SCRIPT="my_advantage.py")
