@@ -17,7 +17,7 @@ from nano_report.run import read_rows
 
 SOURCE = source.FILE.read_text()
 SCRIPT = source.ROOT / "docs/make/all.sh"
-FLAGS = "--steps 2 --prompts_per_step 4 --eval_problems 8"
+FLAGS = "--steps 2 --prompts_per_step 4 --eval_problems 8 --max_tokens 128"
 COMPLETIONS = 32  # of a step
 WIDTH = 1400  # of a page
 
