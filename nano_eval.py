@@ -294,8 +294,9 @@ def main(config):
         split = "all"
         source = replace(config, data=config.eval_data)
     problems = task.load_problems(split, source)
-    name = config.name or time.strftime("evaluation-%Y%m%d-%H%M%S")
-    path = os.path.join("out", name.removeprefix("out/"))
+    path = os.path.join(
+        "out", (config.name or time.strftime("evaluation-%Y%m%d-%H%M%S")).removeprefix("out/")
+    )
     results = {}
     for temperature in config.temperature:
         now = replace(config, temperature=temperature)

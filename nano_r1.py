@@ -494,8 +494,7 @@ def main(config, **replaced):
         task = Task(tokenizer, policy, config)
         train = task.load_problems("train", config)
         test = task.load_problems("test", config)[: config.eval_problems]
-        check_problems(config, train, test, parts)
-        check_scorer(policy, task.prompt_ids(train[0]), config)
+        check_problems(config, train, parts)
         reference = parts.make_reference(policy, config)
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
@@ -724,6 +723,8 @@ def advice_on(metrics, is_first, policy, config):
         yield "Hint: no completion has a reward; try another --prompt, or nano_sft.py first"
     elif metrics["reward/format"] == 0:
         yield "Hint: no completion has the format; try another --prompt"
+    elif metrics["entropy"] < 0.01:
+        yield "Hint: the completions of a group hardly differ; try another --model"
     elif metrics["frac_reward_zero_std"] == 1:
         yield "Hint: no group has a signal; try a larger --group_size"
 
@@ -776,21 +777,23 @@ class Scorer(torch.nn.Module):
 
 
 @torch.no_grad()
-def check_scorer(policy, ids, config):
-    """Stop if `Scorer` does not compute the log-probs of this model.
+def check_scorer(policy, config):
+    """Stop if `Scorer` does not compute the log-probs of this model: those of tokens 1 to 8.
 
     A model may do more with its last hidden state than project it: Gemma 4 caps its logits, Granite
     scales them. Then `Scorer` and the sampler would have different distributions.
     """
-    e = Episode(problem={}, prompt_ids=ids[:1], token_ids=ids[1:9])
-    batch = collate([e], policy.device)
-    logits = policy(batch["input_ids"]).logits[0].float() / config.temperature  # (T, V)
+    batch = collate([Episode(prompt_ids=[0], token_ids=list(range(1, 9)))], policy.device)
+    logits = policy(batch["input_ids"]).logits[0].float()  # (T, V)
     expected = -F.cross_entropy(logits, batch["labels"][0], reduction="none")
-    found = Scorer(policy, replace(config, dtype="float32"))(batch)[0]
+    found = Scorer(policy, replace(config, dtype="float32", temperature=1.0))(batch)[0]
     difference = (found - expected).abs().max()
     if not difference < 1e-3:
-        fields = vars(policy.config.get_text_config())
-        suspects = [name for name in fields if "logit" in name or "lm_head" in name]
+        suspects = [
+            name
+            for name in vars(policy.config.get_text_config())
+            if "logit" in name or "lm_head" in name
+        ]
         raise SystemExit(
             f"--model {config.model} is not supported: its log-probs and those that the loss would "
             f"have differ by {difference:.3g}. Its settings of the logits: {suspects}"
@@ -1291,7 +1294,8 @@ def load_model(config):
             "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, "
             f"which needs a network: {error}"
         ) from None
-    return policy.eval(), tokenizer
+    check_scorer(policy.eval(), config)
+    return policy, tokenizer
 
 
 def import_task(name):
@@ -1399,6 +1403,8 @@ class Task:
             if len(self.prompt_text(problem).encode()) < room - 16
             or len(self.prompt_ids(problem)) <= room
         ]
+        if not kept:
+            raise SystemExit(f"No {split} problem leaves room for a completion: --max_tokens?")
         if len(kept) < len(problems):
             print(f"{len(problems) - len(kept)} problems left out: more than {room} tokens")
         return kept
@@ -1507,17 +1513,13 @@ def check_numbers(config):
                 raise SystemExit(f"--{name} must be 0 or more, not {value}")
 
 
-def check_problems(config, train, test, parts):
+def check_problems(config, train, parts):
     """Stop with a sentence if a step cannot be drawn or has no group."""
     m = config.prompts_per_step
     if m > len(train) or m % WORLD:
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes, and at most the "
             f"{len(train)} training problems"
-        )
-    if not test:
-        raise SystemExit(
-            "No held-out problem leaves room for a completion: try a smaller --max_tokens"
         )
     if config.group_size < 2 and parts.advantages is group_advantages:
         raise SystemExit("--group_size must be at least 2: a completion is compared with its group")

@@ -126,6 +126,7 @@ def main(config):
     """
     nano_r1.check_numbers(config)
     device = nano_r1.start_process(config)
+    path, settings = nano_r1.find_run(config, {"update": train_step})
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
     source = replace(config, data=config.eval_data)
@@ -134,15 +135,15 @@ def main(config):
     ]
     examples = load_examples(config, task)
     if config.batch_size % WORLD or max(config.batch_size, config.examples) > len(examples):
-        limit = (
-            f"at most the {len(examples)} rows; --batch_size a multiple of the {WORLD} processes"
+        raise SystemExit(
+            f"--batch_size and --examples must be at most the {len(examples)} rows; --batch_size a "
+            f"multiple of the {WORLD} processes"
         )
-        raise SystemExit(f"--batch_size and --examples must be {limit}")
-    path, settings = nano_r1.find_run(config, {"update": train_step})
-    nano_r1.create_run(path, settings)
     # If the prompts differ, the validation samples with a prompt that the model was not tuned on.
-    prompts = f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end "
-    prompts += f"alike:\n{task.prompt_text(problems[0])}"
+    prompts = (
+        f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end "
+        f"alike:\n{task.prompt_text(problems[0])}"
+    )
     print(nano_r1.printable(prompts))
     with ExitStack() as at_end:  # gives back what the run has changed in this process
         sampler = nano_r1.make_sampler(policy, task, device, config)
@@ -150,9 +151,9 @@ def main(config):
         at_end.enter_context(nano_r1.threads_for(policy))
         # The loss has the temperature 1. A row can have more tokens than a sampled completion.
         loss_config = replace(config, temperature=1.0, max_tokens=task.max_length)
-        nano_r1.check_scorer(policy, examples[0].prompt_ids + examples[0].token_ids, loss_config)
         scorer = nano_r1.Scorer(policy, loss_config)
         engine = nano_r1.make_engine(scorer, device, config)
+        nano_r1.create_run(path, settings)  # all settings have been checked
         wandb_run = nano_r1.open_wandb(path, config, at_end)
         start = nano_r1.load_checkpoint(engine, path)
         rows = nano_r1.shared_rows(f"{path}/metrics.jsonl")

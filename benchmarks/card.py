@@ -27,9 +27,9 @@ import nano_r1
 class Config(nano_r1.Config):
     """Times of sampling and update, arm by arm."""
 
-    arms: tuple[str, ...] = ("none",)  # what is compared
+    arms: tuple[str, ...] = ("none",)
     part: Literal["both", "update"] = "both"  # update: of random tokens, without sampling
-    rounds: int = 1  # how often the arms run forwards and backwards
+    rounds: int = 1
     # TRL's GRPOTrainer instead; lean: without detokenizing and its extra forward pass
     trl: Literal["no", "default", "lean"] = "no"
 

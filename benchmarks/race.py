@@ -67,7 +67,6 @@ def raced(main):
                 raise KeyboardInterrupt  # as Ctrl-C: `main` stops
             recent = [*runs.metrics(path)[1:step], metrics][-SMOOTHED:]
             smoothed = statistics.mean(row["race/answer"] for row in recent)
-            # `main` evaluates after the steps that this number divides.
             config.eval_every = step if smoothed >= REACH else 0
             return metrics
 

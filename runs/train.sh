@@ -4,10 +4,8 @@
 #   bash runs/train.sh gsm8k_qwen2.5_1.5b_24gb --steps 5     # further flags go to the program
 #   DATA=hub bash runs/train.sh gsm8k_qwen2.5_1.5b           # GSM8K's own splits
 #
-# Text 1 is "Deep Dive into RLVR with nano-aha-moment" (BEH Chuen Yang). Its table 1: groups of 8, at
-# most 512 tokens, no KL penalty, learning rate 1e-6 from the first step, 1,000 steps; loss and
-# prompt of Countdown are nano-aha-moment's. For GSM8K, both splits are joined and 500 problems held
-# out, as there. It had a 4090 with 48 GB.
+# Text 1 is that of docs/seeds.md, and has the settings of its table 1; loss and prompt of Countdown
+# are nano-aha-moment's. For GSM8K, both splits are joined and 500 problems held out, as there.
 source "$(dirname "$0")/common.sh"
 name=${1:?a run of the table in runs/train.sh, for example gsm8k_qwen2.5_1.5b}
 more=("${@:2}")

@@ -13,15 +13,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # or what is not there is asked for at the h
 # On the CPU. On a card: CUDA_VISIBLE_DEVICES=0 pytest tests/test_run.py -k "killed or ctrl_c"
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
-# The models are so small that a second thread only waits for the first; also for what the tests
-# start.
+# With small models a second thread only waits; also for what the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Two environments (.ci/run): vLLM's CPU build has its own.
 if importlib.util.find_spec("vllm") is None:
     collect_ignore = ["with_vllm"]
 
-# A process takes a file at a time. The long ones come first, so none of them begins at the end.
+# A process takes a file at a time. The long ones come first.
 LONG = ["test_lesson.py", "test_notebook.py", "test_scripts.py", "test_check_grpo.py"]
 
 

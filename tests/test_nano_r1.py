@@ -54,15 +54,15 @@ def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0, width=None):
 # ---- The model
 
 
-def test_a_model_that_changes_its_logits_is_refused_and_the_setting_named():
-    ids = [3, 1, 4, 1, 5]
-    r1.check_scorer(tiny("nemotron"), ids, config(temperature=0.7))
+def test_a_model_that_changes_its_logits_is_refused_and_the_setting_named(tmp_path, loaded):
+    r1.check_scorer(tiny("nemotron"), config())
+    r1.save_model(tiny("granite", logits_scaling=4.0), loaded[1], tmp_path)
     with pytest.raises(SystemExit, match="differ by .*logits_scaling"):
-        r1.check_scorer(tiny("granite", logits_scaling=4.0), ids, config())
+        r1.load_model(config(model=tmp_path))
 
 
 GOOD = {"grad_norm": 1.0, "sampling/logp_difference_mean": 0.0, "completions/clipped_ratio": 0.1}
-GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1}
+GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1, "entropy": 0.3}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,7 @@ GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1}
         ({"reward": 0, "reward/format": 0, "frac_reward_zero_std": 1}, ["no completion has a rew"]),
         ({"reward/format": 0}, ["--prompt"]),
         ({"frac_reward_zero_std": 1}, ["--group_size"]),
+        ({"frac_reward_zero_std": 1, "entropy": 0.001}, ["hardly differ"]),
         ({"weights": 10**9}, ["--learning_rate", "--prompt short"]),
     ],
 )

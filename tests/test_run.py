@@ -347,6 +347,7 @@ def test_a_run_ends_with_its_result_its_files_and_the_command_that_asks(tmp_path
     short = text.replace(path, "out/countdown-20261126-205055")  # as it is without --name
     assert max(map(len, short.splitlines())) <= 80, short
     assert "Hint: all completions are cut off; try a larger --max_tokens" in text
+    assert "0.0% [0.0%, 49.0%] of 4 held-out problems correct" in text
     # The prompt is printed once. After the last verdict only the result follows.
     assert text.count("user: Using the numbers [90, 6, 38]") == 1
     found = re.search(r"(✓|✗) .*\n\nFrom \S+% to \S+% of .*, in [\d.]+ minutes.*\n", text)
