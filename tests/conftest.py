@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if importlib.util.find_spec("vllm") is None:
     collect_ignore = ["with_vllm"]
 
-# A process takes a file at a time. The long ones come first.
+# A process takes a file at a time, the long ones first.
 LONG = ["test_lesson.py", "test_notebook.py", "test_scripts.py", "test_check_grpo.py"]
 
 

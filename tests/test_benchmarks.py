@@ -269,7 +269,7 @@ def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
         nano_r1.main(runs.parse("nano_r1", flags))
 
     monkeypatch.setattr(speed, "train", train)
-    words = [runs.ROOT, "--steps", "1", "--flags=--prompts_per_step 2 --max_tokens 8"]
+    words = [runs.ROOT, "--rounds=1", "--steps=1", "--flags=--prompts_per_step 2 --max_tokens=8"]
     tyro.cli(speed.main, args=words)
     assert "| ratio, pair by pair | " in capsys.readouterr().out
 

@@ -61,7 +61,7 @@ GOOD = {  # a completion with the full reward, of problem 2
 IN_WORDS = {"countdown_course": 0, "countdown_nano_aha": 0.5, "countdown_question": 0.5}
 SMALL = """--device cpu --sampler transformers --model models/nano-base --prompts_per_step 2
 --group_size 2 --max_tokens 4 --eval_problems 2 --eval_every 0 --record_tokens_every 0 --steps 1"""
-# Instead of python: writes its arguments, and how a sweep starts its runs, to a file.
+# For python: writes its arguments, and how a sweep starts its runs, to a file.
 RECORDER = """#!/bin/sh
 case $2 in *deepspeed*) [ $INSTALLED ]; exit ;; esac
 case $1 in -c | models/*) exit ;; esac
