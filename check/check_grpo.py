@@ -121,8 +121,8 @@ LOSS_MISTAKES = {
         "A token counts more at a position that few completions reach."
     ),
     "micro-batches averaged": (
-        "A token counts more if its micro-batch has few tokens. TRL's bnpo does so on purpose. "
-        "Seen: allenai/open-instruct PR #1161, verl-project/verl PR #906."
+        "A token counts more if its micro-batch has few tokens: TRL's bnpo, or a mistake, as in "
+        "allenai/open-instruct PR #1161 and verl-project/verl PR #906."
     ),
     "micro-batches added up": (
         "The gradient grows with the number of micro-batches. Seen: huggingface/trl PR #3716."
@@ -1149,9 +1149,12 @@ def verdict(answer, stages, finish, mistakes, look, remarks, new):
         for slip, consequence in mistakes.items():
             wrong = agreeing(formulas, slip)
             if wrong:
-                texts[slip] = f"✗ {name}: {slip}\n{consequence} Otherwise it is {wrong}."
+                bnpo = slip == "micro-batches averaged" and wrong.mean == TOKENS
+                texts[slip] = (
+                    f"{'✓' if bnpo else '✗'} {name}: {slip}\n{consequence} Otherwise it is {wrong}."
+                )
         if texts:
-            return False, list(texts), "\nor ".join(texts.values())
+            return bnpo and len(texts) == 1, list(texts), "\nor ".join(texts.values())
     nearest = min((finish(formula) for formula in itertools.chain(*stages)), key=distance)
     near = distance(nearest) < 0.03
     lines = []

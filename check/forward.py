@@ -27,17 +27,19 @@ def differences(model):
     """{way: the largest difference of a log-prob from those of model(input_ids)}"""
     seen = torch.ones_like(IDS)
     first = model(IDS[:, :8], use_cache=True)
-    second = model(IDS[:, 8:], past_key_values=first.past_key_values)
     right = model(pad(IDS, (0, 4)), attention_mask=pad(seen, (0, 4)))
     padded = pad(IDS, (4, 0))  # also its positions, because token i is at place i
     left = model(padded, attention_mask=pad(seen, (4, 0)), position_ids=padded)
     without = model(padded, attention_mask=pad(seen, (4, 0)))
     found = {
-        "a cache": torch.cat([first.logits, second.logits], dim=1),
         "padding on the right": right.logits[:, :16],
         "padding on the left": left.logits[:, 4:],
         "the same without position_ids": without.logits[:, 4:],
     }
+    cache = first.get("past_key_values")
+    if cache:  # without one, a model's own state is not looked at
+        second = model(IDS[:, 8:], past_key_values=cache)
+        found["a cache"] = torch.cat([first.logits, second.logits], dim=1)
     expected = model(IDS).logits.log_softmax(dim=-1)
     gaps = {way: x.log_softmax(dim=-1) - expected for way, x in found.items()}
     e = nano_r1.Episode(problem={}, prompt_ids=[0], token_ids=list(range(1, 16)))

@@ -40,6 +40,7 @@ from check_grpo import (
     frozen_batches,
     judge_advantages,
     judge_loss,
+    leaks,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -172,6 +173,8 @@ OFTEN = ["GRPO", "DAPO", "GSPO", "CISPO", "RLOO"]
 # In these algorithms, this is no mistake, but another algorithm or part of this one.
 HARMLESS = [
     ("RLOO", "length divided twice"),
+    ("DAPO", "micro-batches averaged"),
+    ("CISPO", "micro-batches averaged"),
     ("RLOO", "mean not subtracted"),
     ("Dr. GRPO", "mean not subtracted"),
     ("MaxRL", "mean not subtracted"),
@@ -225,7 +228,7 @@ TRL = [
     ("sapo", {}, "SAPO", "soft gate of the ratio (1 for A > 0, 1.05 for A < 0), mean of the"),
     ("luspo", {}, "LUSPO", "ratio of each completion, clip 0.2 below and 0.28 above, sum over"),
     ("vespo", {}, "VESPO", "gamma weight of the completion (2, 3 for A > 0, 3, 2 for A < 0), "),
-    ("bnpo", {}, "micro-batches averaged", "TRL's bnpo does so on purpose"),
+    ("bnpo", {}, "micro-batches averaged", "TRL's bnpo, or a mistake"),
     ("grpo", {"off_policy_mask_threshold": 0.5}, "GRPO", "sequence mask 0.5 below and inf above"),
     ("grpo", {"delta": 4.0}, "GRPO", "dual clip 4, "),
     ("dapo", {"use_bias_correction_kl": True}, "DAPO", "k3 times the ratio in the loss"),
@@ -237,8 +240,14 @@ def test_losses_of_trl_have_their_names_and_numbers(loss_type, options, name, pa
     trl = check_grpo.load(f"{ROOT}/tests/adapters/trl_loss.py")
     loss = partial(trl["loss"], loss_type=loss_type, **options)
     right, names, text = judge_loss(loss)
-    assert right == (loss_type != "bnpo") and names == [name] and parts in text
+    assert right and names == [name] and parts in text
     assert "in the loss with weight 0.04." in text
+
+
+def test_what_is_not_finite_outside_of_the_mask_is_found_if_it_reaches_the_gradient():
+    batch = frozen_batches(ALL)[0]
+    assert leaks(LOSSES["GRPO"], batch)
+    assert not leaks(lambda log_probs, old, ref, a, mask, *rest: log_probs[mask].sum(), batch)
 
 
 # ---- Losses of this repository: settings, and what the verdict says of them

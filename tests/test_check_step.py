@@ -139,13 +139,6 @@ def test_a_step_that_returns_no_model_gets_a_sentence():
     [
         ("tiny_grpo", {}, "✗ step: end token left out\n"),
         ("tiny_grpo", {"slip": ""}, "✗ step: temperature has no effect\nGRPO"),
-        (
-            "simple_grpo",
-            {},
-            "✗ step: temperature has no effect; an unknown difference\n.*\n"
-            "✓ one micro-batch: the step is 1.333 times as long. Look",
-        ),
-        ("simple_grpo", {"fewest": 1}, "✗ step: temperature has no effect\nGRPO"),
         ("sft", {}, "in 5 of 9 situations\nyour advantages, mean over all tokens"),
     ],
 )

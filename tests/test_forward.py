@@ -1,13 +1,18 @@
 """check/forward.py: which ways of scoring are the model, and which are not."""
 
 import pytest
-from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig
+from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, RecurrentGemmaConfig
 
 import forward
 
 SMALL = {"vocab_size": 20, "initializer_range": 0.5}
 SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
+
+
+def test_a_model_without_a_cache_is_compared_in_the_other_ways():
+    model = AutoModelForCausalLM.from_config(RecurrentGemmaConfig(**SMALL | SIZES | HEADS))
+    assert "a cache" not in forward.differences(model)
 
 
 @pytest.mark.parametrize(
