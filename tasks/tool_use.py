@@ -1,5 +1,5 @@
 # %% [markdown]
-# # The environment writes, too
+# # The environment also writes
 #
 # In `nano_r1.py` the model writes every token of a completion. Here a tool of the task writes some
 # of them. The model writes an *action*, up to a stop text. The tool answers with an *observation*.

@@ -37,7 +37,8 @@ function explained({ mean, std, completions }) {
   const rewards = parts ? ": up to 1 for its format, and 1 more for a correct answer" : "";
   const text = `The completions of one problem are a group. A program rewards each${rewards}. `;
   if (!isNumber(advantage))
-    return `${text}This run had an advantage for each segment or token, or none; the files do not have it. `;
+    return `${text}This run had an advantage for each segment or token, or none; the files
+      lack it. `;
   const usual = advantage !== 0 && Math.abs((reward - mean) / std - advantage) < 0.005;
   if (!usual) return `${text}The advantage says how strongly the update pushes a completion. `;
   const formula = `(${+reward.toFixed(2)} − ${show(mean, 2)}) / ${show(std, 2)}`;
