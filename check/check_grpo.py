@@ -120,10 +120,7 @@ LOSS_MISTAKES = {
     "mean over rows, then over tokens": (
         "A token counts more at a position that few completions reach."
     ),
-    "micro-batches averaged": (
-        "A token counts more if its micro-batch has few tokens: TRL's bnpo, or a mistake, as in "
-        "allenai/open-instruct PR #1161 and verl-project/verl PR #906."
-    ),
+    "micro-batches averaged": ("A completion counts more if its micro-batch has few completions."),
     "micro-batches added up": (
         "The gradient grows with the number of micro-batches. Seen: huggingface/trl PR #3716."
     ),
@@ -187,7 +184,8 @@ NO_RATIO = "no ratio"
 COMPLETIONS = "mean of the completions' means"
 TOKENS = "mean over all tokens"
 CONSTANT = "sum over tokens / (completions x constant)"
-MEANS = [COMPLETIONS, TOKENS, CONSTANT, "sum over tokens / constant"]
+EACH = "mean over each micro-batch's tokens"
+MEANS = [COMPLETIONS, TOKENS, CONSTANT, "sum over tokens / constant", EACH]
 # {baseline: {scale: name}} of advantages, and {ratio: {mean: name}} of losses
 ALGORITHMS = {
     "group mean": {
@@ -209,7 +207,7 @@ ALGORITHMS = {
     "no baseline": {
         "no deviation": "REINFORCE",
     },
-    TOKEN: {COMPLETIONS: "GRPO", TOKENS: "DAPO", CONSTANT: "Dr. GRPO"},
+    TOKEN: {COMPLETIONS: "GRPO", TOKENS: "DAPO", CONSTANT: "Dr. GRPO", EACH: "BNPO"},
     COMPLETION: {COMPLETIONS: "GSPO", CONSTANT: "LUSPO"},
     WEIGHT: {TOKENS: "CISPO"},
     NO_RATIO: dict.fromkeys(MEANS, "REINFORCE") | {CONSTANT: "RLOO"},
@@ -253,6 +251,10 @@ NOTES = {
         "If you meant PPO's clip, the minimum is missing or taken before the advantage: a token "
         "outside of the range has no gradient, so a wrong step cannot be undone. Seen: "
         "rasbt/reasoning-from-scratch."
+    ),
+    EACH: (
+        "As in TRL's bnpo. If you meant DAPO, a token counts more if its micro-batch has few. "
+        "Seen: allenai/open-instruct PR #1161, verl-project/verl PR #906."
     ),
     "k1 in the loss": "k1's gradient does not depend on the reference, so it restrains nothing.",
     "k3 in the loss": (
@@ -577,6 +579,8 @@ class Loss:
                 return counts.tokens * times
             case "sum over tokens / (completions x constant)":
                 return counts.completions * times
+            case "mean over each micro-batch's tokens":
+                return part.tokens * step.micro_batches
             case _:
                 return 1
 
@@ -1149,12 +1153,9 @@ def verdict(answer, stages, finish, mistakes, look, remarks, new):
         for slip, consequence in mistakes.items():
             wrong = agreeing(formulas, slip)
             if wrong:
-                bnpo = slip == "micro-batches averaged" and wrong.mean == TOKENS
-                texts[slip] = (
-                    f"{'✓' if bnpo else '✗'} {name}: {slip}\n{consequence} Otherwise it is {wrong}."
-                )
+                texts[slip] = f"✗ {name}: {slip}\n{consequence} Otherwise it is {wrong}."
         if texts:
-            return bnpo and len(texts) == 1, list(texts), "\nor ".join(texts.values())
+            return False, list(texts), "\nor ".join(texts.values())
     nearest = min((finish(formula) for formula in itertools.chain(*stages)), key=distance)
     near = distance(nearest) < 0.03
     lines = []

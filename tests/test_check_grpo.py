@@ -19,6 +19,7 @@ from check_grpo import (
     CONSTANT,
     DPPO,
     DPPO_KL,
+    EACH,
     EITHER_SIGN,
     GAMMA,
     GATE,
@@ -49,6 +50,7 @@ MOVED = {"low": 1.0, "fall": 0.15, "rise": 0.2, "kl_weight": 0.002}
 LOSSES = {
     "GRPO": Loss(TOKEN, COMPLETIONS, **CLIP),
     "DAPO": Loss(TOKEN, TOKENS, "k1", "reward", **CLIP),
+    "BNPO": Loss(TOKEN, EACH, **CLIP),
     "Dr. GRPO": Loss(TOKEN, CONSTANT, "k2", constant=20.0, **CLIP),
     "GSPO": Loss(COMPLETION, COMPLETIONS, "k3", "reward", **CLIP),
     "LUSPO": Loss(COMPLETION, CONSTANT, "k3 times the ratio", **CLIP),
@@ -106,8 +108,8 @@ NEAREST = [
                 "sign of the policy term turned",
                 "length divided twice",
             ],
+            "BNPO": ["micro-batches averaged"],
             "GRPO, doubled": [
-                "micro-batches averaged",
                 "micro-batches added up",
                 "divided by the micro-batches twice",
             ],
@@ -140,11 +142,6 @@ def judged(formula):
 
 def said(loss):
     return judge_loss(loss)[2]
-
-
-def exactly(text):
-    """The text, if it says that a result in float64 is the formula's to 1e-9."""
-    return text if float(re.search(r"difference is (\S+)\.\n", text)[1]) < 1e-9 else ""
 
 
 def alike(one, other):
@@ -206,10 +203,10 @@ def test_frozen_tensors_separate_each_pair_of_mistakes(mistakes, algorithms):
         ), (one, other)
 
 
-def gdpo(rewards, eps=1e-4):
+def gdpo(rewards):
     """TRL 1.16, normalize_then_sum, with one reward function (arXiv:2601.05242)."""
-    once = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(1, keepdim=True) + eps)
-    return (once - once.mean()) / (once.std() + eps)
+    once = ADVANTAGES["GRPO"](rewards)
+    return (once - once.mean()) / (once.std() + 1e-4)
 
 
 def test_a_constant_factor_of_advantages_is_a_remark():
@@ -228,7 +225,7 @@ TRL = [
     ("sapo", {}, "SAPO", "soft gate of the ratio (1 for A > 0, 1.05 for A < 0), mean of the"),
     ("luspo", {}, "LUSPO", "ratio of each completion, clip 0.2 below and 0.28 above, sum over"),
     ("vespo", {}, "VESPO", "gamma weight of the completion (2, 3 for A > 0, 3, 2 for A < 0), "),
-    ("bnpo", {}, "micro-batches averaged", "TRL's bnpo, or a mistake"),
+    ("bnpo", {}, "BNPO", "As in TRL's bnpo. If you meant DAPO, a token counts more"),
     ("grpo", {"off_policy_mask_threshold": 0.5}, "GRPO", "sequence mask 0.5 below and inf above"),
     ("grpo", {"delta": 4.0}, "GRPO", "dual clip 4, "),
     ("dapo", {"use_bias_correction_kl": True}, "DAPO", "k3 times the ratio in the loss"),
@@ -248,6 +245,13 @@ def test_what_is_not_finite_outside_of_the_mask_is_found_if_it_reaches_the_gradi
     batch = frozen_batches(ALL)[0]
     assert leaks(LOSSES["GRPO"], batch)
     assert not leaks(lambda log_probs, old, ref, a, mask, *rest: log_probs[mask].sum(), batch)
+
+
+def test_a_loss_that_is_infinite_in_some_micro_batches_does_not_agree():
+    def loss(*tensors, step):
+        return LOSSES["BNPO"](*tensors, step=step) / (len(tensors[0]) != 3)
+
+    assert not judge_loss(loss)[0]
 
 
 # ---- Losses of this repository: settings, and what the verdict says of them
@@ -315,7 +319,8 @@ def test_losses_of_variants_are_what_their_settings_say(loss_type, mode, kl, sam
     )
     words = f"\n{RATIOS[loss_type]}{WEIGHTS[sampler]}, {MEANS[mode]}, "
     words += f"{KLS.get(kl, kl)} in the loss with weight 0.04.\n"
-    assert words in exactly(said(partial(loss_of_variants, config=config)))
+    text = said(partial(loss_of_variants, config=config))
+    assert words in text and float(re.search(r"difference is (\S+)\.\n", text)[1]) < 1e-9
 
 
 BASELINES = {
@@ -359,11 +364,11 @@ def test_any_eps_is_measured(name, eps):
 
 def in_dtype(dtype, *inputs):
     """GRPO's loss, computed in this precision."""
-    return LOSSES["GRPO"](*[x.to(dtype) if x.is_floating_point() else x for x in inputs])
+    return LOSSES["GRPO"](*[x.to(dtype) for x in inputs])
 
 
 def test_a_loss_in_single_precision_agrees():
-    right, names, text = judge_loss(lambda *inputs: in_dtype(torch.float32, *inputs).double())
+    right, names, text = judge_loss(partial(in_dtype, torch.float32))
     assert right and names == ["GRPO"] and "clip 0.2 below and 0.28 above" in text
 
 
