@@ -151,8 +151,7 @@ def main(config):
         at_end.enter_context(nano_r1.threads_for(policy))
         # The loss has the temperature 1. A row can have more tokens than a sampled completion.
         loss_config = replace(config, temperature=1.0, max_tokens=task.max_length)
-        scorer = nano_r1.Scorer(policy, loss_config)
-        engine = nano_r1.make_engine(scorer, device, config)
+        engine = nano_r1.make_engine(nano_r1.Scorer(policy, loss_config), device, config)
         nano_r1.create_run(path, settings)  # all settings have been checked
         wandb_run = nano_r1.open_wandb(path, config, at_end)
         start = nano_r1.load_checkpoint(engine, path)

@@ -2,10 +2,9 @@
 
     python -m benchmarks.card --arms none chunk layers --sampler transformers --dtype bfloat16
 
-An arm is a list of the changes below, with a plus between them; `none` is nano_r1.py as it is. The
-arms run forwards and backwards (A B B A), --rounds times. Each time samples a step's completions
-and updates on them, with the advantage 1, because random weights have no correct completion. The
-other flags are those of nano_r1.py.
+An arm is a list of the changes below, with a plus between them; `none` is nano_r1.py as it is. Each
+time samples a step's completions and updates on them, with the advantage 1, because random weights
+have no correct completion. The other flags are those of nano_r1.py.
 """
 
 import json
@@ -27,9 +26,9 @@ import nano_r1
 class Config(nano_r1.Config):
     """Times of sampling and update, arm by arm."""
 
-    arms: tuple[str, ...] = ("none",)
+    arms: tuple[str, ...] = ("none",)  # what is compared
     part: Literal["both", "update"] = "both"  # update: of random tokens, without sampling
-    rounds: int = 1
+    rounds: int = 1  # how often the arms run forwards and backwards, A B B A
     # TRL's GRPOTrainer instead; lean: without detokenizing and its extra forward pass
     trl: Literal["no", "default", "lean"] = "no"
 

@@ -27,9 +27,8 @@ A gain is learning only if none of these reaches it, with the same model, proble
 For Countdown, the tables of checks.py follow: do yes and no mean anything?
 
 Intervals are 95% over problems; the difference is paired by problem. --data FILE judges on your own
-problems. A run that is complete is not repeated, unless the code or the base has changed. One that
-was stopped continues. Results are kept, so two processes can share the seeds, and a third one
-prints all of them.
+problems. Complete runs are kept while code and base are the same; stopped ones continue. So two
+processes can share the seeds, and a third one prints all of them.
 """
 
 import argparse

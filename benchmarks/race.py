@@ -19,8 +19,8 @@ The rules:
  6. The end is the first step after which 60% of these are correct. A seed without an end has
     infinitely many tokens.
  7. The result is the median of the three seeds. All seeds have the same settings.
- 8. `nano_r1.sample_and_reward` is what counts completions. A program that calls the sampler in
-    another way, as VinePPO does, adds those tokens to its row.
+ 8. `nano_r1.sample_and_reward` counts completions. A program that calls the sampler itself, as
+    VinePPO does, adds those tokens to its row.
  9. Choose your settings with other seeds than these.
 10. A pull request has the program and the row, and the command makes the row again at its commit.
 """
@@ -67,6 +67,7 @@ def raced(main):
                 raise KeyboardInterrupt  # as Ctrl-C: `main` stops
             recent = [*runs.metrics(path)[1:step], metrics][-SMOOTHED:]
             smoothed = statistics.mean(row["race/answer"] for row in recent)
+            # `main` evaluates after the steps that this number divides.
             config.eval_every = step if smoothed >= REACH else 0
             return metrics
 

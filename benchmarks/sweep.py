@@ -9,8 +9,8 @@
 
 The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
 with commas between them and without dashes, or `default` for none. Each row of the table is
-compared with the first, seed by seed. A run that is complete is not repeated, unless the code or
-the base has changed. One that was stopped continues. nano_eval.py has a model's subgroups.
+compared with the first, seed by seed. Complete runs are kept while code and base are the same;
+stopped ones continue. nano_eval.py has a model's subgroups.
 """
 
 import argparse

@@ -120,7 +120,7 @@ LOSS_MISTAKES = {
     "mean over rows, then over tokens": (
         "A token counts more at a position that few completions reach."
     ),
-    "micro-batches averaged": ("A completion counts more if its micro-batch has few completions."),
+    "micro-batches averaged": "A completion counts more if its micro-batch has few completions.",
     "micro-batches added up": (
         "The gradient grows with the number of micro-batches. Seen: huggingface/trl PR #3716."
     ),

@@ -42,7 +42,7 @@ def differences(model):
         found["a cache"] = torch.cat([first.logits, second.logits], dim=1)
     expected = model(IDS).logits.log_softmax(dim=-1)
     gaps = {way: x.log_softmax(dim=-1) - expected for way, x in found.items()}
-    e = nano_r1.Episode(problem={}, prompt_ids=[0], token_ids=list(range(1, 16)))
+    e = nano_r1.Episode(prompt_ids=[0], token_ids=list(range(1, 16)))
     scorer = nano_r1.Scorer(model, nano_r1.Config(dtype="float32"))
     labels = expected[0].diagonal(offset=1)  # the log-prob of token i + 1 after token i
     gaps["Scorer of nano_r1.py"] = scorer(nano_r1.collate([e], model.device))[0] - labels[:15]

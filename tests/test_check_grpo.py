@@ -241,7 +241,7 @@ def test_losses_of_trl_have_their_names_and_numbers(loss_type, options, name, pa
     assert "in the loss with weight 0.04." in text
 
 
-def test_what_is_not_finite_outside_of_the_mask_is_found_if_it_reaches_the_gradient():
+def test_infinity_under_the_mask_is_found_if_it_reaches_the_gradient():
     batch = frozen_batches(ALL)[0]
     assert leaks(LOSSES["GRPO"], batch)
     assert not leaks(lambda log_probs, old, ref, a, mask, *rest: log_probs[mask].sum(), batch)

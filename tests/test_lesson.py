@@ -113,7 +113,7 @@ def test_the_verifier_has_values_that_add_up_to_the_reward(record):
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-def test_in_a_browser_nine_links_stay_in_sight_and_reach_nine_places(width, made, opened):
+def test_nine_links_stay_in_sight_and_reach_nine_places(width, made, opened):
     page = opened(made / "lesson.html", width=width)
     places = set()
     for link in page.locator("nav a").all():
@@ -125,7 +125,7 @@ def test_in_a_browser_nine_links_stay_in_sight_and_reach_nine_places(width, made
     assert len(places) == 9
 
 
-def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made, opened):
+def test_each_prediction_hides_its_value_until_it_is_answered(made, opened):
     page = opened(made / "lesson.html")
     asked = page.evaluate("predictions")
     for number, one in enumerate(asked):
@@ -139,7 +139,7 @@ def test_in_a_browser_each_prediction_hides_its_value_until_it_is_answered(made,
             assert question.locator("a").get_attribute("href") == following
 
 
-def test_in_a_browser_the_slider_of_the_film_shows_the_lines_at_another_update(made, opened):
+def test_the_slider_of_the_film_shows_the_lines_at_another_update(made, opened):
     page = opened(made / "lesson.html")
     texts = page.evaluate('textsOf(JSON.parse($("watched").textContent))')[:6]
     for place in (0, 1):
@@ -149,7 +149,7 @@ def test_in_a_browser_the_slider_of_the_film_shows_the_lines_at_another_update(m
         assert lines and shown == [f"{share:.0%}" for _, _, share in lines]
 
 
-def test_in_a_browser_a_clicked_reward_moves_all_advantages_by_the_chosen_rule(made, opened):
+def test_a_clicked_reward_moves_all_advantages_by_the_chosen_rule(made, opened):
     page = opened(made / "lesson.html")
     page.click("summary:text('What if')")
     real = page.locator("#what-if .edit").all_text_contents()

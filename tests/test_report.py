@@ -113,7 +113,7 @@ def test_the_record_of_a_due_step_is_what_the_model_says_before_and_after_the_up
 # ---- The page without a browser
 
 
-def test_the_example_agrees_with_its_advantages_is_mixed_has_a_wrong_result_and_moves_most():
+def test_the_example_agrees_is_mixed_has_a_wrong_result_and_moves_most():
     # Against its advantages; all correct; another mistake; hardly; the example.
     others = ["equals 4", "correct", "uses 4", "equals 4", "equals 4"]
     ranks = []
@@ -308,9 +308,7 @@ def test_axe_finds_nothing_and_no_view_is_too_wide(width, theme, run, opened):
         assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), key
 
 
-def test_a_run_without_metrics_and_tokens_has_a_page_of_the_steps_that_were_chosen(
-    run, tmp_path, opened
-):
+def test_a_run_without_metrics_and_tokens_has_a_page_of_chosen_steps(run, tmp_path, opened):
     for step in (2, 3):
         nano_r1.write_rows(tmp_path / f"episodes/step_{step:06d}.jsonl", run.rows[:4])
     page = opened(viewer.write(tmp_path, (2,)), "#step=2&group=1")
@@ -319,7 +317,7 @@ def test_a_run_without_metrics_and_tokens_has_a_page_of_the_steps_that_were_chos
     assert "This file has 1 of 2 recorded steps" in page.inner_text("#choice")
 
 
-def test_evaluations_of_other_problems_in_another_order_are_compared_problem_by_problem(tmp_path):
+def test_evaluations_in_another_order_are_compared_problem_by_problem(tmp_path):
     """A run that was resumed with more --eval_problems, by two processes."""
     row = {"answer_reward": 1.0, "format_reward": 1.0, "why": "correct"}
     for step, numbers in (0, "0213"), (5, "02461357"):

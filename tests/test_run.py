@@ -308,12 +308,11 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"group_size": 1}, "--group_size must be at least 2"),
         ({"name": "out/x"}, "--name x"),
         ({"max_tokens": 4000}, "--max_tokens must be below"),
+        ({"max_tokens": 1000}, "No train problem leaves room for a completion"),
         ({"zero_stage": 3}, "--sampler vllm"),
     ],
 )
-def test_a_mistake_is_one_sentence_that_says_what_to_type_and_leaves_the_run_s_name_free(
-    changes, said, straight, monkeypatch
-):
+def test_a_mistake_is_one_sentence_and_leaves_the_name_free(changes, said, straight, monkeypatch):
     monkeypatch.chdir(straight)
     before = sorted(os.listdir(straight / "out"))
     with pytest.raises(SystemExit, match=re.escape(said)):

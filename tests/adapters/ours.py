@@ -50,7 +50,7 @@ def step(model, episodes, config, sft=False):
     reference = None
     if config.reference:
         reference = nano_r1.Scorer(config.reference, settings)
-    batch = [nano_r1.Episode(problem={}, **vars(e)) for e in episodes]
+    batch = [nano_r1.Episode(**vars(e)) for e in episodes]
     rewards = torch.tensor([e.reward for e in batch]).view(-1, config.group_size)
     for e, advantage in zip(batch, nano_r1.group_advantages(rewards, settings).flatten().tolist()):
         e.advantage = 1.0 if sft else advantage
