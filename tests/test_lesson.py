@@ -98,6 +98,12 @@ def test_the_values_of_the_loss_are_those_of_the_completion(record):
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
+def test_a_completion_is_shown_by_its_first_tokens_and_log_probs(record):
+    line = make.line_of(source.FILE, "sample_and_reward", "completions = ")
+    [[_, shown, _]] = record["values"]["nano_r1.py"][str(line)]
+    assert shown.startswith(f"({record['pieces'][0]!r} ") and shown.count("…") == 2
+
+
 def test_the_page_has_each_line_of_code_once_in_the_order_of_the_file(record):
     numbers = re.findall(r'class="line" id="L(\d+)"', make.page(record))
     numbers = list(map(int, numbers))
@@ -125,14 +131,15 @@ def test_nine_links_stay_in_sight_and_reach_nine_places(width, made, opened):
     assert len(places) == 9
 
 
-def test_each_prediction_hides_its_value_until_it_is_answered(made, opened):
+def test_each_prediction_hides_its_value_also_in_the_boxes_until_it_is_answered(made, opened):
     page = opened(made / "lesson.html")
     asked = page.evaluate("predictions")
     for number, one in enumerate(asked):
         value = page.locator(f"#L{one['line']} .value > :is(div, details)").first
-        assert not value.is_visible()
+        answer = one["choices"][one["answer"]]
+        assert not value.is_visible() and answer not in page.inner_text("nav")
         question = page.locator(f"#question-{number}")
-        question.get_by_role("button", name=one["choices"][one["answer"]], exact=True).click()
+        question.get_by_role("button", name=answer, exact=True).click()
         assert value.is_visible() and "✓" in question.locator("[aria-live=polite]").inner_text()
         if number + 1 < len(asked):
             following = f"#L{asked[number + 1]['line']}"

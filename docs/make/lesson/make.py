@@ -9,7 +9,6 @@ import html
 import json
 import math
 import re
-import statistics
 import sys
 from pathlib import Path
 
@@ -113,23 +112,20 @@ def outline(record):
     """The nine steps as links to their lines, each with its value."""
     e = completion_of(record)
     metrics = record["metrics"]
-    rewards = [row["reward"] for row in record["table"]["completions"]]
-    mean = statistics.mean(rewards)
-    std = statistics.stdev(rewards)
     values = [
         record["table"]["title"],
         e["completion"].strip(),
         f"format {e['format_reward']:g} + answer {e['answer_reward']:g} = {e['reward']:g}",
-        f"({e['reward']:g} − {mean:.2f}) / {std:.2f} = {e['advantage']:+.2f}",
+        f"+{e['advantage']:.2f} in its group",  # which has no higher reward
         f"{e['length']} log-probs",
-        f"{-e['advantage']:+.2f} a token, + KL",
+        f"−{e['advantage']:.2f} a token, + KL",
         f"rate {metrics['lr']:.2g}, gradient {metrics['grad_norm']:.2f}",
         f"the text: × {times_as_likely(record):.2f}",
         f"{metrics['reward/answer']:.0%} of the step correct",
     ]
     links = ""
     for number, ((title, file, *place), value) in enumerate(zip(STEPS, values), start=1):
-        text = html.escape(value.replace("-", "−") if number in (4, 6) else value)
+        text = html.escape(value)
         line = f"{LETTERS[file]}{line_of(file, *place)}"
         links += f'<li><a href="#{line}"><b>{number}</b> {title}<code>{text}</code></a>'
     return links
@@ -139,15 +135,14 @@ def outline(record):
 
 
 def predictions_of(record, values):
-    """[{line, question, choices, answer, because}] in the order of the file.
+    """[{line, question, choices, answer, because, end}] in the order of the file.
 
-    No line above a question tells its answer, and none asks for what the group's table shows.
+    No line above a question tells its answer, and none asks for what the group's table shows. The
+    values from its line to the function's end wait for the answer.
     """
-    e = completion_of(record)
-    sizes = [f"−{abs(e['advantage']):.2f}", f"+{abs(e['advantage']):.2f}"]
+    advantage = f"{completion_of(record)['advantage']:.2f}"
     d = line_of(FILE, "k3", "d = ")
-    distances = [float(x.replace("−", "-")) for x in values[d][0][2]]
-    mean = f"{statistics.mean(distances):.3f}".replace("-", "−")
+    total = sum(float(text.replace("−", "-")) for text in values[d][0][2])
     asked = [
         (
             line_of(FILE, "group_advantages", "std = "),
@@ -158,10 +153,10 @@ def predictions_of(record, values):
         ),
         (
             line_of(FILE, "grpo_loss", "clipped = "),
-            f"The ratio of each token is 1, and the advantage is {e['advantage']:+.2f}. What is "
-            "the loss of a token, without the KL penalty?",
-            sizes,
-            int(e["advantage"] < 0),
+            f"The ratio of each token is 1, and the advantage is +{advantage}. What is the loss of "
+            "a token, without the KL penalty?",
+            [f"−{advantage}", f"+{advantage}"],
+            0,
             "It is minus the advantage: the update lowers the loss.",
         ),
         (
@@ -169,8 +164,8 @@ def predictions_of(record, values):
             f"The policy has had {record['step'] - 1} updates. On average, does it give these "
             "tokens a higher or a lower probability than the reference does?",
             ["higher", "lower"],
-            0 if sum(distances) < 0 else 1,
-            f"The mean of d is {mean} nats per token.",
+            int(total > 0),
+            f"Over all tokens, the two log-probs differ by {abs(total):.2f} nats.",
         ),
         (
             line_of(FILE, "grpo_loss", "lengths = "),
@@ -181,28 +176,27 @@ def predictions_of(record, values):
         ),
     ]
     names = ("line", "question", "choices", "answer", "because")
-    return sorted([dict(zip(names, one)) for one in asked], key=lambda one: one["line"])
+    predictions = [dict(zip(names, one)) for one in sorted(asked)]
+    ends = [node.end_lineno for node in functions_of(FILE.read_text()).values()]
+    for one in predictions:
+        one["end"] = min(end for end in ends if end >= one["line"])
+    return predictions
 
 
 # ---- The page
 
 
-def code_html(file, record, asked=()):
+def code_html(file, record):
     """{line: its HTML}, with its values."""
     source = file.read_text()
     values = values_of(record, file)
-    functions = functions_of(source).values()
     highlighted = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
     lines = {}
     for number, code in enumerate(highlighted.split("\n"), start=1):
         shown = "".join(value_html(record, *one) for one in values.get(number, []))
-        # Below a prediction the function's values also wait for the answer.
-        here = [node.lineno for node in functions if node.lineno <= number <= node.end_lineno]
-        waits = [line for line in asked if here and here[0] < line <= number]
-        ask = f' data-ask="{asked.index(max(waits))}"' if waits else ""
         name = f"{LETTERS[file]}{number}"
         link = f'<a href="#{name}" tabindex="-1">{number}</a>'
-        value = f'<div class="value"{ask}>{shown}</div>'
+        value = f'<div class="value">{shown}</div>'
         lines[number] = f'<div class="line" id="{name}">{link}<code>{code}</code>{value}</div>'
     return lines
 
@@ -216,40 +210,35 @@ def piece_html(lines, first, after):
     return f'<div class="code">{text}</div>'
 
 
-def ran(record, file):
-    """[(first line, line after it)] of the functions whose lines have values."""
-    lines = [int(line) for line in record["values"][file.name]]
-    nodes = functions_of(file.read_text()).values()
-    pieces = [(node.lineno, node.end_lineno + 1) for node in nodes]
-    return [piece for piece in pieces if any(line in range(*piece) for line in lines)]
-
-
 def verifier_html(record):
     """The lines of the reward's functions that the step ran."""
     lines = code_html(VERIFIER, record)
-    pieces = [piece_html(lines, *piece) for piece in ran(record, VERIFIER)]
-    return "".join(["<h2>The verifier: step 3, countdown_rewards.py</h2>", *pieces])
+    shown = "<h2>The verifier: step 3, countdown_rewards.py</h2>"
+    for node in functions_of(VERIFIER.read_text()).values():
+        places = range(node.lineno, node.end_lineno + 1)
+        if any(int(line) in places for line in record["values"][VERIFIER.name]):
+            shown += piece_html(lines, node.lineno, node.end_lineno + 1)
+    return shown
 
 
-def file_html(record, asked):
-    """The file from top to end. Folded: sections without values, machinery, main's preparation."""
-    lines = code_html(FILE, record, asked)
+def file_html(record):
+    """The file from top to end. Folded: settings, machinery, main's preparation."""
+    lines = code_html(FILE, record)
     source = FILE.read_text()
     main = functions_of(source)["main"].lineno
     loop = line_of(FILE, "main", "for step")
+    start = line_of(FILE, "rollout", "return")  # the settings are before it
     end = line_of(FILE, "interval", "return")  # of what is measured: then comes the machinery
-    starts = [start for start, _ in ran(record, FILE)]
     found = []
     for title, text, first, after in sections_of(source):
         shown = prose(text)
-        has_values = any(first <= start < after for start in starts)
         if first < main < after:
             before = piece_html(lines, main, loop)
             shown += piece_html(lines, first, main)
             shown += folded("The beginning of main: it prepares the run", before)
             first = loop
         shown += piece_html(lines, first, after)
-        if has_values and first < end:
+        if start < after and first < end:
             found.append(f"<h2>{title}</h2>{shown}")
         else:
             found.append(folded(title, shown))
@@ -265,7 +254,7 @@ def page(record):
         "outline": outline(record),
         "story": f"step {record['step']} of {record['steps']}. The page follows completion "
         f"{record['place']}, in the frame",
-        "file": file_html(record, [one["line"] for one in predictions]),
+        "file": file_html(record),
         "predictions": json.dumps(predictions).replace("<", "\\u003c"),
         "watched": json.dumps(record["watched"]).replace("<", "\\u003c"),
         "group": json.dumps(record["table"]).replace("<", "\\u003c"),

@@ -132,7 +132,7 @@ class Followed:
         if isinstance(values[0], bool):
             return f"{values.count(False)} × 0, then {values.count(True)} × 1", None
         texts = [number(x) for x in values]
-        if ids:
+        if ids and isinstance(values[0], int):
             texts = [repr(self.tokenizer.decode([x])) if x >= 0 else "–" for x in values]
         skipped = len(values) - len(self.pieces)
         if skipped in (0, len(self.e.prompt_ids) - 1, len(self.e.prompt_ids)):
@@ -149,6 +149,9 @@ class Followed:
             return ", ".join(f"{name} {number(x)}" for name, x in value.items())
         if isinstance(value, Fraction):
             return str(value)
+        if type(value) is tuple:  # its parts; the integers are token ids
+            parts = [text for part in value for _, text, _ in self.show("ids", part)]
+            return f"({', '.join(parts)})" if parts else ""
         return repr(value) if isinstance(value, (str, tuple)) else ""
 
 
@@ -239,7 +242,6 @@ def record_step(run):
             if episodes[place].completion != rows[own]["completion"]:
                 sys.exit("Other code made the files of this run: make a new run.")
             followed = Followed(episodes, place, task.tokenizer, config)
-            config.micro_batch_size = 1  # each completion in a forward pass of its own
             tracer = Tracer(followed, frame.f_locals["reference"])
             record.update(
                 step=step,
@@ -257,9 +259,15 @@ def record_step(run):
             episodes = r1.rollout(sampler, problems, task, config, step)
         return episodes
 
+    def update(engine, reference, episodes, config, loss):
+        if record:  # each completion in a forward pass of its own
+            config = dataclasses.replace(config, micro_batch_size=1)
+        return r1.update(engine, reference, episodes, config, loss)
+
     again = {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
     with contextlib.suppress(Enough):
-        r1.main(dataclasses.replace(runs.config_of(run.config), **again), rollout=rollout)
+        config = dataclasses.replace(runs.config_of(run.config), **again)
+        r1.main(config, rollout=rollout, update=update)
     sys.settrace(None)
     return record
 

@@ -1,5 +1,4 @@
-// The group's table, what other rewards would do, and the predictions: a value that is asked for
-// is hidden until the question below its line is answered.
+// The group's table, what other rewards would do, and the predictions.
 
 const group = prepare(JSON.parse($("group").textContent));
 $("story").append(groupFigure(group, { current: Number($("group").dataset.place) }));
@@ -47,13 +46,23 @@ $("film").append(filmOf(JSON.parse($("watched").textContent)) ?? "");
 const predictions = JSON.parse($("predictions").textContent);
 const answered = new Map(); // number -> whether the answer was correct
 
+/** Hides the values that wait for an answer, beside their lines and in the boxes of the steps. */
+function hideValues() {
+  for (const value of document.querySelectorAll(".waits")) value.classList.remove("waits");
+  predictions.forEach(({ line, end }, number) => {
+    if (answered.has(number)) return;
+    for (let k = line; k <= end; k++)
+      for (const value of document.querySelectorAll(`#L${k} .value, [href="#L${k}"] code`))
+        value.classList.add("waits");
+  });
+}
+
 /** Shows the answer, which a screen reader also says; `choice` is null if nobody chose. */
 function reply(number, choice) {
   if (answered.has(number)) return;
   const { choices, answer, because } = predictions[number];
   answered.set(number, choice === answer);
-  for (const value of document.querySelectorAll(`[data-ask="${number}"]`))
-    value.classList.remove("waits");
+  hideValues();
   const question = $(`question-${number}`);
   let judged = "";
   if (choice !== null) judged = choice === answer ? "✓ Correct: " : "✗ It is ";
@@ -77,8 +86,6 @@ predictions.forEach(({ line, question, choices }, number) => {
     const onclick = () => reply(number, choice);
     return h("button", { type: "button", "aria-pressed": false, onclick }, text);
   });
-  for (const value of document.querySelectorAll(`[data-ask="${number}"]`))
-    value.classList.add("waits");
   const title = h("b", {}, `Prediction ${number + 1} of ${predictions.length}. `);
   const asked = h(
     "div",
@@ -89,6 +96,7 @@ predictions.forEach(({ line, question, choices }, number) => {
   );
   $(`L${line}`).append(asked);
 });
+hideValues();
 
 $("all").onclick = () => {
   predictions.forEach((_, number) => reply(number, null));
