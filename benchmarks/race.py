@@ -30,6 +30,7 @@ import math
 import shlex
 import statistics
 import sys
+from dataclasses import replace
 
 import nano_r1
 from benchmarks import runs
@@ -57,8 +58,10 @@ def raced(main):
     def raced_main(config, **functions):
         parts = nano_r1.parts_of_main(functions)
         path = config.resume or config.name
+        smoothed = 0.0  # the training accuracy
 
         def measure(rows, batches, engine, step, config):
+            nonlocal smoothed
             metrics = parts.measure(rows, batches, engine, step, config)
             metrics["race/tokens"] = sum(len(e.token_ids) for e in sampled)
             metrics["race/answer"] = statistics.mean(e.answer_reward for e in sampled)
@@ -67,11 +70,15 @@ def raced(main):
                 raise KeyboardInterrupt  # as Ctrl-C: `main` stops
             recent = [*runs.metrics(path)[1:step], metrics][-SMOOTHED:]
             smoothed = statistics.mean(row["race/answer"] for row in recent)
-            # `main` evaluates after the steps that this number divides.
-            config.eval_every = step if smoothed >= REACH else 0
             return metrics
 
-        return main(config, **functions | {"measure": measure})
+        def evaluate(sampler, problems, task, config, path, step):
+            if 0 < step < config.steps and smoothed < REACH:
+                return {}
+            return parts.evaluate(sampler, problems, task, config, path, step)
+
+        replaced = {"measure": measure, "evaluate": evaluate}
+        return main(replace(config, eval_every=1), **functions | replaced)
 
     nano_r1.sample_and_reward = sample_and_reward
     return raced_main
