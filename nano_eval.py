@@ -22,7 +22,9 @@ seed is that of nano_r1.py's evaluation. So at the same temperature it is the sa
 
 With --ask, type numbers and a target (3 8 5 = 24, or make 24 from 3, 8, 5). With another task, type
 a question, then its answer. Enter draws one of the task's held-out problems, and q quits. The last
---temperature counts. With --beside, both models' P(yes) is shown where a line says yes or no.
+--temperature counts. A typed line (8*3=24) is read as the first try at the last problem: P(yes) is
+how much the model believes that it solves it. With --beside, P(yes) of both models is shown, in
+the order of the flags, also where a line of theirs says yes or no.
 """
 
 import itertools
@@ -213,10 +215,11 @@ def read_problem(text, task):
 
 
 def judge(text, problem, task):
-    """The verifier's sentence about a completion; without a known answer, the model's own."""
+    """The verifier's verdict on a completion; without a known answer, the model's own answer."""
     if problem.get("answer") == "":
         return f"answers {task.module.final_answer(text, problem, task.prompt)}"
-    return task.reward(text, problem)[3]
+    *_, correct, why = task.reward(text, problem)
+    return f"{'✓' if correct == 1 else '✗'} {why}"
 
 
 def show(models, problem, config):
@@ -227,19 +230,19 @@ def show(models, problem, config):
         with nano_r1.threads_for(policy):
             found = sampler.generate(prompts, config.ask, config.temperature[-1], [config.seed])
         for token_ids, _ in found:
-            text = task.text_of(token_ids).strip()
+            text = task.text_of(token_ids)
             verdicts.append(judge(text, problem, task))
-            said = f"\n── {name}, completion {len(verdicts)}\n{text}\n=> {verdicts[-1]}"
+            said = f"\n── {name}, completion {len(verdicts)}\n{text.strip()}\n{verdicts[-1]}"
             print(nano_r1.printable(said))
             if len(models) == 2:
                 print_readings(models, problem, text, config)
-        correct = sum(verdict.startswith("correct") for verdict in verdicts)
+        correct = sum(verdict.startswith("✓") for verdict in verdicts)
         if problem.get("answer") != "":
             print(f"\n{name}: {correct} of {len(verdicts)} correct", flush=True)
 
 
 def print_readings(models, problem, text, config):
-    """What each model makes of a completion's lines: P(yes) where a line says yes or no."""
+    """What each model makes of a text's lines: P(yes) where a line says yes or no."""
     from nano_report.payload import lines_of
 
     readings = []
@@ -250,8 +253,9 @@ def print_readings(models, problem, text, config):
         log_probs = nano_r1.Scorer(policy, replace(config, temperature=1.0))(batch)
         words = [task.tokenizer.decode([i]) for i in token_ids]
         readings.append(lines_of(problem, words, log_probs[batch["response_mask"]].tolist()))
-    for (line, _, first), (_, _, second) in zip(*readings):
-        print(f"P(yes) of both models: {first:4.0%} {second:4.0%}  {line}")
+    for lines in zip(*readings):
+        shares = "".join(f"{yes:5.0%}" for _, _, yes in lines)
+        print(f"P(yes){shares}  {lines[0][0].split()[0]}")
 
 
 def ask(config):
@@ -263,12 +267,20 @@ def ask(config):
     _, _, task, _ = models[0]
     problems = task.load_problems("test", config)
     rng = random.Random(config.seed)
+    problem = {}
     while True:
         try:
-            text = input("\nA problem (3 8 5 = 24, or a question); Enter draws one; q ends\n> ")
-            if text.strip() == "q":
+            text = input(
+                "\nA problem (3 8 5 = 24, or a question), then also lines (8*3=24); "
+                "Enter draws one; q ends\n> "
+            ).strip()
+            if text == "q":
                 return
-            problem = read_problem(text.strip(), task) if text.strip() else rng.choice(problems)
+            line = re.sub(r"\s|yes|no", "", text)
+            if "target" in problem and re.fullmatch(r"[\d(]+[-+*/][-\d()=+*/]*=\d+", line):
+                print_readings(models, problem, f"\n{line} yes", config)
+                continue
+            problem = read_problem(text, task) if text else rng.choice(problems)
             print(nano_r1.printable(task.prompt_text(problem)))
             show(models, problem, config)
         except ValueError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import countdown_rewards
 import gsm8k_rewards
@@ -157,12 +158,23 @@ def test_without_a_known_answer_the_models_own_answer_is_shown():
 
 
 def test_two_models_answer_and_a_mistake_asks_again(monkeypatch, capsys):
-    type_in(monkeypatch, "1 2", "19 36 55 7 = 65", "", "q")
+    type_in(monkeypatch, "1 2", "1+2=3", "19 36 55 7 = 65", "", "q")
     nano_eval.main(nano_eval.Config(ask=2, beside="models/nano-base", max_tokens=40))
     out = capsys.readouterr().out
-    assert out.count("\nType two to eight") + out.startswith("Type two to eight") == 1
+    assert out.count("Type two to eight") == 2
     attempts = re.split("^── .*, completion [12]$", out, flags=re.MULTILINE)[1:]
-    assert len(attempts) == out.count("\n=> ") == 8
+    assert len(attempts) == len(re.findall("\n[✓✗] ", out)) == 8
     assert attempts[0] == attempts[2]  # the same model with the same seed
-    readings = re.findall(r"P\(yes\) of both models: +(\S+%) +(\S+%)", out)
+    readings = re.findall(r"P\(yes\) +(\S+%) +(\S+%)", out)
     assert readings and all(first == second for first, second in readings)
+
+
+def test_a_typed_line_is_read_as_the_first_of_a_completion(monkeypatch, capsys):
+    type_in(monkeypatch, "19 36 55 7 = 65", "19 + 36=55 no", "q")
+    config = nano_eval.Config(ask=1, max_tokens=1)
+    nano_eval.main(config)
+    policy, task, _ = nano_eval.load(config, torch.device("cpu"))
+    ids = task.prompt_ids({"nums": [19, 36, 55, 7], "target": 65})
+    ids += task.tokenizer.encode("\n19+36=55 yes")
+    share = policy(torch.tensor([ids])).logits[0, -2].softmax(0)[ids[-1]]
+    assert f"P(yes) {share:4.0%}  19+36=55\n" in capsys.readouterr().out
