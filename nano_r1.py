@@ -72,6 +72,7 @@
 # %%
 import atexit
 import copy
+import difflib
 import importlib.util
 import json
 import math
@@ -1271,6 +1272,11 @@ def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
     transformers_logging.disable_progress_bar()  # transformers' own; a download's bar stays
     try:
+        folder, name = os.path.split(config.model)
+        is_local = folder in ("models", "out") or os.path.isdir(folder)
+        if is_local and not os.path.exists(config.model):  # a misspelt name; the hub would be slow
+            near = difflib.get_close_matches(name, os.listdir(folder)) or ["nothing like it"]
+            raise SystemExit(f"--model {config.model}: no such directory; {folder} has {near[0]}")
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
         if getattr(settings, "quantization_config", None):
