@@ -283,6 +283,22 @@ def test_the_story_of_a_group_hides_its_completions_and_stops_at_its_end(run, op
     assert page.inner_text("h1") == "Step 1, group 1" and not page.locator(".plain").count()
 
 
+def test_the_film_stops_where_it_is(run, opened):
+    page = opened(run.file)
+    page.clock.install(time=0)
+    page.clock.pause_at(60_000)
+    page.click(".play")
+    page.click(".play")
+    page.clock.run_for(10_000)
+    page.wait_for_selector(".play:text('play')")
+    assert page.input_value("[aria-label='update']") == "0"
+
+
+def test_a_held_out_completion_that_has_not_changed_says_so(run, opened):
+    page = opened(run.file)
+    assert texts(page, ".completions > *")[1:] == ["after 3 steps: the same text"]
+
+
 def test_no_advantage_is_stated_that_the_update_did_not_use(run, tmp_path, opened):
     shutil.copytree(run.path, tmp_path / "run")
     nano_r1.write_rows(tmp_path / "run/config.json", [{**CONFIG, "credit": "vineppo"}])

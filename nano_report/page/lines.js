@@ -37,9 +37,14 @@ function filmOf(watched) {
     slider.value = place;
     tables.replaceChildren(...texts.map((text) => linesTable(text, place)));
   };
-  slider.oninput = () => draw(slider.valueAsNumber);
-  const onclick = () => tell(frames.map((_, place) => [() => draw(place), 0.1]));
-  const play = h("button", { type: "button", class: "play", onclick }, "▶ play");
+  slider.oninput = () => {
+    telling += 1; // the film stops
+    draw(slider.valueAsNumber);
+  };
+  const rest = () => {
+    const from = slider.valueAsNumber % last || 0; // at the end: from the beginning
+    return frames.slice(from).map((_, k) => [() => draw(from + k), 0.1]);
+  };
   draw(last);
   const note = `The model wrote these lines in step 1. How likely was “yes” after each of them, then
     and later? Green: the result is the target.`;
@@ -47,7 +52,7 @@ function filmOf(watched) {
     "div",
     {},
     h("p", { class: "note" }, note),
-    h("div", { class: "stepper" }, slider, play),
+    h("div", { class: "stepper" }, slider, playButton(rest, true)),
     tables,
   );
 }

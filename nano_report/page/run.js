@@ -158,7 +158,6 @@ function problemsOf(run) {
     square to read the completions.`;
   const texts = attempts[chosen];
   const places = [...steps.keys()];
-  const differ = places.filter((e) => texts[e].completion !== texts[e - 1]?.completion);
   return h(
     "section",
     { class: "problems", "aria-label": "held-out problems" },
@@ -174,15 +173,17 @@ function problemsOf(run) {
     h(
       "div",
       { class: "completions" },
-      differ.map((e) => completionOf(texts[e], steps[e])),
+      places.map((e) => completionOf(texts[e], steps[e], texts[e - 1])),
     ),
   );
 }
 
 const whenOf = (step) => (step ? `after ${plural(step, "step")}` : "before training");
 
-/** One text of a held-out problem; one that repeats the evaluation before it is left out. */
-function completionOf(row, step) {
+/** A held-out problem's text, or that it is the one of the evaluation before. */
+function completionOf(row, step, before) {
+  if (row.completion === before?.completion)
+    return h("p", { class: "note" }, `${whenOf(step)}: the same text`);
   const length = plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
   return h(
     "article",

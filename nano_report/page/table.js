@@ -11,21 +11,12 @@ const TAIL = 76; // and at its end
 /** The table with its caption and ▶. */
 function groupFigure(group, options) {
   const table = groupTable(group, options);
-  const play = h("button", { type: "button", class: "play" }, "▶ play");
-  play.onclick = async () => {
-    const stop = play.textContent.startsWith("■");
-    telling += 1; // a story that is being told stops
-    if (stop) return;
-    play.textContent = "■ stop";
-    await tell(storyOf(table));
-    play.textContent = "▶ play";
-  };
   const note = [explained(group), colours(group)];
   return h(
     "figure",
     { class: "told" },
     h("figcaption", {}, h("p", { class: "problem" }, group.title), h("p", { class: "note" }, note)),
-    play,
+    playButton(() => storyOf(table)),
     table,
   );
 }
@@ -61,16 +52,24 @@ function colours({ completions }) {
   ];
 }
 
-let telling = 0; // number of the newest story; an older one stops, and shows its end
+let telling = 0; // number of the newest story; an older one stops
 
-/** Plays frames, [what changes, seconds until the next]. */
-async function tell(frames) {
-  const mine = ++telling;
-  hideTooltip();
-  for (const [change, seconds] of frames) {
-    change();
-    if (mine === telling) await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
-  }
+/** ▶ plays frames, [what changes, seconds until the next]; ■ goes to their end, or `stays`. */
+function playButton(framesOf, stays = false) {
+  const play = h("button", { type: "button", class: "play" }, "▶ play");
+  play.onclick = async () => {
+    const mine = ++telling;
+    if (play.textContent.startsWith("■")) return;
+    play.textContent = "■ stop";
+    hideTooltip();
+    for (const [change, seconds] of framesOf()) {
+      if (stays && mine !== telling) break;
+      change();
+      if (mine === telling) await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+    }
+    play.textContent = "▶ play";
+  };
+  return play;
 }
 
 /** Sorts the completions, and adds what is computed of the group and of each of them. */
