@@ -22,9 +22,8 @@ seed is that of nano_r1.py's evaluation. So at the same temperature it is the sa
 
 With --ask, type numbers and a target (3 8 5 = 24, or make 24 from 3, 8, 5). With another task, type
 a question, then its answer. Enter draws one of the task's held-out problems, and q quits. The last
---temperature counts. A typed line (8*3=24) is read as the first try at the last problem: P(yes) is
-how much the model believes that it solves it. With --beside, P(yes) of both models is shown, in
-the order of the flags, also where a line of theirs says yes or no.
+--temperature counts. A typed line (8*3=24) gets P(yes): how far the model believes that it solves
+the last problem. With --beside, both models' P(yes) is shown, also where their lines say yes or no.
 """
 
 import itertools

@@ -1274,7 +1274,7 @@ def load_model(config):
     try:
         folder, name = os.path.split(config.model)
         is_local = folder in ("models", "out") or os.path.isdir(folder)
-        if is_local and not os.path.exists(config.model):  # a misspelt name; the hub would be slow
+        if is_local and not os.path.exists(config.model):  # asking the hub would take long
             near = difflib.get_close_matches(name, os.listdir(folder)) or ["nothing like it"]
             raise SystemExit(f"--model {config.model}: no such directory; {folder} has {near[0]}")
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)

@@ -174,7 +174,7 @@ def test_a_typed_line_is_read_as_the_first_of_a_completion(monkeypatch, capsys):
     config = nano_eval.Config(ask=1, max_tokens=1)
     nano_eval.main(config)
     policy, task, _ = nano_eval.load(config, torch.device("cpu"))
-    ids = task.prompt_ids({"nums": [19, 36, 55, 7], "target": 65})
-    ids += task.tokenizer.encode("\n19+36=55 yes")
+    prompt = task.prompt_text(nano_eval.read_problem("19 36 55 7 = 65", task))
+    ids = task.tokenizer.encode(f"{prompt}\n19+36=55 yes")
     share = policy(torch.tensor([ids])).logits[0, -2].softmax(0)[ids[-1]]
     assert f"P(yes) {share:4.0%}  19+36=55\n" in capsys.readouterr().out

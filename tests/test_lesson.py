@@ -83,24 +83,23 @@ def number(text):
     return float(text.replace("−", "-"))
 
 
+def value(record, function, text):
+    """[name, text, tokens] beside a line of nano_r1.py."""
+    return make.values_of(record, source.FILE)[make.line_of(source.FILE, function, text)][0]
+
+
 def test_the_values_of_the_loss_are_those_of_the_completion(record):
     completion = make.completion_of(record)
-    values = make.values_of(record, source.FILE)
-
-    def value(function, text):
-        return values[make.line_of(source.FILE, function, text)][0]
-
-    advantage = number(value("main", "e.advantage = ")[1])
+    advantage = number(value(record, "main", "e.advantage = ")[1])
     assert advantage == pytest.approx(completion["advantage"], abs=1e-3)
-    losses = [number(text) for text in value("grpo_loss", "loss = loss +")[2]]
-    part = number(value("grpo_loss", "return")[1])
+    losses = [number(text) for text in value(record, "grpo_loss", "loss = loss +")[2]]
+    part = number(value(record, "grpo_loss", "return")[1])
     assert len(losses) == len(record["pieces"]) == len(completion["tokens"])
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
 def test_a_completion_is_shown_by_its_first_tokens_and_log_probs(record):
-    line = make.line_of(source.FILE, "sample_and_reward", "completions = ")
-    [[_, shown, _]] = record["values"]["nano_r1.py"][str(line)]
+    _, shown, _ = value(record, "sample_and_reward", "completions = ")
     assert shown.startswith(f"({record['pieces'][0]!r} ") and shown.count("…") == 2
 
 
@@ -148,7 +147,7 @@ def test_each_prediction_hides_its_value_also_in_the_boxes_until_it_is_answered(
 
 def test_the_slider_of_the_film_shows_the_lines_at_another_update(made, opened):
     page = opened(made / "lesson.html")
-    texts = page.evaluate('textsOf(JSON.parse($("watched").textContent))')[:6]
+    texts = page.evaluate("textsOf(watched)")[:6]
     for place in (0, 1):
         page.fill("#film input", str(place))
         lines = [line for text in texts for line in text["frames"][place][1]]

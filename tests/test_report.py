@@ -1,5 +1,6 @@
 """The report: its recorder against a direct computation, and its page in a real browser."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -272,25 +273,26 @@ def test_a_group_says_which_completions_moved_against_their_advantage(run, opene
     assert texts(page, "tr:has(td.moved small) .which") == against != []
 
 
-def test_the_story_of_a_group_hides_its_completions_and_stops_at_its_end(run, opened):
-    page = opened(run.file, "#step=1&group=1")
+@contextlib.contextmanager
+def started(page):
+    """The page after a click on ▶, at the first frame, also on a slow machine; then at the end."""
     page.clock.install(time=0)
-    page.clock.pause_at(60_000)  # also on a slow machine the story stands at its first frame
+    page.clock.pause_at(60_000)
     page.click(".play")
-    assert page.locator(".unseen").count() == 4
+    yield page
     page.clock.run_for(10_000)
     page.wait_for_selector(".play:text('play')")
+
+
+def test_the_story_of_a_group_hides_its_completions_and_stops_at_its_end(run, opened):
+    with started(opened(run.file, "#step=1&group=1")) as page:
+        assert page.locator(".unseen").count() == 4
     assert page.inner_text("h1") == "Step 1, group 1" and not page.locator(".plain").count()
 
 
 def test_the_film_stops_where_it_is(run, opened):
-    page = opened(run.file)
-    page.clock.install(time=0)
-    page.clock.pause_at(60_000)
-    page.click(".play")
-    page.click(".play")
-    page.clock.run_for(10_000)
-    page.wait_for_selector(".play:text('play')")
+    with started(opened(run.file)) as page:
+        page.click(".play")
     assert page.input_value("[aria-label='update']") == "0"
 
 

@@ -135,10 +135,9 @@ def outline(record):
 
 
 def predictions_of(record, values):
-    """[{line, question, choices, answer, because, end}] in the order of the file.
+    """[{line, question, choices, answer, because}] in the order of the file.
 
-    No line above a question tells its answer, and none asks for what the group's table shows. The
-    values from its line to the function's end wait for the answer.
+    No line above a question tells its answer, and none asks for what the group's table shows.
     """
     advantage = f"{completion_of(record)['advantage']:.2f}"
     d = line_of(FILE, "k3", "d = ")
@@ -176,11 +175,7 @@ def predictions_of(record, values):
         ),
     ]
     names = ("line", "question", "choices", "answer", "because")
-    predictions = [dict(zip(names, one)) for one in sorted(asked)]
-    ends = [node.end_lineno for node in functions_of(FILE.read_text()).values()]
-    for one in predictions:
-        one["end"] = min(end for end in ends if end >= one["line"])
-    return predictions
+    return [dict(zip(names, one)) for one in sorted(asked)]
 
 
 # ---- The page
@@ -249,16 +244,18 @@ def file_html(record):
 
 def page(record):
     """The page as text. The same files and record give the same page."""
-    predictions = predictions_of(record, values_of(record, FILE))
+    data = {
+        "predictions": predictions_of(record, values_of(record, FILE)),
+        "watched": record["watched"],
+        "table": record["table"],
+        "place": record["place"],
+    }
     parts = {
         "outline": outline(record),
         "story": f"step {record['step']} of {record['steps']}. The page follows completion "
         f"{record['place']}, in the frame",
         "file": file_html(record),
-        "predictions": json.dumps(predictions).replace("<", "\\u003c"),
-        "watched": json.dumps(record["watched"]).replace("<", "\\u003c"),
-        "group": json.dumps(record["table"]).replace("<", "\\u003c"),
-        "place": str(record["place"]),
+        "data": json.dumps(data).replace("<", "\\u003c"),
     }
     return fill(f"{FOLDER}/lesson.html", SCRIPTS, STYLES, parts)
 

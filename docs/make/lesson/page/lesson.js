@@ -1,7 +1,7 @@
 // The group's table, what other rewards would do, and the predictions.
 
-const group = prepare(JSON.parse($("group").textContent));
-$("story").append(groupFigure(group, { current: Number($("group").dataset.place) }));
+const { predictions, watched, table: group, place } = JSON.parse($("data").textContent);
+$("story").append(groupFigure(prepare(group), { current: place }));
 
 const RULES = {
   GRPO: (reward, { mean, std }) => (reward - mean) / (std + 1e-4),
@@ -41,18 +41,17 @@ function whatIf(rewards, rule = "GRPO") {
 }
 whatIf(group.completions.map(({ reward }) => reward));
 
-$("film").append(filmOf(JSON.parse($("watched").textContent)) ?? "");
+$("film").append(filmOf(watched) ?? "");
 
-const predictions = JSON.parse($("predictions").textContent);
 const answered = new Map(); // number -> whether the answer was correct
 
-/** Hides the values that wait for an answer, beside their lines and in the boxes of the steps. */
+/** From a line without an answer to its function's end, values and the steps' boxes are hidden. */
 function hideValues() {
   for (const value of document.querySelectorAll(".waits")) value.classList.remove("waits");
-  predictions.forEach(({ line, end }, number) => {
-    if (answered.has(number)) return;
-    for (let k = line; k <= end; k++)
-      for (const value of document.querySelectorAll(`#L${k} .value, [href="#L${k}"] code`))
+  predictions.forEach(({ line }, number) => {
+    let at = answered.has(number) ? null : $(`L${line}`);
+    for (; at && !/^\S/.test(at.children[1].textContent); at = at.nextElementSibling)
+      for (const value of document.querySelectorAll(`#${at.id} .value, [href="#${at.id}"] code`))
         value.classList.add("waits");
   });
 }
