@@ -276,7 +276,7 @@ def ask(config):
             if text == "q":
                 return
             line = re.sub(r"\s|yes|no", "", text)
-            if "target" in problem and re.fullmatch(r"[\d(]+[-+*/][-\d()=+*/]*=\d+", line):
+            if "target" in problem and re.fullmatch(r"[\d(]+[-+*/][-\d()=+*/,]*=\d+", line):
                 print_readings(models, problem, f"\n{line} yes", config)
                 continue
             problem = read_problem(text, task) if text else rng.choice(problems)
