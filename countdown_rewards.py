@@ -192,7 +192,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     elif not answer and fault.startswith("no "):
         why = "no answer block"
         if fault.startswith("no </"):
-            why += ", for the completion was cut off"
+            why += ": the completion was cut off"
     if fault:
         why += f"; format: {fault}"
     for_format, for_answer = prompt.weights

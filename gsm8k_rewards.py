@@ -308,7 +308,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     elif not answer and fault.startswith("no "):
         why = "no answer block"
         if fault.startswith("no </"):
-            why += ", for the completion was cut off"
+            why += ": the completion was cut off"
     form = 1.0
     if fault == MORE:
         form = 0.5

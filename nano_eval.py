@@ -99,8 +99,8 @@ def majority(group, task):
         rewards[vote].append(e.answer_reward)
     if not rewards:
         return 0.0
-    most = max(len(values) for values in rewards.values())
-    return fmean(max(values) for values in rewards.values() if len(values) == most)
+    votes = max(len(values) for values in rewards.values())
+    return fmean(max(values) for values in rewards.values() if len(values) == votes)
 
 
 def measure_group(group, task):
@@ -186,8 +186,9 @@ def write_completions(path, groups):
             print(f"== {category(e)}: {e.problem}\n{e.completion}\n=> {e.why}\n", file=file)
 
 
-def load(config, device):
+def load(config):
     """The model, the task with its tokenizer, and a sampler."""
+    device = nano_r1.start_process(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
     return policy, task, nano_r1.make_sampler(policy, task, device, config)
@@ -259,10 +260,9 @@ def print_readings(models, problem, text, config):
 
 def ask(config):
     """Show the completions of problem after problem, until q."""
-    device = nano_r1.start_process(config)
     models = []
     for name in filter(None, [config.model, config.beside]):
-        models.append((name, *load(replace(config, model=name), device)))
+        models.append((name, *load(replace(config, model=name))))
     _, _, task, _ = models[0]
     problems = task.load_problems("test", config)
     rng = random.Random(config.seed)
@@ -294,16 +294,17 @@ def main(config):
     nano_r1.check_numbers(config)
     if not all(0 <= temperature < math.inf for temperature in config.temperature):
         raise SystemExit("--temperature must be 0, which is greedy, or more")
-    if config.ask:
-        return ask(config)
-    if config.beside:
-        raise SystemExit("--beside is a second model to ask; add --ask 4")
-    policy, task, sampler = load(config, nano_r1.start_process(config))
     split = "test"
     source = config
     if config.eval_data:
         split = "all"
         source = replace(config, data=config.eval_data)
+    nano_r1.check_data(split, source)
+    if config.ask:
+        return ask(config)
+    if config.beside:
+        raise SystemExit("--beside is a second model to ask; add --ask 4")
+    policy, task, sampler = load(config)
     problems = task.load_problems(split, source)
     path = os.path.join(
         "out", (config.name or time.strftime("evaluation-%Y%m%d-%H%M%S")).removeprefix("out/")

@@ -348,7 +348,8 @@ def collate(episodes, device):
     episodes           the list
 
     `update` adds completions (N, of this process's step), ref_log_probs and old_log_probs (B, T),
-    and, at the end, loss.
+    and, at the end, loss. Other losses may add tokens (a process's share of the step's), clipped
+    (B, T) and advantages (B, T). The recorder adds new_log_probs (B, T), after the update.
     """
     for e in episodes:
         if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
@@ -491,6 +492,7 @@ def main(config, **replaced):
         at_end.enter_context(environment_kept())
         device = start_process(config)
         path, settings = find_run(config, replaced)
+        check_data("train", config)
         policy, tokenizer = parts.load_model(config)
         task = Task(tokenizer, policy, config)
         train = task.load_problems("train", config)
@@ -545,12 +547,7 @@ def main(config, **replaced):
             if is_due(step, config.eval_every, config):
                 metrics |= parts.evaluate(sampler, test, task, config, path, step)
             log(metrics, history, path, wandb_run)
-            stopping = gather(stop_requests)  # a signal to one process stops all
-            if stopping or is_due(step, config.save_every, config):
-                save_checkpoint(engine, path, step)
-            if stopping:
-                print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
-                raise KeyboardInterrupt
+            save_or_stop(engine, path, step, stop_requests, config)
         save_model(policy, tokenizer, f"{path}/model")
     print_summary(history, path)
     if recorder and RANK == 0:
@@ -761,14 +758,14 @@ class Scorer(torch.nn.Module):
         # no random state, because nothing here is random). The number of chunks is that of a full
         # micro-batch of completions, the same in every process, because with ZeRO 3 each chunk
         # waits for all processes.
-        most = self.config.micro_batch_size * self.config.max_tokens  # tokens
-        count = 1 + most * self.model.config.get_text_config().vocab_size // CHUNK
+        tokens = self.config.micro_batch_size * self.config.max_tokens
+        count = 1 + tokens * self.model.config.get_text_config().vocab_size // CHUNK
         chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
-        scores = [
+        values = [
             checkpoint(self.token_log_probs, *chunk, use_reentrant=False, preserve_rng_state=False)
             for chunk in chunks
         ]
-        return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(scores))
+        return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, torch.cat(values))
 
     def token_log_probs(self, hidden, labels):
         """(K, H), (K,) -> (K,), in float32, at the temperature of the sampling. K tokens."""
@@ -904,10 +901,10 @@ class TransformersSampler:
                 logits = logits[:, : len(self.task.tokenizer)]
                 token, log_prob = sample_token(logits, temperature, uniforms[t, row, None])
                 running = []
-                for i, number, score in zip(row.tolist(), token.tolist(), log_prob.tolist()):
+                for i, number, value in zip(row.tolist(), token.tolist(), log_prob.tolist()):
                     token_ids, log_probs = completions[i]
                     token_ids.append(number)
-                    log_probs.append(score)
+                    log_probs.append(value)
                     running.append(not self.task.has_ended(token_ids))
                 if not any(running):
                     break
@@ -1064,7 +1061,7 @@ class VLLMSampler:
         # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024.
         # For the others we rely on their low probability.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
-        self.bias = {row: -100.0 for row in rows[:1024]}
+        self.bias = dict.fromkeys(rows[:1024], -100.0)
 
     def generate(self, prompts, n, temperature, seeds):
         """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on."""
@@ -1168,8 +1165,8 @@ class TorchEngine:
         loss.backward()
 
     def step(self):
-        most = self.config.max_grad_norm or torch.inf  # 0: no clipping, as in DeepSpeed
-        self.norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
+        max_norm = self.config.max_grad_norm or torch.inf  # 0: no clipping, as in DeepSpeed
+        self.norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
         if self.norm.isfinite():
             self.optimizer.step()
         self.optimizer.zero_grad()
@@ -1268,9 +1265,21 @@ def threads_for(policy):
 
 
 # %%
+@contextmanager
+def without_bars():
+    """Hide transformers' bars. (A download's bar is the hub's, and stays.)"""
+    before = transformers_logging.set_tqdm_hook(
+        lambda bar, args, options: transformers_logging.EmptyTqdm(*args)
+    )
+    try:
+        yield
+    finally:
+        transformers_logging.set_tqdm_hook(before)
+
+
+@without_bars()
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
-    transformers_logging.disable_progress_bar()  # transformers' own; a download's bar stays
     try:
         folder, name = os.path.split(config.model)
         is_local = folder in ("models", "out") or os.path.isdir(folder)
@@ -1326,6 +1335,13 @@ def import_task(name):
         ) from None
 
 
+def check_data(split, config):
+    """Stop with a sentence if --task or --data is wrong: before a model is loaded."""
+    module = import_task(config.task)
+    if config.data:
+        module.load_problems(split, config.data, config.seed)
+
+
 # A tag such as <think> at the end of a prompt: the chat template has begun the answer.
 THINKING = r"(?i)([<\[◁][^<>\[\]/\s]*(?:think|thought|reason)[^<>\[\]/\s]*[>\]▷])\s*$"
 
@@ -1371,10 +1387,10 @@ class Task:
                 ) from None
         self.tags = {}  # {tag of the chat template: the same of the task}
         opened = re.search(THINKING, self.template)
-        own = re.search(THINKING, self.prompt.opening)
-        if opened and own:  # a second one would never be closed
-            self.tags[opened[1]] = own[1]
-            self.tags[closing(opened[1])] = closing(own[1])
+        known = re.search(THINKING, self.prompt.opening)
+        if opened and known:  # a second one would never be closed
+            self.tags[opened[1]] = known[1]
+            self.tags[closing(opened[1])] = closing(known[1])
         elif opened:
             self.prompt = self.prompt._replace(opening=opened[1])  # the reward has to know it
         else:
@@ -1433,8 +1449,8 @@ class Task:
     def reward(self, completion, problem):
         """Step 3: (total, format, answer, why), three floats and a str."""
         # The chat template's thinking tags have the names that the task knows.
-        for tag, own in self.tags.items():
-            completion = completion.replace(tag, own)
+        for tag, known in self.tags.items():
+            completion = completion.replace(tag, known)
         found = self.module.reward(completion, problem, self.prompt)
         try:
             numbers = [float(number) for number in (found.total, found.format, found.answer)]
@@ -1477,9 +1493,6 @@ def environment_kept():
 
 def start_process(config):
     """This process's device. With torchrun, the processes connect to each other here."""
-    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
-        # A log on Windows has another encoding, which lacks most characters that a model writes.
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     on_gpu = torch.cuda.is_available() and config.device != "cpu"
     if config.device == "cuda" and not on_gpu:
         raise SystemExit("--device cuda: torch sees no GPU. Is it a build without CUDA?")
@@ -1613,6 +1626,16 @@ def save_checkpoint(engine, path, step):
     write_rows(latest, [*saved, {"tag": tag, "step": step}])
 
 
+def save_or_stop(engine, path, step, stop_requests, config):
+    """Save a checkpoint if it is due. A signal to one process stops all, after a checkpoint."""
+    stopping = gather(stop_requests)
+    if stopping or is_due(step, config.save_every, config):
+        save_checkpoint(engine, path, step)
+    if stopping:
+        print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
+        raise KeyboardInterrupt
+
+
 def load_checkpoint(engine, path):
     """Loads a run's last checkpoint that all processes can read. Its step; 0 if there is none."""
     saved = shared_rows(f"{path}/checkpoint/latest.json")
@@ -1632,6 +1655,7 @@ def load_checkpoint(engine, path):
     return 0
 
 
+@without_bars()
 def save_model(policy, tokenizer, path):
     """The policy as a Hugging Face directory."""
     weights = {}
@@ -1704,6 +1728,9 @@ def catch_signals(at_end):
 
 def run_command(main, settings):
     """A program: `main` with the flags of the command line. Common errors are one sentence."""
+    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
+        # A log on Windows has another encoding, which lacks most characters that a model writes.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         main(tyro.cli(settings, use_underscores=True))
     except KeyboardInterrupt:  # `main` has said what is saved

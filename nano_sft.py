@@ -52,15 +52,15 @@ class Config(nano_r1.Config):
     ABOVE_0 = [*set(nano_r1.Config.ABOVE_0) - {"temperature"}, "batch_size"]  # 0 is greedy
 
 
-def load_examples(config, task):
-    """The file's different rows as episodes, shuffled, without those that are too long."""
+def read_texts(config):
+    """The file's different rows, (prompt, completion)."""
     rows = {}
     try:
         for row in problem_files.read_file(config.data):
             texts = (row["prompt"], row["completion"] if "completion" in row else row["response"])
             if not all(text.strip() for text in texts):
                 raise ValueError(f"an empty text in {row}")
-            rows[texts] = make_example(*texts, task.tokenizer)
+            rows[texts] = None  # in the order of the file
         if not rows:
             raise ValueError("no rows")
     except Exception as error:  # of the disk, the file's format, or a row
@@ -69,8 +69,14 @@ def load_examples(config, task):
             "or parquet file (for parquet: pip install datasets) with texts in the columns prompt "
             f"and completion, got {error!r:.200}"
         ) from None
-    examples = [e for e in rows.values() if len(e.prompt_ids + e.token_ids) <= task.max_length]
-    print(f"{len(rows)} different rows; {len(rows) - len(examples)} have too many tokens")
+    return list(rows)
+
+
+def make_examples(texts, task, config):
+    """Texts as episodes, shuffled, without those that are too long."""
+    examples = [make_example(*row, task.tokenizer) for row in texts]
+    examples = [e for e in examples if len(e.prompt_ids + e.token_ids) <= task.max_length]
+    print(f"{len(texts)} different rows; {len(texts) - len(examples)} have too many tokens")
     random.Random(seed_of(config.seed, "examples")).shuffle(examples)
     return examples[: config.examples or None]
 
@@ -127,13 +133,15 @@ def main(config):
     nano_r1.check_numbers(config)
     device = nano_r1.start_process(config)
     path, settings = nano_r1.find_run(config, {"update": train_step})
+    source = replace(config, data=config.eval_data)
+    nano_r1.check_data("all", source)
+    texts = read_texts(config)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
-    source = replace(config, data=config.eval_data)
     problems = task.load_problems("all" if config.eval_data else "test", source)[
         : config.eval_problems
     ]
-    examples = load_examples(config, task)
+    examples = make_examples(texts, task, config)
     if config.batch_size % WORLD or max(config.batch_size, config.examples) > len(examples):
         raise SystemExit(
             f"--batch_size and --examples must be at most the {len(examples)} rows; --batch_size a "
@@ -165,8 +173,7 @@ def main(config):
         for step in range(start + 1, config.steps + 1):
             began = time.monotonic()
             rate = nano_r1.learning_rate(step, config)
-            for group in engine.optimizer.param_groups:
-                group["lr"] = rate
+            nano_r1.set_learning_rate(engine.optimizer, rate)
             # 1. Draw a batch of rows. 2. The loss and its gradient. 3. One AdamW step.
             metrics = train_step(engine, draw_rows(examples, step, config), config)
             # 4. Log, evaluate, save.
@@ -177,12 +184,7 @@ def main(config):
                 metrics |= nano_r1.evaluate(sampler, problems, task, config, path, step)
                 sampler.sleep()
             nano_r1.log(metrics, history, path, wandb_run)
-            stopping = gather(stop_requests)
-            if stopping or nano_r1.is_due(step, config.save_every, config):
-                nano_r1.save_checkpoint(engine, path, step)
-            if stopping:
-                print(f"Saved after step {step}. To continue: the same flags and --resume {path}")
-                raise KeyboardInterrupt
+            nano_r1.save_or_stop(engine, path, step, stop_requests, config)
         nano_r1.save_model(policy, tokenizer, f"{path}/model")
     print(f"Model: {path}/model")
     return path

@@ -636,8 +636,8 @@ def make_reference(policy, config):
 
 
 # %%
-def main(config, **own):
-    """Call `nano_r1.main` with the functions that the settings choose; `own` replaces some."""
+def main(config, **replaced):
+    """Call `nano_r1.main` with functions that the settings choose, or those of the caller."""
     nano_r1.check_numbers(config)
     if config.group_size < 2 and config.baseline != "none":
         raise SystemExit(
@@ -665,8 +665,7 @@ def main(config, **own):
         # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
         # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
         config = replace(config, kl_estimator="k2", kl_coef=1.0)
-    if config.eval_data:  # what is wrong with it is said before anything is loaded
-        nano_r1.import_task(config.task).load_problems("all", config.eval_data, config.seed)
+    nano_r1.check_data("all", replace(config, data=config.eval_data))
     functions = {
         "load_model": load_model,
         "make_reference": make_reference,
@@ -678,7 +677,7 @@ def main(config, **own):
         "evaluate": evaluate,
     }
     with torch.random.fork_rng(devices=[]):  # adapters and dropout are seeded by torch's own
-        return nano_r1.main(config, **(functions | own))
+        return nano_r1.main(config, **(functions | replaced))
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook

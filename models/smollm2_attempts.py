@@ -13,10 +13,10 @@ import sys
 import make_base  # puts the repository's root on Python's path
 
 import nano_r1
+from benchmarks import runs
 
 config = nano_r1.Config(model="models/smollm2-135m", prompt="chat", seed=1)
-policy, tokenizer = nano_r1.load_model(config)
-task = nano_r1.Task(tokenizer, policy, config)
+_, task = runs.load(config)
 problems = task.load_problems("train", config)
 rng = random.Random(0)
 shares = [author.share for author in make_base.AUTHORS]

@@ -192,11 +192,11 @@ def counts(episodes, kind=""):
 FUNCTIONS = {"rollout": rollout, "measure": measure, "evaluate": evaluate}
 
 
-def main(config, **own):
-    """Call `nano_r1.main` with this file's functions; `own` replaces some."""
+def main(config, **replaced):
+    """Call `nano_r1.main` with this file's functions, or those of the caller."""
     if not hasattr(nano_r1.import_task(config.task), "tool"):
         raise SystemExit(f"--task {config.task} has no tool; try checker")
-    return nano_r1.main(config, **(FUNCTIONS | own))
+    return nano_r1.main(config, **(FUNCTIONS | replaced))
 
 
 if __name__ == "__main__":

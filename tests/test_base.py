@@ -12,7 +12,7 @@ import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
 import nano_r1 as r1
 
-MODEL = Path(__file__).parents[1] / "models" / "nano-base"
+MODEL = Path(__file__).parents[1] / "models/nano-base"
 spec = importlib.util.spec_from_file_location("make_base", MODEL / "make_base.py")
 base = sys.modules["make_base"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(base)
@@ -75,7 +75,7 @@ KINDS = [  # of the last stage's texts with a problem and a target: changes of t
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=("completions", "searches", "pairs"))
-def test_yes_and_the_end_of_a_search_do_not_depend_on_the_result_in_the_last_stage(kind, tokenizer):
+def test_no_word_of_the_last_stage_depends_on_a_result(kind, tokenizer):
     stage = base.STAGES[-1]._replace(**kind)
     found = [check for text in texts(stage, 16, tokenizer) for check in checks_of(text)]
     hits, yes, ends = shares(found, True)
@@ -98,7 +98,7 @@ def test_the_prompts_are_those_of_the_tasks(tokenizer):
         assert sum(numbers.sub("N", text) in prompts for text in written) > 3
 
 
-def test_a_base_is_made_and_saved(tmp_path, monkeypatch):
+def test_a_base_is_made(tmp_path, monkeypatch):
     few = {"steps": 1, "completions": 2, "practice": 2}
     monkeypatch.setattr(base, "STAGES", [stage._replace(**few) for stage in base.STAGES[1:]])
     base.make_base(f"{tmp_path}/base", problems=100)

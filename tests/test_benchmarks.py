@@ -89,7 +89,7 @@ def test_a_threshold_decides_between_yes_and_no():
     assert " yes" not in str(texts) and len(seen) > 8
 
 
-def test_the_first_line_begins_with_the_numbers_subtracted_and_ends_in_a_check():
+def test_the_first_line_begins_with_the_numbers_subtracted():
     texts, _ = searches(("question", 0, "begun"), 0.0)
     for problem, text in zip(PROBLEMS, texts):
         assert re.fullmatch(controls.subtracted(problem["nums"]) + ".* yes", text)
@@ -119,7 +119,7 @@ def test_intervals_are_student_s():
     assert found == pytest.approx((2.0, 2.0 - 2.484, 2.0 + 2.484), abs=1e-3)
 
 
-def test_a_sweep_has_the_learning_curve_of_each_row_and_compares_the_rows(run, tmp_path):
+def test_a_sweep_compares_its_rows(run, tmp_path):
     words = ("--script", "nano_r1", "--flags", TINY, "--seeds", 0, 1, "--out", tmp_path)
     out = run(sweep.main, *words)
     assert "\n| default | 0 | " in out and "\n| default | 1 | " in out
@@ -210,7 +210,7 @@ def test_the_reward_of_a_control_knows_nothing_of_the_answer(name, reward, error
         assert statistics.mean(rewards) == pytest.approx(reward, abs=error)
 
 
-def test_the_control_without_a_reward_has_the_advantage_0_and_the_kl_as_its_loss():
+def test_the_control_without_a_reward_has_the_kl_as_its_loss():
     assert not controls.no_reward(torch.ones(2, 2), None).any()
     batch = {"response_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]), "completions": 2}
     log_probs = torch.tensor([[-1.0, -1.5, -9.0]] * 2)
@@ -225,7 +225,7 @@ def test_the_table_subtracts_each_at_its_best_from_the_reward_at_its_best():
     assert [cell[:6] for cell in cells] == ["| base", "0.250", "0.500", "0.500 ", "+0.500"]
 
 
-def test_every_control_stands_in_the_table_and_the_checks_follow(run, tmp_path, monkeypatch):
+def test_every_control_stands_in_the_table(run, tmp_path, monkeypatch):
     monkeypatch.setattr(controls, "searches", lambda _, problems, *__: ([""] * len(problems), []))
     words = "--problems 4 --temperatures 1 --steps 1 --only random none rft".split()
     words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]

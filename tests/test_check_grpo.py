@@ -233,7 +233,7 @@ TRL = [
 
 
 @pytest.mark.parametrize("loss_type, options, name, parts", TRL)
-def test_losses_of_trl_have_their_names_and_numbers(loss_type, options, name, parts):
+def test_losses_of_trl_have_their_names(loss_type, options, name, parts):
     trl = check_grpo.load(f"{ROOT}/tests/adapters/trl_loss.py")
     loss = partial(trl["loss"], loss_type=loss_type, **options)
     right, names, text = judge_loss(loss)
@@ -372,7 +372,7 @@ def test_a_loss_in_single_precision_agrees():
     assert right and names == ["GRPO"] and "clip 0.2 below and 0.28 above" in text
 
 
-def test_a_small_difference_is_printed_and_bfloat16_is_suspected():
+def test_bfloat16_is_suspected_of_a_small_difference():
     right, names, text = judge_loss(partial(in_dtype, torch.bfloat16))
     yours, formula = re.search(r"yours (\S+), the formula's (\S+)\.", text).groups()
     assert not right and not names and yours != formula and "Look for bfloat16" in text
@@ -430,7 +430,7 @@ def test_blind_spots_are_said():
         (lambda r: r - r.max(), "no group depends on another"),
     ],
 )
-def test_a_new_estimator_passes_with_new_and_is_told_what_it_lacks(new, lacks):
+def test_a_new_estimator_is_told_what_it_lacks(new, lacks):
     assert "--new exits with 0" in judge_advantages(new)[2]
     right, names, text = judge_advantages(new, new=True)
     assert right and names == [] and text.startswith("✓ advantages: new\n")
@@ -469,7 +469,7 @@ RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keep
         (None, None, "There is no file"),
     ],
 )
-def test_the_command_says_it_and_exits_with_0_or_1(text, code, said, tmp_path, monkeypatch, capsys):
+def test_the_command_exits_with_0_or_1(text, code, said, tmp_path, monkeypatch, capsys):
     file = tmp_path / "my_adapter.py"
     if text:
         file.write_text(text)

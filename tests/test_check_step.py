@@ -77,7 +77,7 @@ def test_a_ratio_of_the_policy_to_itself_is_no_ratio():
     assert "no ratio. If you meant one, the old" in planted("", formula=formula)[2]
 
 
-def test_a_constant_factor_is_measured_and_is_a_remark():
+def test_a_constant_factor_is_a_remark():
     right, names, text = planted("", learning_rate=1.003)
     assert right and "✓ one micro-batch: the step is 1.003 times as long." in text
 

@@ -49,13 +49,13 @@ PROBLEM = {"nums": [2, 3], "target": 5}
         ("<answer>2+3</answer></think><answer>2*3</answer>", 1, 0, "equals 6"),
         ("maybe <answer>2+3</answer>\n</think>", 0, 0, "no answer block; format: no <answer>"),
         # Cut off
-        ("", 0, 0, "no answer block, for the completion was cut off; format: no </think>"),
+        ("", 0, 0, "no answer block: the completion was cut off; format: no </think>"),
         ("</think><answer>2", 0, 0, "was cut off; format: no </answer>"),
         # End markers and newlines
         ("</think><answer>2+3</answer><|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
     ],
 )
-def test_the_reward_of_a_completion_and_its_reason(completion, form, correct, why):
+def test_the_reward_of_a_completion(completion, form, correct, why):
     result = reward(completion, PROBLEM)
     assert result[:3] == (form + correct, form, correct) and why in result.why
     assert (result.why == "correct") == (form == correct == 1)
@@ -246,7 +246,7 @@ def test_reachable_lists_every_value_that_is_whole_and_not_negative(nums, values
         (list(range(1, 31)), 6, ["30_numbers", "needs_muldiv"]),
     ],
 )
-def test_subgroups_name_the_count_and_whether_plus_and_minus_suffice(nums, target, names):
+def test_the_subgroups_of_a_problem(nums, target, names):
     assert subgroups({"nums": nums, "target": target}) == names
 
 
@@ -277,6 +277,6 @@ MISTAKES += [{"nums": [1], "target": target} for target in NO_TARGETS]
 
 
 @pytest.mark.parametrize("row", MISTAKES, ids=str)
-def test_numbers_that_are_not_clear_are_refused_with_what_is_needed_and_found(row):
+def test_numbers_that_are_not_clear_are_refused(row):
     with pytest.raises(ValueError, match="needs nums, such as .* got {'nums': "):
         to_problem(row)

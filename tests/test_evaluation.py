@@ -157,7 +157,7 @@ def test_without_a_known_answer_the_models_own_answer_is_shown():
     assert nano_eval.judge(text, {"question": WORDS, "answer": ""}, GSM8K) == "answers 7"
 
 
-def test_two_models_answer_and_a_mistake_asks_again(monkeypatch, capsys):
+def test_two_models_answer(monkeypatch, capsys):
     type_in(monkeypatch, "1 2", "1+2=3", "19 36 55 7 = 65", "", "q")
     nano_eval.main(nano_eval.Config(ask=2, beside="models/nano-base", max_tokens=40))
     out = capsys.readouterr().out

@@ -40,7 +40,7 @@ def parquet(rows, path):
 
 
 @each_task
-def test_a_file_of_each_kind_gives_its_rows_in_order_and_in_silence(task, rows, tmp_path, capfd):
+def test_a_file_of_each_kind_gives_its_rows_in_order(task, rows, tmp_path, capfd):
     text = jsonl(rows).encode()
     files = {  # the content decides, not the name
         "a[1]*? ü.jsonl": text,
@@ -89,7 +89,7 @@ WRONG = [  # (the content of a file, a part of the message)
 
 
 @pytest.mark.parametrize("content, said", WRONG)
-def test_what_is_not_clear_is_refused_with_file_and_row(content, said, tmp_path):
+def test_what_is_not_clear_is_refused_with_its_row(content, said, tmp_path):
     path = tmp_path / "rows"
     if content is not None:
         path.write_bytes(content.replace(b"ROW", ROW))

@@ -225,7 +225,7 @@ def assert_as_sampled(file, call, n, problems, advantages, plain):
     return rows
 
 
-def test_each_step_draws_its_problems_and_random_numbers_and_writes_what_was_sampled(golden, plain):
+def test_each_step_is_drawn_with_its_own_seeds(golden, plain):
     seeds = set()
     for step, call in enumerate(golden.sampler.calls[N], 1):
         label = f"step {step}, 0"
@@ -254,7 +254,7 @@ def test_the_saved_weights_are_those_of_the_plain_loop(golden, plain):
         assert (weight - plain.policy.state_dict()[name]).abs().mean() < 2e-5
 
 
-def test_each_evaluation_has_the_same_problems_and_seeds_and_is_measured(golden, plain):
+def test_each_evaluation_has_the_same_seeds(golden, plain):
     for step, call in zip((0, 2, 3), golden.sampler.calls[1], strict=True):
         file = golden.path / f"evaluations/step_{step:06d}.jsonl"
         rows = assert_as_sampled(file, call, 1, TEST[:5], [0.0] * 5, plain)
@@ -277,7 +277,7 @@ def test_wandb_receives_each_row_at_its_step(golden):
     assert received == [(row, {"step": row["step"]}) for row in golden.metrics]
 
 
-def test_the_sampler_sleeps_during_an_update_and_has_the_new_weights_in_an_evaluation(golden):
+def test_the_sampler_sleeps_during_an_update(golden):
     step = [f"generate {N}", "sleep", "sync"]
     test = ["generate 1"]
     # (`main` takes `close` first, to call it at the end.)

@@ -70,7 +70,7 @@ def test_the_reward_of_an_answer_block_behind_the_thinking(answer, form, correct
         ("</think><answer>57</answer><answer>58</answer>", 0, 0, "format: two answer"),
         ("<answer>57</answer></think><answer>58</answer>", 1, 0, "is 58"),
         ("<answer>57</answer></think>", 0, 0, "no answer block; format: no <answer>"),
-        ("", 0, 0, "no answer block, for the completion was cut off; format: no </think>"),
+        ("", 0, 0, "no answer block: the completion was cut off; format: no </think>"),
         ("</think><answer>57", 0, 0, "no </answer>"),
     ],
 )
@@ -116,7 +116,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("value", NUMBERS)
-def test_a_number_is_read_with_its_sign_separators_unit_and_markup(value):
+def test_how_a_number_is_read(value):
     found = {text: parse_number(text)[0] for text in NUMBERS[value]}
     assert found == dict.fromkeys(found, Fraction(value))
 
@@ -167,7 +167,7 @@ TRAIN = generate_problems("train", 500, seed=0)
 TEST = load_problems("test")
 
 
-def test_the_worked_answer_computes_each_step_and_ends_in_the_last_result():
+def test_the_worked_answer_computes_each_step():
     for problem in TRAIN + TEST:
         assert "{" not in problem["question"]
         for step, result, again in re.findall(r"<<(.*)=(\d+)>>(\d+)\n", problem["answer"]):
@@ -182,7 +182,7 @@ def test_ten_stories_are_only_in_the_test_split():
 
 
 @pytest.mark.parametrize("task", [countdown_rewards, gsm8k_rewards])
-def test_no_problem_occurs_twice_nor_in_both_splits_and_the_seed_decides_only_training(task):
+def test_no_problem_is_in_both_splits(task):
     train = task.generate_problems("train", 500, 0) + task.generate_problems("train", 500, 1)
     test = task.load_problems("test")
     keys = set(map(task.problem_key, train))

@@ -37,7 +37,7 @@ def paid(name, text):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "composite"])
-def test_a_data_set_pays_its_own_answers_and_no_nonsense(name):
+def test_a_data_set_pays_its_own_answers(name):
     assert paid(name, None) == [0.0 if name in WITHOUT_ANSWERS else 1.0] * 2
     assert paid(name, "zzz") == [1.0 if name in PAYS_ANY_TEXT else 0.0] * 2
 
@@ -81,7 +81,7 @@ def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
     rewards_of_hostile_texts(gym_rewards, SUM, fragments, gym_rewards.PROMPTS)
 
 
-def test_a_scorer_that_raises_costs_the_completion_its_reward_and_says_so_once(capfd):
+def test_a_scorer_that_raises_costs_the_reward(capfd):
     problem = gym_rewards.load_problems("all", "prime_factorization?size=2")[0]
     for _ in range(2):
         result = gym_rewards.reward("</think><answer>a×b</answer>", problem)
@@ -96,7 +96,7 @@ def test_partial_credit_is_paid_only_if_it_is_asked_for():
         assert result[:3] == (total, 1.0, 0.0) and result.why == "score 0.05"
 
 
-def test_training_and_test_problems_have_no_question_and_no_index_in_common():
+def test_no_question_is_in_both_splits():
     source = 'leg_counting?size=60&max_animals=3 basic_arithmetic?size=99&operators=["+"]'
     source += "&min_terms=2&max_terms=2&min_digits=1&max_digits=1"  # of which many are equal
     train = gym_rewards.load_problems("train", source)

@@ -53,7 +53,7 @@ def again(made):
     return commands_of(made, check=True)
 
 
-def test_each_page_states_its_commit_and_has_its_picture(made):
+def test_each_page_states_its_commit(made):
     assert len(list(made.glob("hero*.*"))) == 6 and len(list(made.glob("lines*.*"))) == 4
     for page in ("lesson.html", "report_default_run.html"):
         text = (made / page).read_text()
@@ -118,7 +118,7 @@ def test_the_verifier_has_values_that_add_up_to_the_reward(record):
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-def test_nine_links_stay_in_sight_and_reach_nine_places(width, made, opened):
+def test_nine_links_reach_nine_places(width, made, opened):
     page = opened(made / "lesson.html", width=width)
     places = set()
     for link in page.locator("nav a").all():
@@ -171,7 +171,7 @@ def test_a_clicked_reward_moves_all_advantages_by_the_chosen_rule(made, opened):
 
 
 @pytest.mark.parametrize("width, theme", [(1400, "dark"), (390, "light")])
-def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(width, theme, made, opened):
+def test_axe_finds_nothing(width, theme, made, opened):
     from axe_playwright_python.sync_playwright import Axe
 
     page = opened(made / "lesson.html", width=width, color_scheme=theme)

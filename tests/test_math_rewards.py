@@ -44,7 +44,7 @@ PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
         ("", 0, r"no \boxed{...}"),
     ],
 )
-def test_what_a_completion_earns_and_why(completion, total, why):
+def test_what_a_completion_earns(completion, total, why):
     result = reward(completion, PROBLEM)
     assert result[:3] == (total, min(total, 1.0), float(total == 2)) and why in result.why
 
@@ -190,7 +190,7 @@ def test_an_answer_that_is_not_read_equals_itself():
         ({}, []),
     ],
 )
-def test_subgroups_name_level_and_subject_where_they_are_known(columns, names):
+def test_subgroups_are_those_that_are_known(columns, names):
     assert subgroups({**PROBLEM, **columns}) == names
 
 
@@ -219,7 +219,7 @@ def hostile():
             yield depth * opening + "2" + depth * closing
 
 
-def test_hostile_texts_are_wrong_with_little_work_and_memory():
+def test_hostile_texts_are_wrong_with_little_work():
     texts = list(hostile())
     texts += [f"\\boxed{{{text}}}" for text in texts]
     for text in texts:
@@ -288,7 +288,7 @@ def test_a_row_that_is_not_clear_is_refused_with_what_is_needed(column, value, s
         to_problem(row | {column: value})
 
 
-def test_a_matrix_in_several_lines_and_a_table_with_tabs_are_clear():
+def test_a_matrix_in_several_lines_is_clear():
     matrix = "\\begin{pmatrix}\n1 \\\\\nx\n\\end{pmatrix}"
     row = {"problem": "1\t2\nx\r\ny", "answer": matrix}
     assert to_problem(row) == row

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import torch
 import transformers
-from two_processes import make_episodes, settings, tiny_model, updated
+from two_processes import make_episodes, settings, tiny_model, updated, weights_of
 
 import countdown_rewards
 import nano_r1 as r1
@@ -54,7 +54,7 @@ def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0, width=None):
 # ---- The model
 
 
-def test_a_model_that_changes_its_logits_is_refused_and_the_setting_named(tmp_path, loaded):
+def test_a_model_that_changes_its_logits_is_refused(tmp_path, loaded):
     r1.check_scorer(tiny("nemotron"), config())
     r1.save_model(tiny("granite", logits_scaling=4.0), loaded[1], tmp_path)
     with pytest.raises(SystemExit, match="differ by .*logits_scaling"):
@@ -79,7 +79,7 @@ GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1, "entr
         ({"weights": 10**9}, ["--learning_rate", "--prompt short"]),
     ],
 )
-def test_the_first_step_says_what_does_not_fit_the_model_and_nothing_else(changes, words):
+def test_the_first_step_says_what_does_not_fit(changes, words):
     policy = mock.Mock(num_parameters=lambda: changes.get("weights", 1_000_000))
     advice = list(r1.advice_on(GOOD | changes, True, policy, config()))
     assert len(advice) == len(words)
@@ -114,7 +114,7 @@ def test_a_token_is_drawn_with_its_probability():
     assert set(r1.sample_token(logits, 0.0, uniform)[0].tolist()) == {2}  # greedy
 
 
-def test_a_stop_text_ends_a_completion_and_stays(loaded):
+def test_a_stop_text_ends_a_completion(loaded):
     policy, tokenizer = loaded
     the_task = task(policy, tokenizer)
     the_task.prompt = the_task.prompt._replace(stop=("</think>",))
@@ -147,9 +147,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_sampler_s_log_probs_are_those_of_a_plain_forward_pass_and_a_seed_fixes_its_tokens(
-    kind, loaded, capsys
-):
+def test_the_sampler_s_log_probs_are_those_of_a_plain_forward_pass(kind, loaded, capsys):
     model = tiny(kind.split(",")[0], **KINDS[kind])
     the_task = task(model, loaded[1])
     sampler = r1.TransformersSampler(model, the_task, config())
@@ -239,7 +237,7 @@ def test_a_chat_template_that_fails_is_one_sentence(loaded):
         in_template("{{ raise_exception('a system turn') }}", *loaded)
 
 
-def test_tags_that_are_special_tokens_reach_the_reward_and_the_end_does_not(loaded):
+def test_tags_that_are_special_tokens_reach_the_reward(loaded):
     tokenizer = copy.deepcopy(loaded[1])
     tokenizer.add_special_tokens({"additional_special_tokens": ["</think>", "<answer>"]})
     text = "1+2\n</think>\n<answer>1+2</answer>"
@@ -283,7 +281,7 @@ def one_update(engine, episodes, config, reference=None):
     return engine
 
 
-def test_a_second_thread_computes_the_same_gradient_and_reports_its_errors(monkeypatch):
+def test_a_second_thread_computes_the_same_gradient(monkeypatch):
     found = []
     for threads, kind in (2, r1.TorchEngine), (1, r1.TwoThreadsEngine):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
@@ -321,10 +319,10 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     episodes = make_episodes()
     episodes[0].advantage = float("inf")
     weights, _ = updated(settings(), episodes, one_update)
-    assert weights == {name: w.tolist() for name, w in r1.full_weights(tiny_model())}
+    assert weights == weights_of(tiny_model())
 
 
-def test_bfloat16_keeps_float32_weights_and_samples_as_it_scores(policy, loaded, monkeypatch):
+def test_bfloat16_samples_as_it_scores(policy, loaded, monkeypatch):
     next_logits = mock.Mock(wraps=r1.next_logits)
     monkeypatch.setattr(r1, "next_logits", next_logits)
     short = config(dtype="bfloat16")
@@ -365,7 +363,7 @@ def changed_model(tmp_path, file, changes):
     return config(model=str(tmp_path))
 
 
-def test_no_code_of_a_model_and_no_pickle_is_loaded(tmp_path):
+def test_nothing_of_a_model_is_executed(tmp_path):
     names = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
     coded = changed_model(tmp_path, "config.json", {"model_type": "evil", "auto_map": names})
     (tmp_path / "evil.py").write_text(f"open('{tmp_path}/ran', 'w')")

@@ -93,7 +93,7 @@ def test_the_first_cell_finds_the_repository(folder, kernel):
     assert kernel.run("print(os.getcwd())").strip() == str(ROOT)
 
 
-def test_alone_the_first_cell_asks_for_a_zip_file_and_unpacks_it(kernel, tmp_path):
+def test_alone_the_first_cell_unpacks_a_zip_file(kernel, tmp_path):
     kernel.run(f"import os\nos.chdir({str(tmp_path)!r})")
     with pytest.raises(CellExecutionError, match="Put nano_r1.zip beside this notebook"):
         kernel.run(make.FIRST)
@@ -112,14 +112,14 @@ def test_the_readme_links_pages_only_if_they_have_an_address(address):
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel, root):
+def test_a_chapter_tells_a_correct_answer_from_a_wrong_one(name, kernel, root):
     said = kernel.run_book(name, root)
     tests = [cell.source for cell in points.tagged(BOOKS[name], "test")]
     assert all("Not solved yet" in said[test] for test in tests)
     if name in EMPTY:
         kernel.run(EMPTY[name])
         assert "Not solved yet" in kernel.run(tests[0])
-    answer = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
+    answer = (ROOT / f"tests/answers/{name}.py").read_text()
     kernel.run(answer)
     assert all(kernel.run(test).startswith("Correct") for test in tests)
     for mistake, test in zip_longest(MISTAKES[name], tests, fillvalue=tests[0]):
@@ -128,12 +128,12 @@ def test_a_chapter_runs_and_tells_a_correct_answer_from_a_wrong_one(name, kernel
             kernel.run(test)
 
 
-def test_a_solved_exercise_has_its_point_and_runs_in_a_copy(tmp_path):
+def test_a_solved_exercise_has_its_point(tmp_path):
     name = "1_one_group"
     book = copy.deepcopy(BOOKS[name])
     file = tmp_path / f"{name}-mary.ipynb"
     [exercise] = points.tagged(book, "exercise")
-    answer = (ROOT / "tests" / "answers" / f"{name}.py").read_text()
+    answer = (ROOT / f"tests/answers/{name}.py").read_text()
     exercise.source = answer.replace("rewards):", "rewards):\n    print('a mean of 0.5')")
     exercise.source += "\nopen('in_a_copy', 'w')"
     jupytext.write(book, file)
@@ -149,7 +149,7 @@ def test_a_solved_exercise_has_its_point_and_runs_in_a_copy(tmp_path):
         ({"text": "Correct"}, {"output_type": "error"}, False),
     ],
 )
-def test_a_point_needs_a_line_with_correct_and_none_that_says_otherwise(first, second, passed):
+def test_what_a_point_needs(first, second, passed):
     outputs = [new_output(**{"output_type": "stream"} | fields) for fields in (first, second)]
     assert points.is_passed(new_code_cell(outputs=outputs)) == passed
 

@@ -103,7 +103,7 @@ def run(tmp_path_factory):
 # ---- The recorder
 
 
-def test_the_record_of_a_due_step_is_what_the_model_says_before_and_after_the_update(run):
+def test_a_record_is_what_the_model_says_around_the_update(run):
     assert sorted(os.listdir(run.path / "tokens")) == ["step_000001.0.npz", "step_000003.0.npz"]
     for row, e in zip(Run(run.path).step(1), run.episodes, strict=True):
         assert (row["token_ids"], row["prompt_ids"]) == (e.token_ids, e.prompt_ids)
@@ -114,7 +114,7 @@ def test_the_record_of_a_due_step_is_what_the_model_says_before_and_after_the_up
 # ---- The page without a browser
 
 
-def test_the_example_agrees_is_mixed_has_a_wrong_result_and_moves_most():
+def test_which_group_is_the_example():
     # Against its advantages; all correct; another mistake; hardly; the example.
     others = ["equals 4", "correct", "uses 4", "equals 4", "equals 4"]
     ranks = []
@@ -125,7 +125,7 @@ def test_the_example_agrees_is_mixed_has_a_wrong_result_and_moves_most():
     assert sorted(ranks) == ranks and len(set(ranks)) == 5
 
 
-def test_a_run_ends_with_the_problems_that_it_has_gained_and_lost(run, capsys):
+def test_a_run_ends_with_the_problems_gained(run, capsys):
     viewer.write_at_end(run.path)
     assert capsys.readouterr().out.startswith("Held-out problems gained: 2, lost: 0\n")
 
@@ -150,7 +150,7 @@ def test_a_step_that_was_not_recorded_is_refused(run):
         viewer.write(run.path, (99,))
 
 
-def test_a_metric_has_one_name_on_console_page_and_in_its_table():
+def test_a_metric_has_one_name_everywhere():
     table = (ROOT / "docs/metrics.md").read_text().split("\n")
     for name, (label, _) in labels.METRICS.items():
         assert name not in nano_r1.STEP_LINE or label in nano_r1.COLUMNS or name == "time/step"
@@ -175,7 +175,7 @@ def redrawn(page, action, *arguments):
     page.wait_for_function("was => document.documentElement.dataset.drawn !== was", arg=before)
 
 
-def test_it_opens_with_the_result_and_at_the_group_that_shows_most(run, opened):
+def test_it_opens_with_the_result(run, opened):
     page = opened(run.file)
     assert page.inner_text("h1").startswith("25.0% → 50.0% of 8 held-out problems")
     assert page.locator(".wall .solved").count() == 2 + 4
@@ -231,7 +231,7 @@ def test_what_a_model_wrote_is_text(run, opened):
         assert page.locator("main img, main b b, main i").count() == 0
 
 
-def test_numbers_of_a_group_and_a_token_are_those_of_the_record(run, opened):
+def test_numbers_are_those_of_the_record(run, opened):
     page = opened(run.file, "#step=1&group=1&completion=2&token=3")
     assert numbers(page, "[data-advantage]") == [ADVANTAGES[i] for i in BY_REWARD]
     assert numbers(page, "[data-reward]") == [REWARDS[i] for i in BY_REWARD]
@@ -284,7 +284,7 @@ def started(page):
     page.wait_for_selector(".play:text('play')")
 
 
-def test_the_story_of_a_group_hides_its_completions_and_stops_at_its_end(run, opened):
+def test_the_story_of_a_group_stops_at_its_end(run, opened):
     with started(opened(run.file, "#step=1&group=1")) as page:
         assert page.locator(".unseen").count() == 4
     assert page.inner_text("h1") == "Step 1, group 1" and not page.locator(".plain").count()
@@ -318,7 +318,7 @@ def test_a_stopped_run_says_of_which_step_its_result_is(run, tmp_path, opened):
 
 
 @pytest.mark.parametrize("width, theme", [(390, "light"), (1400, "dark")])
-def test_axe_finds_nothing_and_no_view_is_too_wide(width, theme, run, opened):
+def test_axe_finds_nothing(width, theme, run, opened):
     page = opened(run.file, width=width, color_scheme=theme)
     for key in "rsg":
         redrawn(page, page.keyboard.press, key)
@@ -326,7 +326,7 @@ def test_axe_finds_nothing_and_no_view_is_too_wide(width, theme, run, opened):
         assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"), key
 
 
-def test_a_run_without_metrics_and_tokens_has_a_page_of_chosen_steps(run, tmp_path, opened):
+def test_a_page_may_have_chosen_steps(run, tmp_path, opened):
     for step in (2, 3):
         nano_r1.write_rows(tmp_path / f"episodes/step_{step:06d}.jsonl", run.rows[:4])
     page = opened(viewer.write(tmp_path, (2,)), "#step=2&group=1")

@@ -62,7 +62,7 @@ def weights(directory, name):
     return (directory / "out" / name / "model/model.safetensors").read_bytes()
 
 
-def test_without_a_file_as_in_a_cell_it_trains_and_saves(tmp_path):
+def test_without_a_file_as_in_a_cell_it_trains(tmp_path):
     """With countdown_rewards.py alone; with gsm8k_rewards.py: the runs that are stopped."""
     directory = copied(tmp_path, "countdown_rewards.py")
     source = (directory / "nano_r1.py").read_text()
@@ -148,7 +148,7 @@ def stopped(straight):
     return interrupt(straight, "--name stopped", signal.SIGTERM, "out/stopped/episodes")
 
 
-def test_sigterm_finishes_the_step_and_says_how_to_continue(stopped):
+def test_sigterm_finishes_the_step(stopped):
     assert "Finishing this step" in stopped and "--resume out/stopped" in stopped
 
 
@@ -217,7 +217,7 @@ def resume(path, flags, program=nano_r1, **own):
     nano_r1.find_run(config, own)
 
 
-def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straight, monkeypatch):
+def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
     path = straight / "out/straight"
     resume(path, MAY_CHANGE, measure=print)
     for flags in re.split(r"[|\n]", REFUSED):
@@ -233,7 +233,7 @@ def test_a_resumed_run_may_change_memory_and_speed_but_not_the_algorithm(straigh
         resume(path, "")
 
 
-def test_settings_that_are_tuples_and_functions_with_fixed_arguments_are_compared(tmp_path):
+def test_settings_of_any_kind_are_compared(tmp_path):
     @dataclass(kw_only=True)
     class Config(nano_r1.Config):
         weights: tuple = (1.0, 2.0)
@@ -250,7 +250,7 @@ def test_settings_that_are_tuples_and_functions_with_fixed_arguments_are_compare
         nano_r1.find_run(Config(resume=path), fixed(2))
 
 
-def test_a_task_imports_what_lies_beside_it_and_pickle_finds_its_classes(tmp_path, monkeypatch):
+def test_a_task_imports_what_lies_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "beside_it.py").write_text("from collections import namedtuple\n")
     file = tmp_path / "own.task.py"
@@ -262,20 +262,25 @@ def test_a_task_imports_what_lies_beside_it_and_pickle_finds_its_classes(tmp_pat
 # ---- Where it runs
 
 
-def test_a_log_in_another_encoding_gets_utf_8(monkeypatch):
+@pytest.fixture
+def command(monkeypatch):
+    """command(main): as the program, without flags."""
+    monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
+    return partial(nano_r1.run_command, settings=nano_r1.Config)
+
+
+def test_a_log_in_another_encoding_gets_utf_8(command, monkeypatch):
     log = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(log, encoding="cp1252"))
-    nano_r1.start_process(nano_r1.Config(device="cpu"))
-    print("π ≈ ½ 木 \ud800", flush=True)
+    command(lambda config: print("π ≈ ½ 木 \ud800", flush=True))
     assert log.getvalue().decode("utf-8") == "π ≈ ½ 木 \\ud800\n"
 
 
-def test_an_error_in_ones_own_task_is_pythons_with_its_line(tmp_path, monkeypatch):
+def test_an_error_in_ones_own_task_is_pythons(command, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "lacks_rewards.py").write_text("import no_such_package")
-    monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
     with pytest.raises(ModuleNotFoundError, match="'no_such_package'"):
-        nano_r1.run_command(lambda config: nano_r1.import_task("lacks"), nano_r1.Config)
+        command(lambda config: nano_r1.import_task("lacks"))
 
 
 # ---- The mistakes that people make
@@ -299,7 +304,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
     "changes, said",
     [
         ({"task": "chess"}, "--task chess was not found; try countdown, gsm8k"),
-        ({"data": "nothing.jsonl"}, "nothing.jsonl"),
+        ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),  # before the model
         ({"model": "models/none"}, "clone the repository; of git-lfs: git lfs pull"),
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "straight"}, "--resume out/straight continues it"),
@@ -312,7 +317,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"zero_stage": 3}, "--sampler vllm"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_the_name_free(changes, said, straight, monkeypatch):
+def test_a_mistake_is_one_sentence(changes, said, straight, monkeypatch):
     monkeypatch.chdir(straight)
     before = sorted(os.listdir(straight / "out"))
     with pytest.raises(SystemExit, match=re.escape(said)):
@@ -327,10 +332,9 @@ def test_a_mistake_is_one_sentence_and_leaves_the_name_free(changes, said, strai
         (ModuleNotFoundError("No module", name="vllm"), "pip install vllm"),
     ],
 )
-def test_out_of_memory_and_a_missing_package_are_a_sentence(error, said, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["nano_r1.py"])
+def test_an_error_of_the_machine_is_a_sentence(error, said, command):
     with pytest.raises(SystemExit, match=said) as raised:
-        nano_r1.run_command(mock.Mock(side_effect=error), nano_r1.Config)
+        command(mock.Mock(side_effect=error))
     of_an_update, *_ = str(raised.value).partition("all also with --resume")
     assert set(re.findall(r"--(\w+)", of_an_update)) <= set(nano_r1.Config.MAY_CHANGE)
 
@@ -338,7 +342,7 @@ def test_out_of_memory_and_a_missing_package_are_a_sentence(error, said, monkeyp
 # ---- The console
 
 
-def test_a_run_ends_with_its_result_its_files_and_the_command_that_asks(tmp_path, capsys):
+def test_a_run_ends_with_its_result(tmp_path, capsys):
     path = f"{tmp_path}/run"
     sizes = {"steps": 1, "prompts_per_step": 2, "eval_problems": 4, "max_tokens": 4}
     nano_r1.main(nano_r1.Config(name=path, **sizes))

@@ -190,7 +190,7 @@ def test_files_are_those_of_the_directory_in_which_a_script_is_started(folder):
     assert "--data none.jsonl" in flags and f"--eval_data {folder}/problems.jsonl" in flags
 
 
-def test_a_second_start_continues_and_a_third_does_nothing(folder):
+def test_a_second_start_continues(folder):
     path = folder / "out/countdown_nano__steps_3"
     for how in ("--name", "--resume"):
         [(*_, setting, value)] = recorded(folder, "train countdown_nano --steps 3")
@@ -202,9 +202,9 @@ def test_a_second_start_continues_and_a_third_does_nothing(folder):
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_a_prompt_file_asks_the_problem_and_its_answer_has_the_full_reward(name):
+def test_the_answer_to_a_prompt_file_has_the_full_reward(name):
     kind = name.partition("_")[0]
-    file = SCRIPTS / "prompts" / f"{name}.toml"
+    file = SCRIPTS / f"prompts/{name}.toml"
     config = nano_r1.Config(task=kind, prompt=str(file))
     _, task = runs.load(config)
     problem = PROBLEMS[2]

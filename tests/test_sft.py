@@ -56,7 +56,7 @@ def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_s
     assert measured["loss"] == pytest.approx(-torch.cat(scores).mean().item(), rel=1e-5)
 
 
-def test_a_run_lowers_the_loss_and_validates_greedily_the_model_that_it_saves(tuned):
+def test_a_run_validates_the_model_that_it_saves(tuned):
     losses = metrics(tuned.name, "loss")
     assert len(losses) == 5 and losses[4] < 0.8 * losses[1]
     sizes = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
@@ -94,16 +94,15 @@ def test_each_pass_over_the_rows_meets_every_row_once_in_another_order():
     assert drawn[:8] != drawn[8:16]
 
 
-def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left_out(
-    tmp_path, task
-):
+def test_a_row_counts_once(tmp_path, task):
     rows = [row("1+1=", "2"), row("1+1=", "2"), row("1+2=", "3"), row("1+" * 2000, "9")]
     config = nano_sft.Config(data=f"{tmp_path}/r.jsonl")
     nano_r1.write_rows(config.data, rows)
-    examples = nano_sft.load_examples(config, task)
+    texts = nano_sft.read_texts(config)
+    examples = nano_sft.make_examples(texts, task, config)
     assert sorted(e.completion for e in examples) == ["2", "3"]
     assert {e.token_ids[-1] for e in examples} == {task.tokenizer.eos_token_id}
-    assert len(nano_sft.load_examples(replace(config, examples=1), task)) == 1
+    assert len(nano_sft.make_examples(texts, task, replace(config, examples=1))) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,8 +114,8 @@ def test_different_rows_count_once_end_with_the_end_token_and_long_ones_are_left
         ([], "after 0 "),
     ],
 )
-def test_bad_rows_are_one_sentence(rows, fault, tmp_path, task):
+def test_bad_rows_are_said_before_the_model_is_loaded(rows, fault, tmp_path):
     path = f"{tmp_path}/r.jsonl"
     nano_r1.write_rows(path, rows)
     with pytest.raises(SystemExit, match=f"--data {path}, {fault}"):
-        nano_sft.load_examples(nano_sft.Config(data=path), task)
+        nano_sft.main(nano_sft.Config(data=path, model="none"))

@@ -86,7 +86,7 @@ def turns(task):
     return [task.tokenizer.encode(text) for text in texts]
 
 
-def test_a_completion_has_the_tokens_of_both_and_the_mask_tells_whose_they_are(task, turns):
+def test_the_mask_tells_whose_tokens_they_are(task, turns):
     e, _ = converse(task, *turns)
     no, newline = task.tokenizer.encode(" no\n")
     first, second, end = turns

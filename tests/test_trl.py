@@ -55,7 +55,7 @@ def test_the_first_function_says_what_is_correct(ask):
 
 
 @pytest.mark.parametrize("row, correct, form", [(ROWS[0], -2.0, 0.0), (ROWS[1], 2.0, 4.0)])
-def test_weights_multiply_and_none_is_left_out_of_the_sum_as_in_trl(row, correct, form, ask):
+def test_rewards_are_summed_as_in_trl(row, correct, form, ask):
     found = ask("It is 2.", "mine.py:correct=2&mine.py:only_sums=0.5", row)
     assert found[:2] == (correct + form, form)
 
@@ -73,7 +73,7 @@ def test_a_function_of_trl_runs_unchanged_on_messages(ask, text, total):
     assert ask(text.removeprefix("<think>"), functions, row, opened).total == total
 
 
-def test_messages_are_asked_as_one_question_and_given_as_messages(ask, tmp_path):
+def test_messages_are_asked_as_one_question(ask, tmp_path):
     turns = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Say yes."}]
     assert ask("Say yes.", "mine.py:of_messages", {"prompt": turns}).answer == 1.0
     (problem,) = trl_rewards.load_problems("all", "rows.jsonl?mine.py:of_messages")
@@ -116,7 +116,7 @@ def test_the_example_of_the_page_runs_as_it_is_printed(tmp_path, monkeypatch):
     assert trl_rewards.reward("It is 2.", problems[1]).answer == 1.0
 
 
-def test_a_run_asks_the_prompts_of_a_file_and_pays_by_its_functions(ask, tmp_path):
+def test_a_run_pays_by_the_functions(ask, tmp_path):
     ask("", "mine.py:correct", ROWS[1])
     config = nano_r1.Config(
         model=f"{runs.ROOT}/models/nano-base",

@@ -9,7 +9,7 @@ import pytest
 import torch
 import tyro
 from torch.testing import assert_close
-from two_processes import CASES, make_episodes, settings, tiny_model, updated
+from two_processes import CASES, make_episodes, settings, tiny_model, updated, weights_of
 
 import countdown_rewards
 import nano_eval
@@ -18,7 +18,7 @@ import nano_sft
 import variants
 
 ROOT = Path(__file__).parent.parent
-DOCS = (ROOT / "docs" / "algorithms.md").read_text()
+DOCS = (ROOT / "docs/algorithms.md").read_text()
 
 
 def group_of(*answers):
@@ -34,15 +34,13 @@ def group_of(*answers):
     "length, binary, total",
     [(6, False, 1.5), (7, False, 1.25), (10, False, 0.5), (20, False, 0.5), (6, True, 1.0)],
 )
-def test_rewards_can_be_binary_and_fall_by_up_to_1_over_the_last_tokens(length, binary, total):
+def test_a_reward_falls_by_up_to_1_over_the_last_tokens(length, binary, total):
     config = variants.Config(max_tokens=10, overlong_buffer=4, binary_reward=binary)
     assert variants.shaped(1.5, 1.0, length, config) == total
 
 
 @pytest.mark.parametrize("most, draws", [(1, [1]), (3, [1, "1, 1"])])
-def test_dynamic_sampling_draws_until_m_groups_have_correct_and_wrong_answers(
-    most, draws, monkeypatch
-):
+def test_dynamic_sampling_draws_until_m_groups_have_a_signal(most, draws, monkeypatch):
     drawn = [[1, 1, 0, 2, 0, 0], [0, 0, 3, 1, 2, 1], [0, 1, 0, 1, 0, 1]]
     asked = []
 
@@ -143,8 +141,7 @@ def plain_update(config, episodes):
             losses[-1].backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             optimizer.step()
-    weights = {name: weight.tolist() for name, weight in model.named_parameters()}
-    return weights, sum(losses).item() / len(losses)
+    return weights_of(model), sum(losses).item() / len(losses)
 
 
 def assert_same(weights, others):
@@ -252,14 +249,13 @@ def logits_of(model):
     return model(torch.arange(5, 60)[None]).logits
 
 
-def test_the_merged_weights_are_saved_and_sampled_and_are_the_adapters_forward_pass(tmp_path):
+def test_the_merged_weights_are_the_adapters_forward_pass(tmp_path):
     policy, tokenizer = with_adapters()
     nano_r1.save_model(policy, tokenizer, tmp_path)
     saved, _ = nano_r1.load_model(variants.Config(model=str(tmp_path)))
     assert_close(logits_of(saved), logits_of(policy), atol=1e-3, rtol=1e-4)
     to_vllm = dict(nano_r1.full_weights(policy))
-    names = dict(saved.named_parameters(remove_duplicate=False))
-    assert_close(to_vllm, {name: weight.detach() for name, weight in names.items()})
+    assert_close(to_vllm, dict(nano_r1.full_weights(saved)))
 
 
 def test_dppo_s_kl_from_the_sampler_has_no_reference():
@@ -331,12 +327,16 @@ def test_settings_that_contradict_each_other_are_one_sentence(wrong):
         variants.main(variants.Config(**wrong))
 
 
-def test_what_is_wrong_with_eval_data_is_said_before_anything_is_loaded():
+PROGRAMS = pytest.mark.parametrize("program", [variants, nano_eval, nano_sft])
+
+
+@PROGRAMS
+def test_a_wrong_file_is_said_before_the_model_is_loaded(program):
     with pytest.raises(SystemExit, match="nothing.jsonl: No such file"):
-        variants.main(variants.Config(eval_data="nothing.jsonl", model="none"))
+        program.main(program.Config(data="", eval_data="nothing.jsonl", model="none"))
 
 
-@pytest.mark.parametrize("program", [variants, nano_eval, nano_sft])
+@PROGRAMS
 def test_all_problems_of_eval_data_are_evaluated_or_as_many_as_are_asked_for(program, monkeypatch):
     monkeypatch.setattr(nano_r1, "evaluate", lambda sampler, problems, *_: len(problems))
     task = SimpleNamespace(load_problems=lambda split, config: [split, config.data] * 1000)
@@ -346,7 +346,7 @@ def test_all_problems_of_eval_data_are_evaluated_or_as_many_as_are_asked_for(pro
         assert variants.evaluate(None, [], task, config, "", 0) == expected
 
 
-def test_with_a_teacher_the_loss_is_k2_to_it_and_no_reward_counts(monkeypatch):
+def test_with_a_teacher_the_loss_is_k2_to_it(monkeypatch):
     _, tokenizer = nano_r1.load_model(nano_r1.Config())
     monkeypatch.setattr(nano_r1, "load_model", lambda config: (config.model, tokenizer))
     monkeypatch.setattr(nano_r1, "main", lambda config, **parts: config)

@@ -70,8 +70,11 @@ def updated(config, episodes, train=train):
     engine = nano_r1.make_engine(nano_r1.Scorer(policy, config), torch.device("cpu"), config)
     engine.optimizer.param_groups[0]["lr"] = 0.01
     found = train(engine, episodes, config)
-    weights = {name: weight.tolist() for name, weight in nano_r1.full_weights(policy)}
-    return weights, found
+    return weights_of(policy), found
+
+
+def weights_of(model):
+    return {name: weight.tolist() for name, weight in nano_r1.full_weights(model)}
 
 
 def weights_of_cases():

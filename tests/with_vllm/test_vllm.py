@@ -63,7 +63,7 @@ def difference(policy, sampler, prompts):
     return largest
 
 
-def test_after_a_sync_vllm_is_the_trainer_and_without_it_another(sampler, policy, prompts):
+def test_after_a_sync_vllm_is_the_trainer(sampler, policy, prompts):
     """Also where its prefix cache holds keys and values of the old weights."""
     assert difference(policy, sampler, prompts) < 1e-4
     torch.manual_seed(0)
@@ -108,9 +108,7 @@ def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
     torch.testing.assert_close(log_probs, batch["sampler_log_probs"], atol=1e-4, rtol=0)
 
 
-def test_a_stop_text_ends_a_completion_and_stays_also_if_it_is_a_special_token(
-    loaded, prompts, tmp_path
-):
+def test_a_stop_text_may_be_a_special_token(loaded, prompts, tmp_path):
     policy, tokenizer = copy.deepcopy(loaded)
     tokenizer.add_special_tokens({"additional_special_tokens": ["="]})
     r1.save_model(policy, tokenizer, tmp_path)
@@ -139,7 +137,7 @@ def test_rows_that_only_pad_the_embedding_are_never_sampled(loaded, prompts, tmp
     assert largest() >= size
 
 
-def test_a_run_with_vllm_trains_in_step_with_its_sampler_and_so_does_a_second_one(tmp_path):
+def test_a_run_with_vllm_trains_in_step_with_its_sampler(tmp_path):
     small = {"prompts_per_step": 4, "eval_problems": 8, "warmup_steps": 0, "steps": 3}
     before = dict(os.environ)
     runs = []
