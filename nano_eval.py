@@ -214,11 +214,11 @@ def read_problem(text, task):
     return {columns.pop(): text, "answer": input("its answer, if you know it\n> ").strip()}
 
 
-def judge(text, problem, task):
+def judge(text, problem, task, token_ids):
     """The verifier's verdict on a completion; without a known answer, the model's own answer."""
     if problem.get("answer") == "":
         return f"answers {task.module.final_answer(text, problem, task.prompt)}"
-    *_, correct, why = task.reward(text, problem)
+    *_, correct, why = task.reward(text, problem, token_ids)
     return f"{'✓' if correct == 1 else '✗'} {why}"
 
 
@@ -231,7 +231,7 @@ def show(models, problem, config):
             found = sampler.generate(prompts, config.ask, config.temperature[-1], [config.seed])
         for token_ids, _ in found:
             text = task.text_of(token_ids)
-            verdicts.append(judge(text, problem, task))
+            verdicts.append(judge(text, problem, task, token_ids))
             said = f"\n── {name}, completion {len(verdicts)}\n{text.strip()}\n{verdicts[-1]}"
             print(nano_r1.printable(said))
             if len(models) == 2:

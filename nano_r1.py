@@ -276,7 +276,9 @@ def sample_and_reward(sampler, problems, task, config, label, n):
             completion=task.text_of(token_ids),
             cut_off=not task.has_ended(token_ids),
         )
-        e.reward, e.format_reward, e.answer_reward, e.why = task.reward(e.completion, e.problem)
+        e.reward, e.format_reward, e.answer_reward, e.why = task.reward(
+            e.completion, e.problem, token_ids
+        )
         episodes.append(e)
     return episodes
 
@@ -1365,7 +1367,7 @@ class Task:
     The module has PROMPTS, {name: Prompt(text, opening, chat, stop, and what the reward needs)};
     HIDDEN, the columns of a problem that are never filled into a prompt, by default `answer`;
     load_problems(split, source, seed) -> list of dicts; reward(text, problem, prompt) -> total,
-    format, answer (floats), why (str).
+    format, answer (floats), why (str). There the problem has the completion's `token_ids`, too.
     """
 
     def __init__(self, tokenizer, policy, config):
@@ -1446,22 +1448,23 @@ class Task:
         # A chat template already adds the token that begins a text.
         return encode_prompt(self.tokenizer, self.prompt_text(problem), not self.chat)
 
-    def reward(self, completion, problem):
+    def reward(self, completion, problem, token_ids):
         """Step 3: (total, format, answer, why), three floats and a str."""
         # The chat template's thinking tags have the names that the task knows.
         for tag, known in self.tags.items():
             completion = completion.replace(tag, known)
-        found = self.module.reward(completion, problem, self.prompt)
+        found = self.module.reward(completion, {"token_ids": token_ids} | problem, self.prompt)
+        numbers = (found.total, found.format, found.answer)
         try:
-            numbers = [float(number) for number in (found.total, found.format, found.answer)]
-        except (TypeError, ValueError):  # None, a list, ...
-            numbers = [math.nan]
-        if not all(map(math.isfinite, numbers)):
+            finite = all(map(math.isfinite, numbers))
+        except TypeError:  # None, a text, a list, ...
+            finite = False
+        if not finite:
             raise SystemExit(
                 f"The reward of a completion must have three finite numbers, not {found}. "
                 f"The problem: {problem!s:.1000}. The completion: {completion!r:.1000}"
             )
-        return *numbers, str(found.why)
+        return *map(float, numbers), str(found.why)
 
     def text_of(self, token_ids):
         """A completion for the reward: without its end, with tags, which can be special tokens."""

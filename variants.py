@@ -221,7 +221,7 @@ def value_of_cut(e, cut, tails, task, config):
     for token_ids, _ in tails:
         whole = (e.token_ids[:cut] + token_ids)[: config.max_tokens]
         text = task.text_of(whole)
-        total, _, answer, _ = task.reward(text, e.problem)
+        total, _, answer, _ = task.reward(text, e.problem, whole)
         rewards.append(shaped(total, answer, len(whole), config))
     return sum(rewards) / len(rewards)
 

@@ -29,8 +29,8 @@ except ImportError:
     raise SystemExit("This task needs a package: pip install reasoning-gym") from None
 
 # These scorers pass the text to Python's eval or sympy's parse_expr, which executes it, or build
-# as much as a number in it says: 1e999999999, R99999999. Where answers are ARITHMETIC, no other
-# text reaches the scorer. The others need unsafe=1.
+# as much as a number in it says: 1e999999999, R99999999. CALCULATED get only ARITHMETIC, EXECUTED
+# need unsafe=1.
 ARITHMETIC = r"(?!.*\*\s*\*)[-+*/()0-9.\s]*"  # without powers
 CALCULATED = "binary_matrix coin_flip countdown puzzle24 spiral_matrix".split()
 EXECUTED = (
@@ -81,28 +81,25 @@ def load_problems(split, source=None, seed=0):
     for spec in source.split():
         _, entries, _, _ = open_data(spec)
         for index, entry in enumerate(entries):
-            question = entry["question"]
-            answer = entry["answer"]
-            problems.append({"question": question, "answer": answer, "data": spec, "index": index})
+            problem = {"question": entry["question"], "answer": entry["answer"]}
+            problems.append(problem | {"data": spec, "index": index})
     if split == "all":
         return problems
     return problem_files.held_out(problems, operator.itemgetter("question"), split)
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
-    """The `Reward` of a completion: format (1 or 0) and answer (1 or 0). Never raises."""
+    """The `Reward` of a completion. Never raises."""
     answer, fault = read_answer(completion)
-    score, why = score_of(answer.strip(), problem)
+    paid, why = score_of(answer.strip(), problem)
     form = float(fault in ("", MORE))
-    solved = float(score == 1)
-    _, _, partial, _ = open_data(problem["data"])
-    return Reward(form + (score if partial else solved), form, solved, why)
+    return Reward(form + paid, form, float(why == "correct"), why)
 
 
 def score_of(text, problem):
-    """(the data set's score, from 0 to 1; "correct" or why it is less)."""
+    """(what is paid, from 0 to 1; "correct" or why it is less)."""
     spec = problem["data"]
-    data, entries, _, scored = open_data(spec)
+    data, entries, partial, scored = open_data(spec)
     if not text or len(text) > 2000:  # this bounds the work
         return 0.0, "no answer, or too long"
     if not re.fullmatch(scored, text, re.DOTALL):
@@ -112,7 +109,9 @@ def score_of(text, problem):
     except Exception as error:  # a mistake of the scorer
         warn(spec)
         return 0.0, f"the scorer fails: {error!r:.80}"
-    return score, "correct" if score == 1 else f"score {score:.2f}"
+    if score == 1:
+        return 1.0, "correct"
+    return score if partial else 0.0, f"score {score:.2f}"
 
 
 @functools.cache

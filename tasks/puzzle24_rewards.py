@@ -51,5 +51,5 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     if problem["repaired"]:
         return found
     answer, _ = read_answer(completion, prompt)
-    score, _ = gym_rewards.score_of(answer.strip(), problem)
-    return found._replace(total=float(score == 1))
+    paid, _ = gym_rewards.score_of(answer.strip(), problem)
+    return found._replace(total=paid)

@@ -12,8 +12,8 @@ A function has TRL's signature:
 Each list has one element, because a reward is computed for one completion. The completions are
 texts, or lists of one message if the prompts are messages. None is left out of the weighted sum.
 The first function decides whether an answer is correct: 1 or more is. The others are the format.
-Not here: token ids and the trainer's state (both None), async functions, a comparison of
-completions. A function runs as it is: an error in it ends the run, and its time is its own.
+Not here: the trainer's state (None), async functions, a comparison of completions. A function runs
+as it is: an error in it ends the run, and its time is its own.
 """
 
 import functools
@@ -39,7 +39,7 @@ def find_functions(query):
     for part in query.split("&"):
         place, _, weight = part.partition("=")
         path, _, name = place.rpartition(":")
-        sys.path.append(os.path.dirname(os.path.abspath(path)))  # for modules beside it
+        sys.path.append(os.path.dirname(path))  # for modules beside it
         try:
             os.stat(path)  # without a file, runpy has other errors
             found.append((runpy.run_path(path)[name], float(weight or 1)))
@@ -65,13 +65,11 @@ def load_problems(split, source=None, seed=0):
 
 def to_problem(row):
     """The problem of a row."""
-    if "prompt" not in row:
-        raise ValueError(f"needs the column prompt; got {row!s:.200}")
-    text = row["prompt"]
+    text = row.get("prompt")
     if isinstance(text, list):
         text = "\n\n".join(message["content"] for message in text)
     if not isinstance(text, str):
-        raise ValueError(f"needs a text or a list of messages as prompt; got {text!s:.200}")
+        raise ValueError(f"needs prompt, a text or a list of messages; got {row!s:.200}")
     return {"prompt": text, "row": row}
 
 
@@ -83,12 +81,14 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     if isinstance(prompts[0], list):
         text = [{"role": "assistant", "content": text}]
     columns |= {"trainer_state": None, "log_extra": print, "log_metric": print}
+    ids = [problem["token_ids"]]
     values = []
     for function, weight in find_functions(problem["functions"]):
-        (value,) = function(prompts=prompts, completions=[text], completion_ids=None, **columns)
-        values.append(0.0 if value is None else weight * value)
-        if len(values) == 1:
-            correct = float(value is not None and value >= 1)
+        (value,) = function(prompts=prompts, completions=[text], completion_ids=ids, **columns)
+        value = value or 0.0  # None: not judged
+        if not values:
+            correct = float(value >= 1)
+        values.append(weight * value)
     why = "correct" if correct else f"rewards {values}"
     return Reward(sum(values), sum(values[1:]), correct, why)
 

@@ -23,6 +23,6 @@ def test_the_reward_of_the_coins(completion, form, answer):
 
 
 def test_a_kind_of_coin_questions_is_held_out():
-    test = coins_rewards.load_problems("test")
+    test = {problem["question"] for problem in coins_rewards.load_problems("test")}
     for problem in coins_rewards.load_problems("train"):
-        assert coins_rewards.subgroups(problem) != ["held_out"] and problem not in test
+        assert coins_rewards.subgroups(problem) != ["held_out"] and problem["question"] not in test

@@ -154,7 +154,7 @@ def test_anything_else_is_one_sentence(text, task):
 
 def test_without_a_known_answer_the_models_own_answer_is_shown():
     text = "12-5=7\n</think>\n<answer>7</answer>"
-    assert nano_eval.judge(text, {"question": WORDS, "answer": ""}, GSM8K) == "answers 7"
+    assert nano_eval.judge(text, {"question": WORDS, "answer": ""}, GSM8K, []) == "answers 7"
 
 
 def test_two_models_answer(monkeypatch, capsys):

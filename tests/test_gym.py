@@ -1,7 +1,6 @@
-"""reasoning-gym's data sets: what each of them pays, which are refused, and a run."""
+"""reasoning-gym's data sets: what each of them pays, which are refused."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,9 @@ PAYS_ANY_TEXT = ["game_of_life_halting"]
 REFUSED = set(gym_rewards.EXECUTED)
 # Smaller than usual, for time.
 SMALL = {
-    "knight_swap": "&min_nodes=6&max_nodes=6",
+    "knight_swap": "&min_nodes=6&max_nodes=6&min_pieces=1&max_pieces=1",
+    "quantum_lock": "&difficulty=2",
+    "zebra_puzzles": "&num_people=3&num_characteristics=3",
     "futoshiki": "&min_board_size=4&max_board_size=4",
 }
 SUM = {"question": "1+1?", "answer": "2", "data": "chain_sum?size=2", "index": 0}
@@ -129,11 +130,8 @@ def test_a_mistake_in_data_is_one_sentence(source, sentence):
         gym_rewards.load_problems("train", source)
 
 
-def test_the_example_of_the_page_loads_as_it_is_printed():
+def test_the_page_names_scorers_that_execute_or_pay_any_text():
     page = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
-    (flags,) = re.findall(r"^python nano_r1.py (--task gym .*)$", page, re.M)
-    problems = gym_rewards.load_problems("train", runs.parse("nano_r1", flags).data)
-    assert len(problems) > 1000
     for name in gym_rewards.EXECUTED + gym_rewards.CALCULATED + PAYS_ANY_TEXT:
         assert f"`{name}`" in page
 

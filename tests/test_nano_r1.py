@@ -224,7 +224,7 @@ def test_the_thinking_ends_with_the_tag_that_the_chat_template_has_opened(end, l
     tag = end.partition("{")[0]
     assert text.rstrip().endswith(f"3.\nassistant: {tag}")  # no second one
     completion = f"\n{tag[0]}/{tag[1:]}\n<answer>1+2</answer>"
-    assert the_task.reward(completion, {"nums": [1, 2], "target": 3}) == (2, 1, 1, "correct")
+    assert the_task.reward(completion, {"nums": [1, 2], "target": 3}, []) == (2, 1, 1, "correct")
 
 
 @pytest.mark.parametrize("end", ["<think></think>", "<|assistant|>"])
@@ -261,7 +261,7 @@ def test_a_reward_that_is_no_finite_number_stops_with_its_completion(total, load
     bad = countdown_rewards.Reward(total, 0.0, 0.0, "")
     monkeypatch.setattr(countdown_rewards, "reward", lambda *_: bad)
     with pytest.raises(SystemExit, match="finite numbers.*'1\\+2'"):
-        task(*loaded).reward("1+2", {"nums": [1, 2], "target": 3})
+        task(*loaded).reward("1+2", {"nums": [1, 2], "target": 3}, [])
 
 
 # ---- The objective

@@ -157,6 +157,23 @@ def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(folder
     assert found.any()
 
 
+OWN_TASK = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
+
+
+def rows_of_a_step(task):
+    """The episodes of a step with the command of docs/own_task.md for a task."""
+    [(name, flags)] = re.findall(rf"python (\w+)\.py (--task {task} [^`\n]+)", OWN_TASK)
+    config = runs.parse(name, f"{flags} {SMALL} --model {runs.ROOT}/models/nano-base")
+    path = importlib.import_module(name).main(config)
+    return nano_r1.read_rows(f"{path}/episodes/step_000001.jsonl")
+
+
+@pytest.mark.parametrize("task", ["coins", "gym"])
+def test_the_command_of_docs_own_task_takes_a_step(task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(rows_of_a_step(task)) == 4
+
+
 @pytest.mark.parametrize("name, memory", TABLE.items())
 def test_only_runs_for_24_gb_or_more_start_torchrun(name, memory, folder, capfd):
     is_large = int(memory or 0) >= 24
@@ -218,4 +235,4 @@ def test_the_answer_to_a_prompt_file_has_the_full_reward(name):
     assert (reward.total, reward.answer, reward.why) == (best, 1.0, "correct")
     if kind == "countdown":
         in_words = completion.replace("3+4+5", "it is 12")
-        assert task.reward(in_words, problem)[0] == IN_WORDS.get(name, 1)
+        assert task.reward(in_words, problem, [])[0] == IN_WORDS.get(name, 1)

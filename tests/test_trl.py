@@ -1,13 +1,12 @@
 """Reward functions made for TRL: TRL's own, plain and in messages, with weights, and a run."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
+from test_scripts import OWN_TASK, rows_of_a_step
 
 import nano_r1
-from benchmarks import runs
 from tasks import trl_rewards
 
 MINE = """
@@ -19,7 +18,7 @@ def correct(prompts, completions, ground_truth, **kwargs):
     return [1.0 if a == truth else -1.0 for a, truth in zip(answers, ground_truth)]
 
 def only_sums(prompts, completions, kind, **kwargs):
-    assert kwargs["completion_ids"] is None and kwargs["trainer_state"] is None
+    assert kwargs["completion_ids"] == [[5, 7]] and kwargs["trainer_state"] is None
     kwargs["log_metric"]("length", 1.0)
     return [float(len(c)) if k == "sum" else None for c, k in zip(completions, kind)]
 
@@ -44,7 +43,7 @@ def ask(tmp_path, monkeypatch):
     def ask(completion, functions, row, prompt=trl_rewards.PROMPTS["short"]):
         nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [row])
         (problem,) = trl_rewards.load_problems("all", f"rows.jsonl?{functions}")
-        return trl_rewards.reward(completion, problem, prompt)
+        return trl_rewards.reward(completion, problem | {"token_ids": [5, 7]}, prompt)
 
     return ask
 
@@ -105,29 +104,15 @@ def test_a_row_without_a_prompt_is_one_sentence(ask, row):
         ask("2", "mine.py:correct", row)
 
 
-def test_the_example_of_the_page_runs_as_it_is_printed(tmp_path, monkeypatch):
-    page = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(def correct.*?)```", page, re.S)
-    (flags,) = re.findall(r"^python nano_r1.py (--task trl .*)$", page, re.M)
+def test_the_functions_of_the_page_train_and_trl_s_counts_tokens(tmp_path, monkeypatch, capfd):
+    (code,) = re.findall(r"```python\n(def correct.*?)```", OWN_TASK, re.S)
     monkeypatch.chdir(tmp_path)
     Path("my.py").write_text(code)
-    nano_r1.write_rows(f"{tmp_path}/problems.jsonl", ROWS)
-    problems = trl_rewards.load_problems("all", runs.parse("nano_r1", flags).data)
-    assert trl_rewards.reward("It is 2.", problems[1]).answer == 1.0
-
-
-def test_a_run_pays_by_the_functions(ask, tmp_path):
-    ask("", "mine.py:correct", ROWS[1])
-    config = nano_r1.Config(
-        model=f"{runs.ROOT}/models/nano-base",
-        task="trl",
-        prompt="plain",
-        data="rows.jsonl?mine.py:correct",
-    )
-    _, task = runs.load(config)
-    (problem,) = task.module.load_problems("all", config.data)
-    assert task.prompt_text(problem) == "1+1?" and task.reward("2", problem)[0] == 1.0
-    assert json.loads(json.dumps(problem)) == problem  # as in a run's files
+    rows = [{"prompt": f"{i}+1?", "ground_truth": ""} for i in range(3)]
+    nano_r1.write_rows(f"{tmp_path}/problems.jsonl", rows)
+    for e in rows_of_a_step("trl"):
+        assert (e["answer_reward"], e["format_reward"]) == (1.0, -0.01 * e["length"])
+    assert "+1?" in capfd.readouterr().out
 
 
 def test_two_rows_that_differ_only_in_a_column_are_one_sentence(tmp_path, monkeypatch):
