@@ -1,7 +1,7 @@
 """A hole in a public verifier: does GRPO find it, and what does the repaired reward teach?
 
     python -m benchmarks.sweep --script nano_r1 --out out/hole --axis default data=repaired \\
-        --flags "--task puzzle24 --learning_rate 2e-4 --record_tokens_every 0"    # six runs
+        --flags "--task puzzle24 --steps 60 --learning_rate 2e-4 --record_tokens_every 0"
     python -m benchmarks.hole out/hole/nano_r1/*every_0-*    # runs of one command
     python -m benchmarks.hole out/hole/nano_r1/*repaired-*
 

@@ -17,9 +17,19 @@ from nano_report.run import read_rows
 
 SOURCE = source.FILE.read_text()
 SCRIPT = source.ROOT / "docs/make/all.sh"
-FLAGS = "--steps 2 --prompts_per_step 4 --eval_problems 8 --max_tokens 128"
-COMPLETIONS = 32  # of a step
+FLAGS = "--steps 2 --prompts_per_step 2 --eval_problems 4 --max_tokens 128"
+COMPLETIONS = 16  # of a step
 WIDTH = 1400  # of a page
+# axe reads every word of 1,600 lines of code: lines that show nothing new are taken out for it.
+ONE_LINE_OF_A_KIND = """() => {
+  const seen = new Set();
+  const name = (e) => e.localName + e.className + (e.textContent.length > 1);
+  for (const line of document.querySelectorAll(".line")) {
+    const all = [line, ...line.querySelectorAll("*")].map((e) => name(e.parentElement) + name(e));
+    if (!line.checkVisibility() || all.every((one) => seen.has(one))) line.remove();
+    else all.forEach((one) => seen.add(one));
+  }
+}"""
 
 
 def commands_of(folder, **options):
@@ -176,5 +186,6 @@ def test_axe_finds_nothing(width, theme, made, opened):
 
     page = opened(made / "lesson.html", width=width, color_scheme=theme)
     page.locator("#all").click()
-    assert Axe().run(page).response["violations"] == []
     assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    page.evaluate(ONE_LINE_OF_A_KIND)
+    assert Axe().run(page).response["violations"] == []

@@ -402,19 +402,6 @@ def test_a_pointer_of_git_lfs_in_a_model_is_one_sentence(file, tmp_path):
         r1.load_model(config(model=str(tmp_path)))
 
 
-NAMES = [
-    ("models/nano-bas", "models has nano-base"),
-    ("models/x", "like it"),
-    ("Qwen/x", "the hub"),
-]
-
-
-@pytest.mark.parametrize("name, said", NAMES)
-def test_a_directory_that_is_not_there_is_not_asked_of_the_hub_as_another_name_is(name, said):
-    with pytest.raises(SystemExit, match=f"--model {name}.* {said}"):
-        r1.load_model(config(model=name))
-
-
 def test_a_quantized_model_is_refused(tmp_path):
     quantized = {"quantization_config": {"quant_method": "gptq"}}
     changed = changed_model(tmp_path, "config.json", quantized)

@@ -307,11 +307,10 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),  # before the model
         ({"model": "models/none"}, "clone the repository; of git-lfs: git lfs pull"),
         ({"device": "cuda"}, "sees no GPU"),
-        ({"name": "straight"}, "--resume out/straight continues it"),
+        ({"name": "out/straight"}, "--resume out/straight continues it"),
         ({"resume": "out/nothing"}, "there is no run; try the directory of one"),
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
-        ({"name": "out/x"}, "--name x"),
         ({"max_tokens": 4000}, "--max_tokens must be below"),
         ({"max_tokens": 1000}, "No train problem leaves room for a completion"),
         ({"zero_stage": 3}, "--sampler vllm"),

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import transformers
 
 import nano_r1
 
@@ -48,8 +47,7 @@ def state():
     environment = dict(os.environ)
     environment.pop("PYTEST_CURRENT_TEST", None)
     handler = signal.getsignal(signal.SIGINT)
-    bars = transformers.logging.set_tqdm_hook(None)
-    return handler, torch.get_num_threads(), environment, bars, sys.stdout.errors
+    return handler, torch.get_num_threads(), environment, sys.stdout.errors
 
 
 @pytest.fixture
