@@ -1264,19 +1264,6 @@ def threads_for(policy):
 
 
 # %%
-@contextmanager
-def without_bars():
-    """Hide transformers' bars. (A download's bar is the hub's, and stays.)"""
-    before = transformers_logging.set_tqdm_hook(
-        lambda bar, args, options: transformers_logging.EmptyTqdm(*args)
-    )
-    try:
-        yield
-    finally:
-        transformers_logging.set_tqdm_hook(before)
-
-
-@without_bars()
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
     try:
@@ -1649,7 +1636,6 @@ def load_checkpoint(engine, path):
     return 0
 
 
-@without_bars()
 def save_model(policy, tokenizer, path):
     """The policy as a Hugging Face directory."""
     weights = {}
@@ -1722,6 +1708,8 @@ def catch_signals(at_end):
 
 def run_command(main, settings):
     """A program: `main` with the flags of the command line. Common errors are one sentence."""
+    # No bars of transformers. (A download's bar is the hub's, and stays.)
+    transformers_logging.set_tqdm_hook(lambda _, args, __: transformers_logging.EmptyTqdm(*args))
     if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
         # A log on Windows has another encoding, which lacks most characters that a model writes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

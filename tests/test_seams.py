@@ -48,7 +48,7 @@ def state():
     environment = dict(os.environ)
     environment.pop("PYTEST_CURRENT_TEST", None)
     handler = signal.getsignal(signal.SIGINT)
-    bars = transformers.logging.set_tqdm_hook(None)
+    bars = transformers.logging.is_progress_bar_enabled()
     return handler, torch.get_num_threads(), environment, bars, sys.stdout.errors
 
 
