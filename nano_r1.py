@@ -1268,7 +1268,6 @@ def threads_for(policy):
 # %%
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
-    transformers_logging.disable_progress_bar()  # transformers' own; a download's bar stays
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
@@ -1710,6 +1709,8 @@ def catch_signals(at_end):
 
 def run_command(main, settings):
     """A program: `main` with the flags of the command line. Common errors are one sentence."""
+    # No bars of transformers. (A download's bar is the hub's, and stays.)
+    transformers_logging.set_tqdm_hook(lambda _, args, __: transformers_logging.EmptyTqdm(*args))
     if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
         # A log on Windows has another encoding, which lacks most characters that a model writes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 
 import nano_r1
 
@@ -47,7 +48,8 @@ def state():
     environment = dict(os.environ)
     environment.pop("PYTEST_CURRENT_TEST", None)
     handler = signal.getsignal(signal.SIGINT)
-    return handler, torch.get_num_threads(), environment, sys.stdout.errors
+    bars = transformers.logging.is_progress_bar_enabled()
+    return handler, torch.get_num_threads(), environment, bars, sys.stdout.errors
 
 
 @pytest.fixture
