@@ -89,7 +89,7 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
 
     task = SimpleNamespace(
         text_of=sum,
-        reward=lambda text, problem: (float(text), 0.0, 0.0, ""),
+        reward=lambda text, *_: (float(text), 0.0, 0.0, ""),
     )
     common = {"problem": {}, "prompt_ids": [7]}
     episodes = [
