@@ -264,6 +264,16 @@ NOTES = {
     "in the reward": "Not looked at: a KL without gradient. In the reward it has none.",
 }
 SCALES = list(ALGORITHMS["group mean"])
+KINDS = [  # of advantages: (baseline, scale)
+    *itertools.product(("group mean", "mean of the others", "batch mean"), SCALES),
+    ("no baseline", "no deviation"),
+    ("no baseline", "mean instead of the deviation"),
+]
+# the numbers of SAPO and VESPO in their papers
+PAPERS = {
+    GATE: {"positive": (1.0,), "negative": (1.05,)},
+    GAMMA: {"positive": (2.0, 3.0), "negative": (3.0, 2.0)},
+}
 EPSILONS = [0.0, 1e-8, 1e-6, 1e-5, 1e-4]  # besides the measured one
 ROOTS = ["outside of the root", "inside of the root"]
 
@@ -705,7 +715,7 @@ def call(name, function, tensors, shape):
     """The result of an adapter's function in float64, if it is a tensor of that shape."""
     given = [x.clone() for x in tensors]
     result = function(*given)
-    same = all(map(torch.equal, tensors, given))
+    same = all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(tensors, given))
     require(same, f"{name} changes an input in place. Clone it first.")
     is_tensor = isinstance(result, torch.Tensor) and result.is_floating_point()
     require(
@@ -1009,11 +1019,15 @@ def unchanged(loss, answer, change):
 
 
 def leaks(loss, batch):
-    """Whether -inf outside of the mask reaches the loss or its gradient."""
-    log_probs, old, ref, advantages, mask, sampler, step = batch
-    tensors = [x.masked_fill(~mask, -math.inf) for x in (log_probs, old, ref, sampler)]
-    batch = (*tensors[:3], advantages, mask, tensors[3], step)
-    return not all(x.isfinite().all() for x in value_and_gradient(loss, batch))
+    """Whether -inf or NaN outside of the mask reaches the loss or its gradient."""
+    *tensors, step = batch
+    mask = tensors[4]
+    for hidden in (-math.inf, math.nan):
+        for place in (0, 1, 2, 5):  # the log-probs
+            tensors[place] = tensors[place].masked_fill(~mask, hidden)
+        if not all(x.isfinite().all() for x in value_and_gradient(loss, (*tensors, step))):
+            return True
+    return False
 
 
 # ---- The verdict
@@ -1030,6 +1044,16 @@ def judge_loss(loss, new=False):
         return loss(*five, **{name: named[name] for name in options})
 
     answer = Answer("loss", [value_and_gradient(subject, batch) for batch in batches], options)
+    if not answer.finite:
+        name = "NaN under the mask"
+        for batch, (_, gradient) in zip(batches, answer.found):
+            if not gradient[batch[4]].isfinite().all():
+                name = "NaN at tokens of completions"
+        why = (
+            "The loss or its gradient is not finite, though all inputs are. Look for log, exp and "
+            "divisors. Before them, use torch.where with the mask: 0 x NaN is NaN."
+        )
+        return False, [name], f"✗ loss: {name}\n{why}"
     for name, change, sentence in (
         (INDEPENDENT, torch.neg, "Look at the mask, and at what is passed on."),
         (
@@ -1072,15 +1096,10 @@ def judge_advantages(advantages, new=False):
 
     answer = Answer("advantages", [(of(rewards),) for rewards in REWARDS])
     small = of(SMALL_GROUP)
-    parts = [
-        *itertools.product(("group mean", "mean of the others", "batch mean"), SCALES),
-        ("no baseline", "no deviation"),
-        ("no baseline", "mean instead of the deviation"),
-    ]
     formulas = []
-    for part in parts:
-        for root, measured in measured_eps(Advantages(*part), small).items():
-            formulas += [Advantages(*part, eps, root) for eps in [measured, *EPSILONS]]
+    for kind in KINDS:
+        for root, measured in measured_eps(Advantages(*kind), small).items():
+            formulas += [Advantages(*kind, eps, root) for eps in [measured, *EPSILONS]]
     look = lambda: properties(of)
     return verdict(answer, [formulas], lambda x: x, ADVANTAGE_MISTAKES, look, [], new)
 
@@ -1187,8 +1206,12 @@ def agreement(answer, formula):
         )
     largest = max(answer.gaps(formula, scaled))
     lines.append(f"The largest difference is {largest:.0e}.")
-    lines += [note for words, note in NOTES.items() if words in parts]
-    return "\n".join(lines)
+    return "\n".join(lines + notes(parts))
+
+
+def notes(parts):
+    """What is said of an algorithm with these parts."""
+    return [note for words, note in NOTES.items() if words in parts]
 
 
 def largest_difference(answer, formula):

@@ -53,17 +53,24 @@ from torch.nn.utils.rnn import pad_sequence
 
 from check_grpo import (
     ADVANTAGE_MISTAKES,
+    COMPLETIONS,
     CONSTANT,
+    DPPO,
+    EACH,
+    IPO,
+    KINDS,
     LOSS_MISTAKES,
     MEANS,
+    PAPERS,
+    PRODUCT,
     RATIOS,
-    SCALES,
     TOKEN,
     Advantages,
     Loss,
     judge_advantages,
     main,
     multiple,
+    notes,
     require,
 )
 
@@ -138,8 +145,8 @@ SITUATIONS = {
     "another order of groups and completions": {},
     "padding on the left": {"padding_side": "left"},
     "temperature 0.5": {"temperature": 0.5},
-    "KL at temperature 2": {"kl_coef": 0.02, "temperature": 2.0},
     SECOND: {"optimizer_steps": 2, "cliprange": 0.05},
+    "KL at temperature 2": {"kl_coef": 0.02, "temperature": 2.0},
     RESUMED: {"momentum": 0.9},
 }
 VOCABULARY = 20
@@ -261,10 +268,11 @@ def train(model, parts, config, formula, slip="", optimizer=None):
     advantages, loss = formula
     if isinstance(advantages, Advantages):
         advantages = replace(advantages, slip=slip)
-    clip = config.cliprange
-    loss = replace(loss, slip=slip, kl_weight=config.kl_coef, low=clip, high=clip)
+    ends = ("fall", "rise") if loss.drop else ("low", "high")
+    clip = dict.fromkeys(ends, config.cliprange)
+    loss = replace(loss, slip=slip, kl_weight=config.kl_coef, **clip)
     if loss.mean == CONSTANT:
-        loss = replace(loss, constant=config.max_tokens)
+        loss = replace(loss, constant=loss.constant * config.max_tokens)
     a = advantages_of(sum(parts, []), advantages, slip, len(parts))
     if slip == "the last micro-batch is left out":
         parts = parts[:-1] or parts
@@ -312,17 +320,23 @@ def advantages_of(episodes, advantages, slip, parts):
 
 def algorithms(own=None):
     """(advantages, loss) for each kind of advantages, or for the adapter's own, and each mean."""
-    kinds = [*itertools.product(("group mean", "batch mean"), SCALES[:5])]
-    kinds += [("mean of the others", "no deviation"), ("no baseline", "no deviation")]
-    formulas = [own] if own else [Advantages(*kind) for kind in kinds]
-    for advantages, mean in itertools.product(formulas, MEANS[:3]):
+    formulas = [own] if own else [Advantages(*kind) for kind in KINDS]
+    # A relative of one may be another one's multiple, which is a remark.
+    formulas = [x for x in formulas if x is own or "relative" not in x.name]
+    for advantages, mean in itertools.product(formulas, [*MEANS[:3], EACH]):
         yield advantages, Loss(TOKEN, mean)
 
 
-def relatives(advantages, loss):
-    """The same algorithm with each ratio and each KL."""
-    for ratio, kl in itertools.product(RATIOS[:4], ("k3", "k2", "k1", "k3 times the ratio")):
-        yield advantages, replace(loss, ratio=ratio, kl=kl)
+def relatives(algorithms):
+    """The same algorithms with each ratio or mask, and with each KL."""
+    ratios = [{"ratio": ratio} | PAPERS.get(ratio, {}) for ratio in RATIOS]
+    ratios += [{"ratio": TOKEN, "drop": drop} for drop in (DPPO, IPO)]
+    kls = ("k3", "k2", "k1", "k3 times the ratio")
+    parts = (algorithms, ratios, kls, ("loss", "reward"))
+    for (advantages, loss), ratio, kl, place in itertools.product(*parts):
+        if ratio["ratio"] == PRODUCT:  # at 1, its gradient is that of a sum over tokens
+            ratio = ratio | {"mean": COMPLETIONS, "constant": loss.constant * PLAIN["max_tokens"]}
+        yield advantages, replace(loss, kl=kl, place=place, **ratio)
 
 
 # ---- A situation
@@ -339,8 +353,6 @@ def flat(model):
 
 class Situation:
     """What a trainer is asked for, and how far its weights move."""
-
-    scale = 1.0  # how many times as long as the formula's each step may be
 
     def __init__(self, name, make_model):
         self.name = name
@@ -381,7 +393,7 @@ class Situation:
         """Whether the formula's step moves them as far."""
         advantages, loss = formula
         if not self.config.kl_coef:
-            loss = replace(loss, kl="k3")  # without a weight, all KLs are alike
+            loss = replace(loss, kl="k3", place="loss")  # without a weight, all are alike
         asked = (advantages, loss, slip, str(changes))
         if asked not in self.known:
             moved = self.expected(formula, slip, **changes)
@@ -391,8 +403,7 @@ class Situation:
     def expected(self, formula, slip="", **changes):
         """How far the formula's step moves the weights."""
         model = copy.deepcopy(self.model).double()
-        rate = self.config.learning_rate * self.scale
-        config = changed(self.config, learning_rate=rate, **{"padding_side": "right"} | changes)
+        config = changed(self.config, **{"padding_side": "right"} | changes)
         size = min(config.micro_batch_size, 16 // WORLD)
         if self.resumed:
             size = 8
@@ -456,16 +467,14 @@ def judge_step(step, make_model=TinyModel, advantages=None):
     if advantages and not judge_advantages(advantages)[1]:  # they have no name
         own = advantages
     candidates = list(algorithms(own))
-    algorithm = "No algorithm agrees"
-    scale = 1.0
+    scaled = False
     names = []
     lines = []
     for name in SITUATIONS:
         # Processes would need a common folder. A factor may depend on the episodes, as GDPO's does.
-        if name == RESUMED and (WORLD > 1 or scale != 1):
+        if name == RESUMED and (WORLD > 1 or scaled):
             continue
         situation = Situation(name, make_model)
-        situation.scale = scale
         try:
             situation.run(step)
         except NotImplementedError as error:
@@ -476,8 +485,11 @@ def judge_step(step, make_model=TinyModel, advantages=None):
             mistake, sentence = situation.difference(candidates)
             if name == FIRST and mistake.startswith(LONGER):
                 # A constant factor. If it changes with the situation, it is wrong there.
-                kept = [formula for formula in candidates if situation.times(formula)]
-                scale = situation.times(kept[0])
+                scaled = True
+                for advantages, loss in candidates:
+                    times = situation.times((advantages, loss))
+                    if times:
+                        kept.append((advantages, replace(loss, constant=1 / times)))
                 name = f"{name}: {mistake}. {sentence}"
             else:
                 names.append(mistake)
@@ -486,21 +498,25 @@ def judge_step(step, make_model=TinyModel, advantages=None):
                     break  # There is nothing to compare the others with.
                 continue
         candidates = kept
-        advantages, loss = kept[0]
         if name.startswith(FIRST):
-            algorithm = f"{'your advantages' if own else advantages}, {loss.mean}"
-            candidates = list(relatives(advantages, loss))
+            candidates = list(relatives(kept))
         if name == SECOND:
-            name += f": {loss.ratio}"
+            loss = kept[0][1]
+            name += f": {loss.drop or loss.ratio}"
             if loss.ratio == "no ratio":
                 name += ". If you meant one, the old log-probs are computed anew in each step."
         lines.append(f"✓ {name}")
     title = "✗ step: " + "; ".join(dict.fromkeys(names))
+    looked = sum(line[0] == "✓" for line in lines)
     if not names:
-        looked = sum(line[0] == "✓" for line in lines)
         require(looked, "step runs in none of the situations, so nothing was looked at.")
         title = f"✓ step: agrees with the formula in {looked} of {len(lines)} situations"
-    return not names, names, "\n".join([title, f"{algorithm}.", *lines])
+    algorithm = "No algorithm agrees"
+    if looked:
+        advantages, loss = candidates[0]
+        algorithm = f"{'your advantages' if own else advantages}, {loss.mean}"
+    text = "\n".join([title, f"{algorithm}.", *notes(algorithm), *lines])
+    return not names, names, text
 
 
 def judge_adapter(adapter):

@@ -4,11 +4,12 @@
 
 MODEL is a causal language model of transformers: a directory, or a name on the hub. The tokens 0 to
 15 are scored with model(input_ids) in float32. Each other way should give the same log-probs: with
-a cache, as samplers do; with padding; with nano_r1.py's Scorer, which never has all logits. If two
-differ by more than 1e-3, sampler and loss have different distributions. The exit code is then 1.
-nano_r1.py compares itself with vLLM in each step (logp_difference_mean).
+a cache, as samplers do; with padding; with nano_r1.py's Scorer, which never has all logits; with
+vLLM, if it is installed, and with 8 tokens that it samples after them. If two differ by more than
+1e-3, sampler and loss have different distributions. The exit code is then 1.
 """
 
+import importlib.util
 import os
 import sys
 
@@ -49,11 +50,31 @@ def differences(model):
     return {way: gap.abs().max().item() for way, gap in gaps.items()}
 
 
+@torch.no_grad()
+def difference_of_vllm(model, path):
+    """The largest difference of vLLM's log-probs from those of model(input_ids)."""
+    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # or its processes end with warnings
+    import vllm
+
+    llm = vllm.LLM(model=path, dtype="float32", max_model_len=24, skip_tokenizer_init=True)
+    wanted = vllm.SamplingParams(max_tokens=8, ignore_eos=True, logprobs=0, prompt_logprobs=0)
+    (result,) = llm.generate([{"prompt_token_ids": IDS[0].tolist()}], wanted, use_tqdm=False)
+    (sampled,) = result.outputs
+    ids = torch.tensor([result.prompt_token_ids + list(sampled.token_ids)])
+    found = result.prompt_logprobs[1:] + list(sampled.logprobs)  # dicts: {token: its Logprob}
+    expected = model(ids).logits.log_softmax(dim=-1)[0]
+    gaps = [of[i].logprob - row[i] for i, of, row in zip(ids[0, 1:].tolist(), found, expected)]
+    return torch.stack(gaps).abs().max().item()
+
+
 def main():
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
     model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
     gaps = differences(model)
+    if importlib.util.find_spec("vllm"):
+        gaps["vLLM"] = difference_of_vllm(model, sys.argv[1])
     for way, gap in gaps.items():
         print(f"{'✓' if gap < 1e-3 else '✗'} {way:32}differs by {gap:.1e} at most")
     sys.exit(max(gaps.values()) >= 1e-3)

@@ -1,5 +1,6 @@
 """check_step.py: real trainers agree, and a mistake planted in each place is named."""
 
+import itertools
 import re
 from dataclasses import replace
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_check_grpo import ADVANTAGES, LOSSES, NEAREST
 
 import check_grpo
 import check_step
@@ -14,13 +16,15 @@ from check_step import TinyModel
 from variants import batched
 
 ROOT = Path(__file__).parents[1]
-GRPO, DAPO, *_ = check_step.algorithms()
+GRPO = next(check_step.algorithms())
 
 
-def planted(slip, make_model=TinyModel, own=None, formula=GRPO, **ignored):
+def planted(slip, make_model=TinyModel, own=None, formula=GRPO, select=list, **ignored):
     """The formula's own step with a mistake, or without an option: what the checker says."""
 
     def step(model, episodes, config):
+        if config.reference and (select is with_signal or "sampler" in formula[1].kl):
+            raise NotImplementedError("It has no KL to a reference.")
         config = check_step.changed(config, **ignored)
         model.double()
         optimizer = torch.optim.SGD(model.parameters(), config.learning_rate, config.momentum)
@@ -28,10 +32,8 @@ def planted(slip, make_model=TinyModel, own=None, formula=GRPO, **ignored):
             weights, state = torch.load(f"{config.resume}/state")
             model.load_state_dict(weights)
             optimizer.load_state_dict(state)
-        parts = batched(episodes, config.micro_batch_size)
-        # With means of completions, micro-batches may be averaged.
-        used = DAPO if slip == "micro-batches averaged" else formula
-        check_step.train(model, parts, config, used, slip, optimizer)
+        parts = batched(select(episodes), config.micro_batch_size)
+        check_step.train(model, parts, config, formula, slip, optimizer)
         if config.save:
             torch.save((model.state_dict(), optimizer.state_dict()), f"{config.save}/state")
         return model
@@ -47,7 +49,7 @@ PLANTED = {
     "the gradient of the last step is kept": check_step.SECOND,
     "rewards and completions in different orders": FIRST,
     "the checkpoint is not loaded": check_step.RESUMED,
-    "micro-batches averaged": PARTS,
+    "micro-batches averaged": "micro-batches of 3, and a smaller one",
     "micro-batches added up": PARTS,
     "divided by the micro-batches twice": PARTS,
     "prompt counted": FIRST,
@@ -64,6 +66,39 @@ PLANTED = {
 def test_a_planted_mistake_is_named_where_it_is(mistake, place):
     right, names, text = planted(mistake)
     assert not right and names[0] == mistake and f"\n✗ {place}: {mistake}. " in text
+
+
+# mistakes of the wiring: the published steps nearest to them, which are right
+WIRING = {
+    "GRPO": [
+        "each part is a step of its own",
+        "the gradient of the last step is kept",
+        "the checkpoint is not loaded",
+        "the reference is scored without the temperature",
+    ],
+    "REINFORCE++": [
+        "rewards and completions in different orders",
+        "rewards of the next prompt",
+        "advantages of each part alone",
+    ],
+    "BNPO": ["micro-batches averaged", "only the last part counts"],
+    "dynamic sampling": ["the last micro-batch is left out"],
+}
+
+
+def with_signal(episodes):
+    """DAPO's dynamic sampling: without the group of equal rewards, whose prompt has 3 tokens."""
+    return [e for e in episodes if len(e.prompt_ids) != 3]
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(itertools.chain(WIRING, *[x for _, x in NEAREST])))
+def test_each_mistake_has_a_published_step_nearest_to_it_that_is_right(name):
+    assert sorted(itertools.chain(*WIRING.values())) == sorted(check_step.WIRING_MISTAKES)
+    formula = (ADVANTAGES.get(name, GRPO[0]), LOSSES.get(name, GRPO[1]))
+    select = with_signal if name == "dynamic sampling" else list
+    right, _, text = planted("", formula=formula, select=select)
+    assert right and "✗" not in text
+    assert ("As in TRL's bnpo" in text) == (name == "BNPO")
 
 
 @pytest.mark.parametrize("option", ["temperature", "kl_coef", "cliprange", "momentum"])

@@ -8,6 +8,7 @@ import torch
 from test_nano_r1 import plain_log_probs
 
 import countdown_rewards
+import forward
 import nano_r1 as r1
 from tasks import tool_use
 
@@ -74,6 +75,20 @@ def test_after_a_sync_vllm_is_the_trainer(sampler, policy, prompts):
     sampler.sleep()
     sampler.sync(policy)
     assert difference(policy, sampler, prompts) < 1e-4
+
+
+@pytest.mark.parametrize("factor, verdict", [(1.0, "✓"), (1.01, "✗")])
+def test_forward_py_compares_vllm_with_a_model_whose_weights_have_a_factor(
+    factor, verdict, policy, monkeypatch, capsys
+):
+    for p in policy.parameters():
+        p.data.mul_(factor)
+    monkeypatch.setattr(forward.AutoModelForCausalLM, "from_pretrained", lambda *x, **y: policy)
+    monkeypatch.setattr("sys.argv", ["forward.py", config().model])
+    with pytest.raises(SystemExit) as end:
+        forward.main()
+    assert end.value.code == (verdict == "✗")
+    assert f"{verdict} vLLM  " in capsys.readouterr().out
 
 
 def test_a_prefix_cache_that_stays_is_an_error(sampler, policy, monkeypatch):
