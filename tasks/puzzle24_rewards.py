@@ -12,7 +12,7 @@ whole number; it never compares them with the problem's. So it pays this answer:
     <answer>((6+2)+6)+10</answer>
 
 The total reward is 1 for an answer that is paid, else 0. The logged format and answer rewards are
-Countdown's with both scorers, so pass@1 is the true accuracy. benchmarks/hole.py compares them.
+Countdown's with both scorers, so pass@1 is the true accuracy.
 """
 
 import re

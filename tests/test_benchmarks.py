@@ -15,7 +15,7 @@ import tyro
 
 import countdown_rewards
 import nano_r1
-from benchmarks import card, checks, controls, hole, race, runs, speed, sweep
+from benchmarks import card, checks, controls, race, runs, speed, sweep
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -272,13 +272,6 @@ def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
     words = [runs.ROOT, "--rounds=1", "--steps=1", "--flags=--prompts_per_step 2 --max_tokens=8"]
     tyro.cli(speed.main, args=words)
     assert "| ratio, pair by pair | " in capsys.readouterr().out
-
-
-def test_of_the_paid_completions_the_wrong_ones_are_counted(tmp_path):
-    for step, correct in ((10, 1.0), (11, 0.0)):
-        rows = [{"reward": 1.0, "answer_reward": correct}]
-        nano_r1.write_rows(f"{tmp_path}/episodes/step_0000{step}.jsonl", rows)
-    assert hole.shares(tmp_path, "episodes/step_00001?") == (1.0, 0.5, 0.5)
 
 
 CARD = """--prompt plain --kl_coef 0 --device cpu --prompts_per_step 2 --group_size 2 --steps 1

@@ -208,7 +208,7 @@ show(["paid", "correct"], ["scorer", "repaired"])
 # are wrong (8 to 23% over the seeds), all with other numbers than the problem's. But these runs
 # also learn the task: 52% of the held-out problems at the end (44 to 57), the repaired ones 47% (32
 # to 65). With three times the learning rate, 69% of the paid ones were wrong in steps 20 to 29
-# (one seed): then the hole is learned faster than the task. (`benchmarks/hole.py`, rate 2e-4.)
+# (one seed): then the hole is learned faster than the task. (`benchmarks/hole.py` of d5a899d.)
 #
 # ## How much noise can a run bear?
 #
