@@ -16,7 +16,7 @@
 # texts, of every form, yes and no are random, and no way to ask it that we know brings their
 # meaning back. The reward does: docs/results.md, "The base".)
 #
-#     python nano_r1.py --task countdown       # two CPU cores, six minutes: from 9% to about 62%
+#     python nano_r1.py --task countdown       # two CPU cores, seven minutes: from 9% to 62%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
 #     bash runs/train.sh gsm8k_qwen2.5_1.5b    # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
@@ -117,7 +117,7 @@ WORLD = int(os.environ.get("WORLD_SIZE", 1))  # how many processes there are
 class Config:
     """Reinforcement learning from verifiable rewards: GRPO on a language model.
 
-    python nano_r1.py --task countdown    (six minutes: from 9% to about 62%)
+    python nano_r1.py --task countdown    (seven minutes: from 9% to about 62%)
 
     python nano_r1.py --task gsm8k --steps 30 --name words    (in out/words)
 
