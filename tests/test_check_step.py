@@ -98,9 +98,8 @@ def test_each_mistake_has_a_published_step_nearest_to_it_that_is_right(name):
     right, _, text = planted("", formula=formula, select=select)
     assert right and "✗" not in text
     assert ("As in TRL's bnpo" in text) == (name == "BNPO")
-    assert ("If you meant one, the old" in text) == (
-        "no ratio" in str(formula[1]) or "itself" in name
-    )
+    no_ratio = formula[1].ratio in (check_grpo.NO_RATIO, check_grpo.ITSELF)
+    assert ("If you meant one, the old" in text) == no_ratio
 
 
 @pytest.mark.parametrize("option", ["temperature", "kl_coef", "cliprange", "momentum"])
