@@ -54,7 +54,6 @@ def differences(model):
 def difference_of_vllm(model, path):
     """The largest difference of vLLM's log-probs from those of model(input_ids)."""
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # or its processes end with warnings
     import vllm
 
     llm = vllm.LLM(model=path, dtype="float32", max_model_len=24, skip_tokenizer_init=True)

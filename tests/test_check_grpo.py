@@ -1,10 +1,10 @@
 """check_grpo.py: what agrees, which mistakes it names, and what it says of others' losses."""
 
-import functools
 import itertools
 import re
 import sys
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -135,7 +135,7 @@ def mistaken(formula, slip):
     return replace(formula, slip=slip)
 
 
-@functools.cache
+@cache
 def judged(formula):
     if isinstance(formula, Advantages):
         return judge_advantages(formula)
@@ -237,7 +237,7 @@ TRL = [
 @pytest.mark.parametrize("loss_type, options, name, parts", TRL)
 def test_losses_of_trl_have_their_names(loss_type, options, name, parts):
     trl = check_grpo.load(f"{ROOT}/tests/adapters/trl_loss.py")
-    loss = functools.partial(trl["loss"], loss_type=loss_type, **options)
+    loss = partial(trl["loss"], loss_type=loss_type, **options)
     right, names, text = judge_loss(loss)
     assert right and names == [name] and parts in text
     assert "in the loss with weight 0.04." in text
@@ -336,7 +336,7 @@ def test_losses_of_variants_are_what_their_settings_say(loss_type, mode, kl, sam
     )
     words = f"\n{RATIOS[loss_type]}{WEIGHTS[sampler]}, {MEANS[mode]}, "
     words += f"{KLS.get(kl, kl)} in the loss with weight 0.04.\n"
-    text = said(functools.partial(loss_of_variants, config=config))
+    text = said(partial(loss_of_variants, config=config))
     assert words in text and float(re.search(r"difference is (\S+)\.\n", text)[1]) < 1e-9
 
 
@@ -385,12 +385,12 @@ def in_dtype(dtype, *inputs):
 
 
 def test_a_loss_in_single_precision_agrees():
-    right, names, text = judge_loss(functools.partial(in_dtype, torch.float32))
+    right, names, text = judge_loss(partial(in_dtype, torch.float32))
     assert right and names == ["GRPO"] and "clip 0.2 below and 0.28 above" in text
 
 
 def test_bfloat16_is_suspected_of_a_small_difference():
-    right, names, text = judge_loss(functools.partial(in_dtype, torch.bfloat16))
+    right, names, text = judge_loss(partial(in_dtype, torch.bfloat16))
     yours, formula = re.search(r"yours (\S+), the formula's (\S+)\.", text).groups()
     assert not right and not names and yours != formula and "Look for bfloat16" in text
 

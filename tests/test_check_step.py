@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -99,17 +98,14 @@ def test_each_mistake_has_a_published_step_nearest_to_it_that_is_right(name):
     right, _, text = planted("", formula=formula, select=select)
     assert right and "✗" not in text
     assert ("As in TRL's bnpo" in text) == (name == "BNPO")
+    no_ratio = formula[1].ratio in (check_grpo.NO_RATIO, check_grpo.ITSELF)
+    assert ("If you meant one, the old" in text) == no_ratio
 
 
 @pytest.mark.parametrize("option", ["temperature", "kl_coef", "cliprange", "momentum"])
 def test_an_option_that_is_not_passed_on_is_named(option):
     right, names, _ = planted("", **{option: check_step.PLAIN[option]})
     assert not right and set(names) == {f"{option} has no effect"}
-
-
-def test_a_ratio_of_the_policy_to_itself_is_no_ratio():
-    formula = (GRPO[0], replace(GRPO[1], ratio=check_grpo.ITSELF))
-    assert "no ratio. If you meant one, the old" in planted("", formula=formula)[2]
 
 
 def test_a_constant_factor_is_a_remark():

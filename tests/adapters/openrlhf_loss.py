@@ -1,4 +1,7 @@
-"""OpenRLHF's PolicyLoss for check_grpo.py: its own code, without a KL."""
+"""OpenRLHF's PolicyLoss for check_grpo.py: its own code, without a KL.
+
+No test runs it, because OpenRLHF needs a GPU's packages. By hand, with 0.11.2: docs/check_grpo.md.
+"""
 
 import sys
 from unittest.mock import MagicMock

@@ -1,4 +1,7 @@
-"""The policy losses of verl for check_grpo.py: its own code, without a KL."""
+"""The policy losses of verl for check_grpo.py: its own code, without a KL.
+
+No test runs it, because verl needs ray and more. By hand, with verl 0.9.1: docs/check_grpo.md.
+"""
 
 from verl.trainer.ppo import core_algos
 from verl.workers.config import ActorConfig
