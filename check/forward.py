@@ -54,9 +54,16 @@ def differences(model):
 def difference_of_vllm(model, path):
     """The largest difference of vLLM's log-probs from those of model(input_ids)."""
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # or two more processes import it
     import vllm
 
-    llm = vllm.LLM(model=path, dtype="float32", max_model_len=24, skip_tokenizer_init=True)
+    llm = vllm.LLM(
+        model=path,
+        dtype="float32",
+        max_model_len=24,
+        skip_tokenizer_init=True,
+        enforce_eager=True,  # compiling takes minutes on a CPU
+    )
     wanted = vllm.SamplingParams(max_tokens=8, ignore_eos=True, logprobs=0, prompt_logprobs=0)
     (result,) = llm.generate([{"prompt_token_ids": IDS[0].tolist()}], wanted, use_tqdm=False)
     (sampled,) = result.outputs
