@@ -62,24 +62,6 @@ def test_the_reward_of_an_answer_block_behind_the_thinking(answer, form, correct
 
 
 @pytest.mark.parametrize(
-    "completion, form, correct, why",
-    [
-        ("</think><answer>57</answer><|im_end|>\n", 1, 1, "correct"),
-        ("64+33=97\n<answer>57</answer>", 0, 1, "correct; format: no </think>"),
-        ("</think><answer>57</answer></answer>", 0, 1, "format: text after </answer>"),
-        ("</think><answer>57</answer><answer>58</answer>", 0, 0, "format: two answer"),
-        ("<answer>57</answer></think><answer>58</answer>", 1, 0, "is 58"),
-        ("<answer>57</answer></think>", 0, 0, "no answer block; format: no <answer>"),
-        ("", 0, 0, "no answer block: the completion was cut off; format: no </think>"),
-        ("</think><answer>57", 0, 0, "no </answer>"),
-    ],
-)
-def test_the_tags_of_a_completion(completion, form, correct, why):
-    result = reward(completion, PROBLEM)
-    assert result[:3] == (form + correct, form, correct) and why in result.why
-
-
-@pytest.mark.parametrize(
     "answer, correct",
     [("5", 1), ("5 meters", 1), ("5 Meter.", 1), ("5 feet", 0), ("5 square meters", 0)],
 )
