@@ -67,11 +67,6 @@ def rewarded(total):
     return with_reward
 
 
-random_reward = rewarded(lambda e, config, rng: float(rng.random() < 0.5))
-format_reward = rewarded(lambda e, config, rng: e.format_reward)
-length_reward = rewarded(lambda e, config, rng: len(e.token_ids) / config.max_tokens)
-
-
 def no_reward(rewards, config):
     """`nano_r1.group_advantages`, but all are 0."""
     return rewards * 0
@@ -108,9 +103,9 @@ def right_samples(config, tokens):
 
 
 CONTROLS = {
-    "random": {"rollout": random_reward},
-    "format": {"rollout": format_reward},
-    "length": {"rollout": length_reward},
+    "random": {"rollout": rewarded(lambda e, config, rng: float(rng.random() < 0.5))},
+    "format": {"rollout": rewarded(lambda e, config, rng: e.format_reward)},
+    "length": {"rollout": rewarded(lambda e, config, rng: len(e.token_ids) / config.max_tokens)},
     "none": {"advantages": no_reward, "loss": k1_loss},
     "rft": {},
 }
@@ -248,7 +243,7 @@ def searches(config, problems, way, threshold=None):
         rule = Rule(way.rule, task.tokenizer, numbers, max(map(len, prompts)))
         options["prefix_allowed_tokens_fn"] = rule
     torch.manual_seed(config.seed)
-    rows = runs.generate(sampler, prompts, 1, config.temperature, **options)
+    rows = runs.generate(sampler, prompts, config.temperature, **options)
     return task.tokenizer.batch_decode(rows), check.seen
 
 

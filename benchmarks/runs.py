@@ -138,15 +138,14 @@ def sample(config, problems, n=1):
     return list(zip(*draws))
 
 
-def generate(sampler, prompts, n, temperature, **options):
-    """n completions of each prompt by transformers' `generate`, each up to its first end token."""
+def generate(sampler, prompts, temperature, **options):
+    """A completion of each prompt by transformers' `generate`, up to its first end token."""
     ends = sampler.task.stop_ids
     pad = sampler.task.tokenizer.pad
     batch = pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
     sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     rows = sampler.model.generate(
         **batch.to(sampler.model.device),
-        num_return_sequences=n,
         max_new_tokens=sampler.config.max_tokens,
         eos_token_id=sorted(ends),
         pad_token_id=sampler.task.tokenizer.pad_token_id,

@@ -1,6 +1,8 @@
 """Files of problems: the three tasks read them alike, as they are written, or refuse them."""
 
+import csv
 import gzip
+import io
 import json
 import random
 import sys
@@ -25,13 +27,12 @@ def jsonl(rows):
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def cell(value):
-    return '"' + str(value).replace('"', '""') + '"'
-
-
-def csv(rows, end="\n"):
-    lines = [",".join(map(cell, row)) for row in [rows[0], *map(dict.values, rows)]]
-    return end.join(lines).encode()
+def as_csv(rows, end):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator=end)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def parquet(rows, path):
@@ -46,12 +47,12 @@ def test_a_file_of_each_kind_gives_its_rows_in_order(task, rows, tmp_path, capfd
         "a[1]*? ü.jsonl": text,
         "blank.jsonl": text.replace(b"\n", b"\r\n\r\n"),
         "mac.jsonl": text.replace(b"\n", b"\r"),
-        "mac.csv": csv(rows, "\r"),
+        "mac.csv": as_csv(rows, "\r"),
         "bom.jsonl": b"\xef\xbb\xbf" + text,
         "a.json": json.dumps(rows, indent=1).encode(),
         "a.jsonl.gz": gzip.compress(text),
-        "bom.csv": b"\xef\xbb\xbf" + csv(rows, "\r\n"),
-        "a.csv": csv(rows),
+        "bom.csv": b"\xef\xbb\xbf" + as_csv(rows, "\r\n"),
+        "a.csv": as_csv(rows, "\n"),
         "a.txt": parquet(rows, tmp_path / "rows"),
     }
     capfd.readouterr()

@@ -1,29 +1,24 @@
 """check/forward.py: which ways of scoring are the model, and which are not."""
 
 import pytest
-from transformers import AutoModelForCausalLM, GPT2Config, GraniteConfig, RecurrentGemmaConfig
+from test_nano_r1 import KINDS, tiny
 
 import forward
 
-SMALL = {"vocab_size": 20, "initializer_range": 0.5}
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
-HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
-
 
 def test_a_model_without_a_cache_is_compared_in_the_other_ways():
-    model = AutoModelForCausalLM.from_config(RecurrentGemmaConfig(**SMALL | SIZES | HEADS))
-    assert "a cache" not in forward.differences(model)
+    assert "a cache" not in forward.differences(tiny("recurrent_gemma"))
 
 
 @pytest.mark.parametrize(
-    "config, wrong",
+    "kind, changes, wrong",
     [
-        (GPT2Config(n_embd=16, n_layer=1, n_head=2, **SMALL), "the same without position_ids"),
-        (GraniteConfig(logits_scaling=8.0, **SMALL, **SIZES, **HEADS), "Scorer of nano_r1.py"),
+        ("gpt2", KINDS["gpt2"], "the same without position_ids"),
+        ("granite", {"logits_scaling": 8.0}, "Scorer of nano_r1.py"),
     ],
 )
-def test_a_way_that_is_not_the_model_is_found(config, wrong, tmp_path, monkeypatch, capsys):
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+def test_a_way_that_is_not_the_model_is_found(kind, changes, wrong, tmp_path, monkeypatch, capsys):
+    tiny(kind, **changes).save_pretrained(tmp_path)
     monkeypatch.setattr("sys.argv", ["forward.py", str(tmp_path)])
     with pytest.raises(SystemExit) as end:
         forward.main()

@@ -274,7 +274,6 @@ def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(col
         ("answer", 501 * "2", "at most 500 characters"),
         ("solution", "it is 2", "or solution with \\boxed"),
         ("answer", ["1", "2"], "needs answer"),
-        ("answer", float("nan"), "an answer that is not nan"),
         ("answer", "NaN", "an answer that is not NaN"),
         # What json makes of one backslash: \frac, \text, \neq, \times.
         ("answer", "\frac12", "a control character"),

@@ -125,17 +125,15 @@ def test_which_group_is_the_example():
     assert sorted(ranks) == ranks and len(set(ranks)) == 5
 
 
-def test_a_run_ends_with_the_problems_gained(run, capsys):
-    viewer.write_at_end(run.path)
-    assert capsys.readouterr().out.startswith("Held-out problems gained: 2, lost: 0\n")
-
-
-def test_the_command_that_asks_the_model_names_the_data(run, tmp_path, capsys):
+def test_a_run_ends_with_the_problems_gained_and_a_command_that_names_its_data(
+    run, tmp_path, capsys
+):
     path = shutil.copytree(run.path, tmp_path / "run")
-    config = nano_r1.read_rows(path / "config.json")
-    nano_r1.write_rows(path / "config.json", [config[0] | {"data": "my problems.jsonl"}])
+    nano_r1.write_rows(path / "config.json", [CONFIG | {"data": "my problems.jsonl"}])
     viewer.write_at_end(path)
-    assert "--data 'my problems.jsonl'" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert text.startswith("Held-out problems gained: 2, lost: 0\n")
+    assert "--data 'my problems.jsonl'" in text
 
 
 def test_a_directory_without_a_run_gets_one_sentence():
