@@ -98,7 +98,8 @@ class Followed:
             value = value[0] if len(value) == 1 else self.e
         if isinstance(value, r1.Episode):
             return value.problem == self.e.problem and value.token_ids == self.e.token_ids
-        return value in (self.e.problem, self.e.token_ids, self.e.completion, self.place)
+        problem = {"token_ids": self.e.token_ids} | self.e.problem  # as the verifier gets it
+        return value in (self.e.problem, problem, self.e.token_ids, self.e.completion, self.place)
 
     def own(self, value):
         """The completion's row of a value with a row per completion or group; else the value."""
