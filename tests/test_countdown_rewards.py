@@ -76,8 +76,6 @@ def test_the_tags_of_a_completion(completion, form, correct, why, task, problem,
         ("<reasoning>5</reasoning>\n<answer>2+3</answer>", "reasoning", 3, "correct"),
         ("<reasoning>5</reasoning>\n<answer>2+3</answer>", "short", 1, "no </think>"),
         ("5</think><answer>2+3</answer>", "reasoning", 2, "no <reasoning> at the start"),
-        ("<reasoning>5", "reasoning", 0, "the completion was cut off"),
-        ("so\n<answer>2+3</answer>", "steps", 2, "correct"),
     ],
 )
 def test_tags_and_weights_are_those_of_the_prompt(completion, style, total, why):

@@ -75,7 +75,6 @@ WRONG = [  # (the content of a file, a part of the message)
     (b'{"question": "caf\xe9"}\n', "'utf-8' codec"),
     (b"ROW\nROW\nROW\n", "needs 2 different"),
     (b"[ROW, ROW,]", "row 1:"),
-    (b"[ROW, 7]", "row 2: needs an object"),
     (b"question,answer\n", "needs 2"),
     (b"question,answer\n1?,1\n1?,1,1\n", "row 2: more or fewer cells"),
     (b"question,answer\n1?,1\n7\n", "row 2: more or fewer cells"),
