@@ -1466,21 +1466,22 @@ class Task:
 # %%
 @contextmanager
 def environment_kept():
-    """Restore the environment at the end: DeepSpeed and vLLM read settings from it.
+    """Restore the environment and stdout at the end.
 
-    Until then stdout escapes the characters that its encoding lacks.
+    DeepSpeed and vLLM read settings from the environment. A log on Windows has another encoding,
+    which lacks most characters that a model writes.
     """
     before = dict(os.environ)
     stdout = sys.stdout
     can_change = hasattr(stdout, "reconfigure")  # not in a notebook
     if can_change:
-        errors = stdout.errors
-        stdout.reconfigure(errors="backslashreplace")
+        kept = {"encoding": stdout.encoding, "errors": stdout.errors}
+        stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         yield
     finally:
         if can_change:
-            stdout.reconfigure(errors=errors)
+            stdout.reconfigure(**kept)
         os.environ.clear()
         os.environ.update(before)
 
@@ -1721,9 +1722,6 @@ def run_command(main, settings):
     """A program: `main` with the flags of the command line. Common errors are one sentence."""
     # No bars of transformers. (A download's bar is the hub's, and stays.)
     transformers_logging.set_tqdm_hook(lambda _, args, __: transformers_logging.EmptyTqdm(*args))
-    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
-        # A log on Windows has another encoding, which lacks most characters that a model writes.
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         main(tyro.cli(settings, use_underscores=True))
     except KeyboardInterrupt:  # `main` has said what is saved
