@@ -163,8 +163,8 @@ def lines_of(problem, words, log_probs):
     found = []
     text = ""
     for word, log_prob in zip(words, log_probs):
-        result = re.search(r"\S*=(\d+)$", text)
-        if word in (" yes", " no") and result and "target" in problem:
+        result = word in (" yes", " no") and re.search(r"\S*=(\d+)$", text)
+        if result and "target" in problem:
             share = float(np.exp(log_prob))
             hit = int(result[1] == str(problem["target"]))
             yes = share if word == " yes" else 1 - share

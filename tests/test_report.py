@@ -263,6 +263,12 @@ def test_the_lines_of_step_1_are_read_again_after_each_update(run, opened):
     assert texts(page, ".lines .box")[:2] == [f"{share:.0%}" for share in shares]
 
 
+def test_a_line_of_thousands_of_results_is_read_in_bounded_time():
+    words = 9999 * ["1="] + ["1", " yes"]
+    [[_, hit, share]] = payload.lines_of({"target": 1}, words, [0.0] * len(words))
+    assert (hit, share) == (1, 1.0)
+
+
 def test_a_group_says_which_completions_moved_against_their_advantage(run, opened):
     page = opened(run.file, "#step=1&group=1")
     against = []
