@@ -1466,11 +1466,21 @@ class Task:
 # %%
 @contextmanager
 def environment_kept():
-    """Restore the environment at the end: DeepSpeed and vLLM read settings from it."""
+    """Restore the environment at the end: DeepSpeed and vLLM read settings from it.
+
+    Until then stdout escapes the characters that its encoding lacks.
+    """
     before = dict(os.environ)
+    stdout = sys.stdout
+    can_change = hasattr(stdout, "reconfigure")  # not in a notebook
+    if can_change:
+        errors = stdout.errors
+        stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     finally:
+        if can_change:
+            stdout.reconfigure(errors=errors)
         os.environ.clear()
         os.environ.update(before)
 

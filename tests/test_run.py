@@ -276,6 +276,14 @@ def test_a_log_in_another_encoding_gets_utf_8(command, monkeypatch):
     assert log.getvalue().decode("utf-8") == "π ≈ ½ 木 \\ud800\n"
 
 
+def test_a_run_from_python_escapes_what_the_encoding_of_its_log_lacks(monkeypatch):
+    log = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(log, encoding="ascii"))
+    with nano_r1.environment_kept():
+        print("✗", flush=True)
+    assert log.getvalue() == b"\\u2717\n" and sys.stdout.errors == "strict"
+
+
 def test_an_error_in_ones_own_task_is_pythons(command, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "lacks_rewards.py").write_text("import no_such_package")
