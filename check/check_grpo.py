@@ -1025,7 +1025,11 @@ def leaks(loss, batch):
     for hidden in (-math.inf, math.nan):
         for place in (0, 1, 2, 5):  # the log-probs
             tensors[place] = tensors[place].masked_fill(~mask, hidden)
-        if not all(x.isfinite().all() for x in value_and_gradient(loss, (*tensors, step))):
+        try:
+            found = value_and_gradient(loss, (*tensors, step))
+        except (AssertionError, RuntimeError, ValueError):  # the loss itself refuses it
+            continue
+        if not all(x.isfinite().all() for x in found):
             return True
     return False
 
@@ -1045,10 +1049,14 @@ def judge_loss(loss, new=False):
 
     answer = Answer("loss", [value_and_gradient(subject, batch) for batch in batches], options)
     if not answer.finite:
-        name = "NaN under the mask"
+        name = "NaN in the value"
         for batch, (_, gradient) in zip(batches, answer.found):
-            if not gradient[batch[4]].isfinite().all():
+            mask = batch[4]
+            if not gradient[mask].isfinite().all():
                 name = "NaN at tokens of completions"
+                break
+            if not gradient.isfinite().all():
+                name = "NaN under the mask"
         why = (
             "The loss or its gradient is not finite, though all inputs are. Look for log, exp and "
             "divisors. Before them, use torch.where with the mask: 0 x NaN is NaN."

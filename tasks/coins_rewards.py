@@ -50,7 +50,7 @@ TEST = 128  # test problems of each kind: one step, two steps, the held-out comb
 def load_problems(split, source=None, seed=0):
     """The training or the test problems, as dicts. They are the same for every seed."""
     if source is not None:
-        raise ValueError("the task coins has generated problems only: leave out --data")
+        raise SystemExit("--task coins has generated problems only: leave out --data")
     rng = random.Random("coins")
     ones = [{"ava": a, "ben": b} for a in NUMBERS for b in NUMBERS if a != b]
     rng.shuffle(ones)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import check_grpo
 import variants
@@ -249,6 +250,10 @@ def test_losses_of_trl_have_their_names(loss_type, options, name, parts):
         (lambda log_probs, mask: log_probs * mask, True),
         (lambda log_probs, mask: log_probs.exp() * mask, True),  # -inf gives 0, NaN does not
         (lambda log_probs, mask: log_probs[mask], False),
+        (  # it refuses NaN
+            lambda log_probs, mask: assert_close(log_probs, log_probs) or log_probs[mask],
+            False,
+        ),
     ],
 )
 def test_infinity_or_nan_under_the_mask_is_found_if_it_reaches_the_gradient(of, leaking):
