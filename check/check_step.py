@@ -351,6 +351,9 @@ def flat(model):
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach().double()
 
 
+KNOWN = {}  # how far formulas move the weights, by what `Situation.agrees` asks
+
+
 class Situation:
     """What a trainer is asked for, and how far its weights move."""
 
@@ -358,6 +361,7 @@ class Situation:
         self.name = name
         self.config = SimpleNamespace(**PLAIN | SITUATIONS[name])
         self.changes = SITUATIONS[name]
+        self.make_model = make_model
         self.model = make_model(0)
         self.other = make_model(1)
         self.config.reference = self.other if self.config.kl_coef else None
@@ -366,7 +370,6 @@ class Situation:
             self.episodes.reverse()
         add_log_probs(self.model, self.episodes, self.config)
         self.resumed = name == RESUMED
-        self.known = {}  # of `agrees`
 
     def run(self, step):
         """Set `moved` to how far the trainer's step moves the weights."""
@@ -394,11 +397,11 @@ class Situation:
         advantages, loss = formula
         if not self.config.kl_coef:
             loss = replace(loss, kl="k3", place="loss")  # without a weight, all are alike
-        asked = (advantages, loss, slip, str(changes))
-        if asked not in self.known:
-            moved = self.expected(formula, slip, **changes)
-            self.known[asked] = (self.moved - moved).norm() <= TOLERANCE * moved.norm()
-        return self.known[asked]
+        asked = (self.name, self.make_model, advantages, loss, slip, str(changes))
+        if asked not in KNOWN:
+            KNOWN[asked] = self.expected(formula, slip, **changes)
+        moved = KNOWN[asked]
+        return (self.moved - moved).norm() <= TOLERANCE * moved.norm()
 
     def expected(self, formula, slip="", **changes):
         """How far the formula's step moves the weights."""

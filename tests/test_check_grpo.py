@@ -169,11 +169,10 @@ def test_each_mistake_has_a_published_method_nearest_to_it_that_is_right(methods
         assert right and "✗" not in text
 
 
-OFTEN = ["GRPO", "DAPO", "GSPO", "CISPO", "RLOO"]
+OFTEN = ["GRPO", "GSPO", "CISPO", "RLOO"]
 # In these algorithms, this is no mistake, but another algorithm or part of this one.
 HARMLESS = [
     ("RLOO", "length divided twice"),
-    ("DAPO", "micro-batches averaged"),
     ("CISPO", "micro-batches averaged"),
     ("RLOO", "mean not subtracted"),
     ("Dr. GRPO", "mean not subtracted"),
