@@ -163,12 +163,12 @@ def lines_of(problem, words, log_probs):
     found = []
     text = ""
     for word, log_prob in zip(words, log_probs):
-        result = word in (" yes", " no") and re.search(r"\S*=(\d+)$", text)
+        result = word in (" yes", " no") and re.search(r"=(\d+)$", text)
         if result and "target" in problem:
             share = float(np.exp(log_prob))
             hit = int(result[1] == str(problem["target"]))
             yes = share if word == " yes" else 1 - share
-            found.append([result[0] + word, hit, round(yes, 4)])
+            found.append([text.split()[-1] + word, hit, round(yes, 4)])
         text += word
     return found
 

@@ -147,6 +147,8 @@ def test_a_race_counts_all_that_is_sampled_until_its_end(target, last, run, tmp_
     assert run(race.main, *RACED.split()).splitlines()[-1] == row  # and the runs are not repeated
     histories = [nano_r1.read_rows(file) for file in tmp_path.rglob("metrics.jsonl")]
     assert [len(history) for history in histories] == [last + 1] * 3
+    judged = ["eval/pass@1" in history[1] for history in histories]
+    assert judged == [last == 1] * 3  # only where the end may be
     tokens = [history[1]["race/tokens"] for history in histories]
     assert all(16 < count <= 32 for count in tokens)
     median = runs.spread(tokens, 0, statistics.median) if last == 1 else "inf"
