@@ -17,6 +17,11 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # With small models a second thread only waits; also for what the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+if sys.dont_write_bytecode:  # without any, each start compiles torch and transformers again
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = f"{ROOT}/.pytest_cache/bytecode"
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
+
 import countdown_rewards
 
 # 16,384 problems, the same at each call, take more than a second.

@@ -35,7 +35,7 @@ MISTAKES = {  # what a student might do: a change of the answer, for each test; 
 }
 EMPTY = {"4_reading_a_run": "diagnosis = {}", "6_rewards_that_go_wrong": "reward_of = {'A': 1}"}
 SMALL = {  # values of the cell tagged "parameters"
-    "2_the_loss": "short = {'steps': 1, 'prompts_per_step': 2}",
+    "2_the_loss": "questions, short = 2, {'steps': 1, 'prompts_per_step': 2}",
     "3_kl": "questions = 8",
     "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
     "6_rewards_that_go_wrong": "draws = 2_000",
@@ -135,7 +135,7 @@ HOMEWORK = """# %% tags=["exercise"]
 answer = None
 
 # %% tags=["untested"]
-1 / 0
+answer = None
 
 # %% tags=["test"]
 import beside_it

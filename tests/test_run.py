@@ -141,7 +141,9 @@ def test_sigterm_finishes_the_step(stopped):
 
 # Without a file, as in a cell: a run of Countdown, then the one that was stopped.
 IN_A_CELL = f"""
+sys.modules["gsm8k_rewards"] = None  # as if Countdown's file were alone
 main(Config(steps=1, prompts_per_step=2, max_tokens=20, eval_problems=2, name="x"))
+del sys.modules["gsm8k_rewards"]
 flags = {SIX.split()} + ["--resume", "out/stopped"]
 main(tyro.cli(Config, args=flags, use_underscores=True))
 """

@@ -13,6 +13,10 @@
 # advantages. `collate` turns them into tensors with a row for each completion (B) and a column for
 # each token (T).
 
+# %% tags=["parameters"]
+questions = 8
+short = {"steps": 12}  # settings of each run at the end of the chapter
+
 # %%
 import contextlib
 import copy
@@ -28,7 +32,7 @@ sys.path.append("check")
 import check_grpo
 import nano_r1 as r1
 
-config = r1.Config(task="gsm8k", max_tokens=64, prompts_per_step=8, kl_coef=0.0)
+config = r1.Config(task="gsm8k", max_tokens=64, prompts_per_step=questions, kl_coef=0.0)
 model, tokenizer = r1.load_model(config)
 task = r1.Task(tokenizer, model, config)
 problems = task.load_problems("test", config)
@@ -163,9 +167,6 @@ print(f"Dr. GRPO: {1 / (len(lengths) * config.max_tokens):.6f}")
 #
 # **Predict** for each: does the reward rise faster, as fast or more slowly, or does it fall? Which
 # metric shows the missing sync?
-
-# %% tags=["parameters"]
-short = {"steps": 12}  # settings of each run
 
 
 # %% tags=["untested"]
