@@ -125,6 +125,8 @@ def test_a_sweep_compares_its_rows(run, tmp_path):
     out = run(sweep.main, *words)
     assert "\n| default | 0 | " in out and "\n| default | 1 | " in out
     paths = sorted(path.parent for path in tmp_path.rglob("metrics.jsonl"))
+    configs = [nano_r1.read_rows(path / "config.json")[0] for path in paths]
+    assert [config["seed"] for config in configs] == [0, 1]
     assert sweep.result_table({"default": paths, "other": paths}).endswith(
         "+0.000 [+0.000, +0.000] |"
     )
