@@ -14,7 +14,7 @@
 # | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, IPO, other samplers, KL, aggregation |
-# | `update` | 5 to 7 | several optimizer steps per batch, masks, SDPO |
+# | `update` | 5 to 7 | several optimizer steps per batch, SDPO |
 # | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
 # | `load_model`, `make_reference` | | LoRA, a teacher (on-policy distillation) |
 #
@@ -102,8 +102,6 @@ class Config(nano_r1.Config):
     epochs: int = 1  # step 7: passes over each batch of completions
     # step 7: optimizer steps per pass, each on as many completions
     minibatches: int = 1
-    # step 6: no gradient from completions that were cut off
-    mask_truncated_completions: bool = False
 
     # Step 9.
 
@@ -116,14 +114,12 @@ class Config(nano_r1.Config):
     # the model: a trained one with the same tokens; learn its probabilities, not the reward. It
     # sets kl_coef and kl_estimator
     teacher: str | None = None
-    # the model: above 0: train adapters of this rank instead of the weights [16]
+    # the model: above 0: train adapters of this rank, on all linear layers, instead of the weights
+    # [16]
     lora_rank: int = 0
-    lora_alpha: int = 32  # the model: adapters are scaled by alpha / rank
     # the model: share of an adapter's inputs that is set to zero in an update; old log-probs of
     # several steps per batch are computed without it
     lora_dropout: float = 0.0
-    # the model: the layers with adapters, or their names: q_proj,v_proj
-    lora_target_modules: str = "all-linear"
 
     ABOVE_0 = [
         *nano_r1.Config.ABOVE_0,
@@ -452,7 +448,7 @@ def update(engine, reference, episodes, config, loss_function):
         for part in parts:
             # DeepSpeed averages gradients over the processes. So the divisor is one process's share
             # of the tokens of all processes.
-            lengths = gather([sum(e.mask) for e in part if counts(e, config)])
+            lengths = gather([sum(e.mask) for e in part])
             prepared = functools.partial(prepared_loss, loss_function, max(1, sum(lengths)) / WORLD)
             batches += nano_r1.update(engine, reference, part, config, prepared)
     for batch in batches:
@@ -524,13 +520,7 @@ def prepared_loss(loss_function, tokens, log_probs, batch, config):
         if values:
             values = torch.tensor(values, device=log_probs.device)
             batch[name] = torch.zeros_like(log_probs).masked_scatter(batch["response_mask"], values)
-    keep = torch.tensor([counts(e, config) for e in batch["episodes"]], device=log_probs.device)
-    return loss_function(log_probs, batch, config) * keep
-
-
-def counts(e, config):
-    """Whether a completion counts in the loss: DAPO's overlong filtering drops those cut off."""
-    return not e.cut_off or not config.mask_truncated_completions
+    return loss_function(log_probs, batch, config)
 
 
 # %% [markdown]
@@ -568,7 +558,8 @@ def evaluate(sampler, problems, task, config, path, step):
 def load_model(config):
     """(policy, tokenizer), like `nano_r1.load_model`; with --lora_rank only adapters are trained.
 
-    LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. Training changes only A and B, of rank r.
+    LoRA, arXiv:2106.09685: y = W x + alpha / r B A x, with alpha = 32. Training changes only A and
+    B, of rank r.
     """
     policy, tokenizer = nano_r1.load_model(config)
     if not config.lora_rank:
@@ -595,20 +586,16 @@ def load_model(config):
             base.generation_config = self.generation_config
             base.save_pretrained(path, state_dict=state_dict)
 
-    names = config.lora_target_modules
     lora = peft.LoraConfig(
         r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
+        lora_alpha=32,
         lora_dropout=config.lora_dropout,
-        target_modules=names if names == "all-linear" else names.split(","),
+        target_modules="all-linear",
     )
     for weight in policy.parameters():  # these are frozen; peft makes its adapters in float32
         weight.data = weight.data.to(getattr(torch, config.dtype))
     torch.manual_seed(seed_of(config.seed, "lora"))
-    try:
-        return WithAdapters(policy, lora).eval(), tokenizer
-    except ValueError as error:
-        raise SystemExit(f"--lora_target_modules {names}: {error}") from None
+    return WithAdapters(policy, lora).eval(), tokenizer
 
 
 def without_adapters(policy):
