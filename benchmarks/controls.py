@@ -20,7 +20,6 @@ A gain is learning only if none of these reaches it, with the same model, proble
     random        the reward of each completion is 0 or 1 at random
     format        the reward is the format only
     length        the reward is the length
-    none          no reward: all advantages are 0, and the k1 estimate of the KL is the loss
     rft           rejection sampling and fine-tuning: the base samples as many tokens as the run
                   did; nano_sft.py imitates those that are correct and well-formed
 
@@ -51,7 +50,7 @@ import nano_eval
 import nano_r1
 from benchmarks import checks, runs
 
-# ---- Runs without the correctness reward. Each takes the place of a function of nano_r1.main.
+# ---- Runs without the correctness reward
 
 
 def rewarded(total):
@@ -65,23 +64,6 @@ def rewarded(total):
         return episodes
 
     return with_reward
-
-
-def no_reward(rewards, config):
-    """`nano_r1.group_advantages`, but all are 0."""
-    return rewards * 0
-
-
-def k1_loss(log_probs, batch, config):
-    """The k1 estimate of the KL as the loss, each completion's mean.
-
-    Its gradient is 0 on average, except that the mean divides by a length that depends on the
-    completion: so it is the gradient of E[1/length], a reward for length.
-    """
-    mask = batch["response_mask"]
-    # 1/N sum_i 1/|o_i| sum_t (log pi - log pi_ref)
-    k1 = log_probs - batch["ref_log_probs"]  # (B, T)
-    return (k1 * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1) / batch["completions"]
 
 
 def right_samples(config, tokens):
@@ -102,12 +84,10 @@ def right_samples(config, tokens):
     return rows
 
 
-CONTROLS = {
-    "random": {"rollout": rewarded(lambda e, config, rng: float(rng.random() < 0.5))},
-    "format": {"rollout": rewarded(lambda e, config, rng: e.format_reward)},
-    "length": {"rollout": rewarded(lambda e, config, rng: len(e.token_ids) / config.max_tokens)},
-    "none": {"advantages": no_reward, "loss": k1_loss},
-    "rft": {},
+REWARDS = {
+    "random": lambda e, config, rng: float(rng.random() < 0.5),
+    "format": lambda e, config, rng: e.format_reward,
+    "length": lambda e, config, rng: len(e.token_ids) / config.max_tokens,
 }
 
 # ---- The base asked in another way, for Countdown
@@ -353,10 +333,9 @@ def train(name, flags, args, seed):
         words = [f"--{name} {getattr(config, name)}" for name in same]
         runs.train("nano_sft", f"{' '.join(words)} --data {file} {args.sft_flags}", path)
     else:
-        config.kl_coef = 1.0 if name == "none" else config.kl_coef  # it needs a reference
         config.eval_every = config.record_tokens_every = 0  # the models are judged below
         config.eval_problems = 16
-        runs.complete(nano_r1.main, config, path, **CONTROLS[name])
+        runs.complete(nano_r1.main, config, path, rollout=rewarded(REWARDS[name]))
     return path
 
 
@@ -400,7 +379,8 @@ def main():
     add("--flags", default="--task countdown", help="flags of the command, in one text")
     add("--steps", type=int, nargs="+", default=[20, 60], help="numbers of steps to compare at")
     add("--seeds", type=int, nargs="*", default=[0, 1, 2], help="none: only the base is judged")
-    add("--only", nargs="*", choices=CONTROLS, default=list(CONTROLS), help="these controls")
+    names = [*REWARDS, "rft"]
+    add("--only", nargs="*", choices=names, default=names, help="these controls")
     add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
     add("--problems", type=int, default=512, help="at most")
     add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0])

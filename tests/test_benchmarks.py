@@ -1,6 +1,7 @@
 """The benchmarks: their statistics, and each command from end to end with tiny sizes."""
 
 import importlib
+import math
 import os
 import random
 import re
@@ -206,18 +207,10 @@ def test_the_reward_of_a_control_knows_nothing_of_the_answer(name, reward, error
 
     monkeypatch.setattr(nano_r1, "rollout", rollout)
     config = runs.parse("nano_r1", TINY)  # at most 64 tokens
-    found = controls.CONTROLS[name]["rollout"](None, [], None, config, 1)
+    found = controls.rewarded(controls.REWARDS[name])(None, [], None, config, 1)
     for answer in (0, 1):
         rewards = [e.reward for e in found if e.answer_reward == answer]
         assert statistics.mean(rewards) == pytest.approx(reward, abs=error)
-
-
-def test_the_control_without_a_reward_has_the_kl_as_its_loss():
-    assert not controls.no_reward(torch.ones(2, 2), None).any()
-    batch = {"response_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]), "completions": 2}
-    log_probs = torch.tensor([[-1.0, -1.5, -9.0]] * 2)
-    losses = controls.k1_loss(log_probs, batch | {"ref_log_probs": log_probs - 0.5}, None)
-    assert losses.tolist() == [0.25, 0.0]  # the second one has no token of the model
 
 
 def test_the_table_subtracts_each_at_its_best_from_the_reward_at_its_best():
@@ -229,14 +222,14 @@ def test_the_table_subtracts_each_at_its_best_from_the_reward_at_its_best():
 
 def test_every_control_stands_in_the_table(run, tmp_path, monkeypatch):
     monkeypatch.setattr(controls, "searches", lambda _, problems, *__: ([""] * len(problems), []))
-    words = "--problems 4 --temperatures 1 --steps 1 --only random none rft".split()
+    words = "--problems 4 --temperatures 1 --steps 1 --only random rft".split()
     words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]
     words += ["--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4", "--seeds"]
     of_base = run(controls.main, *words)  # without a seed
     out = run(controls.main, *words, 0)
     names = re.findall(r"^\| (base.*?) \| ", of_base, re.MULTILINE)
     assert len(names) > 2 * len(controls.WAYS) and "reward | " not in of_base
-    for name in (*names, "reward", "random", "none", "rft", "trained", "1"):
+    for name in (*names, "reward", "random", "rft", "trained", "1"):
         assert f"\n| {name} | " in out
 
 
@@ -249,21 +242,14 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
 
 
-def test_p_yes_is_read_before_the_word(monkeypatch):
+def test_p_yes_is_that_of_the_sampler(monkeypatch):
     config = runs.parse("nano_r1", TINY)
     _, task = runs.load(config)
-    yes, hit = (task.tokenizer.encode(word)[0] for word in (" yes", "36"))
-    text = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n9*4=36 no\n")
-
-    def model(ids):  # a yes after 36 is 9 times as probable as a no, elsewhere as a no after it
-        logits = torch.zeros(*ids.shape, 2000)
-        logits[..., yes] = torch.where(ids == hit, 9.0, 1 / 9).log()
-        return SimpleNamespace(logits=logits)
-
-    sampler = SimpleNamespace(model=model, generate=lambda *_: [(text, text)])
+    ids = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n")
+    sampler = SimpleNamespace(generate=lambda *_: [(ids, [math.log(0.75)] * len(ids))])
     monkeypatch.setattr(runs, "load", lambda _: (sampler, task))
     found = checks.checks(config, [{"nums": [9, 4], "target": 36}])
-    assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
+    assert found == [(0.25, False), (0.75, True)]
 
 
 def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
