@@ -60,8 +60,8 @@ def load_problems(split, source=None, seed=0):
             raise ValueError(f"needs prompt, a text or a list of messages; got {row!s:.200}")
         return {"prompt": text, "row": row, "functions": query}
 
-    key, gold = operator.itemgetter("prompt"), operator.itemgetter("row")
-    return problem_files.load(path, split, None, to_problem, key, gold)
+    key = operator.itemgetter("prompt")
+    return problem_files.load(path, split, None, to_problem, key, gold=operator.itemgetter("row"))
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
