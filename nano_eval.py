@@ -306,8 +306,8 @@ def main(config):
         raise SystemExit("--beside is a second model to ask; add --ask 4")
     policy, task, sampler = load(config, device, opened)
     problems = task.load_problems(split, source)
-    name = config.name or time.strftime("evaluation-%Y%m%d-%H%M%S")
-    path = os.path.join("out", name.removeprefix("out/"))
+    name = re.sub("^out/+", "", config.name or "") or time.strftime("evaluation-%Y%m%d-%H%M%S")
+    path = os.path.join("out", name)
     results = {}
     for temperature in config.temperature:
         now = replace(config, temperature=temperature)

@@ -1270,10 +1270,11 @@ def threads_for(policy):
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
     try:
-        # The hub would be asked for it again and again, if there is no network.
-        if os.path.isdir(os.path.dirname(config.model)) and not os.path.isdir(config.model):
-            raise OSError("there is no such directory")
-        tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
+        # A mistake in a path is not looked for on the hub: without a network, that takes a minute.
+        is_path = os.path.isdir(os.path.dirname(config.model))
+        tokenizer = AutoTokenizer.from_pretrained(
+            config.model, local_files_only=is_path, trust_remote_code=False
+        )
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
         if getattr(settings, "quantization_config", None):
             raise SystemExit(f"--model {config.model}: it is quantized, which is not supported")
@@ -1556,8 +1557,8 @@ def find_run(config, functions):
     `functions`: {name: function}, those of the caller; a run is continued with the same ones.
     """
     task = os.path.basename(config.task).removesuffix("_rewards.py")
-    name = config.name or task + time.strftime("-%Y%m%d-%H%M%S")
-    path = gather([config.resume or os.path.join("out", name.removeprefix("out/"))])[0]
+    name = re.sub("^out/+", "", config.name or "") or task + time.strftime("-%Y%m%d-%H%M%S")
+    path = gather([config.resume or os.path.join("out", name)])[0]
     saved = shared_rows(f"{path}/config.json")
     if config.resume and not saved:
         raise SystemExit(f"--resume {path}: there is no run; try the directory of one, out/NAME")

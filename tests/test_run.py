@@ -233,6 +233,11 @@ def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
         resume(path, "")
 
 
+def test_a_name_is_that_of_a_directory_in_out():
+    for name, path in ("x", "x"), ("out/x", "x"), ("out//etc", "etc"), ("output", "output"):
+        assert nano_r1.find_run(nano_r1.Config(name=name), {})[0] == f"out/{path}"
+
+
 def test_settings_of_any_kind_are_compared(tmp_path):
     @dataclass(kw_only=True)
     class Config(nano_r1.Config):
@@ -328,7 +333,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"task": "gym", "model": "none"}, "--task gym needs --data"),
         ({"prompt": "nothing.toml", "model": "none"}, "nothing.toml"),
         ({"model": "models/none"}, "clone the repository; of git-lfs: git lfs pull"),
-        ({"model": "out/none"}, "there is no such directory"),
+        ({"model": "out/none"}, "out/none is not a local folder"),
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "out/straight"}, "--resume out/straight continues it"),
         ({"resume": "out/nothing"}, "there is no run; try the directory of one"),
