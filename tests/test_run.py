@@ -330,10 +330,9 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"task": "chess"}, "No module named 'tasks.chess_rewards'. There are countdown, gsm8k"),
         # Before the model, which is not there.
         ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),
-        ({"task": "gym", "model": "none"}, "--task gym needs --data"),
+        ({"task": "math", "model": "none"}, "MATH has no built-in problems"),
         ({"prompt": "nothing.toml", "model": "none"}, "nothing.toml"),
         ({"model": "models/none"}, "clone the repository; of git-lfs: git lfs pull"),
-        ({"model": "out/none"}, "out/none is not a local folder"),
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "out/straight"}, "--resume out/straight continues it"),
         ({"resume": "out/nothing"}, "there is no run; try the directory of one"),
@@ -350,6 +349,16 @@ def test_a_mistake_is_one_sentence(changes, said, straight, monkeypatch):
     with pytest.raises(SystemExit, match=re.escape(said)):
         nano_r1.main(nano_r1.Config(**changes))
     assert sorted(os.listdir(straight / "out")) == before
+
+
+def test_a_mistake_in_a_path_is_not_looked_for_on_the_hub(straight, monkeypatch):
+    monkeypatch.chdir(straight)
+    asked = mock.Mock(side_effect=OSError)
+    monkeypatch.setattr(nano_r1.AutoTokenizer, "from_pretrained", asked)
+    for model in ("out/none", "Qwen/none"):
+        with pytest.raises(SystemExit):
+            nano_r1.load_model(nano_r1.Config(model=model))
+    assert [call.kwargs["local_files_only"] for call in asked.call_args_list] == [True, False]
 
 
 @pytest.mark.parametrize(
