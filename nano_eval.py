@@ -186,11 +186,10 @@ def write_completions(path, groups):
             print(f"== {category(e)}: {e.problem}\n{e.completion}\n=> {e.why}\n", file=file)
 
 
-def load(config):
+def load(config, device, opened):
     """The model, the task with its tokenizer, and a sampler."""
-    device = nano_r1.start_process(config)
     policy, tokenizer = nano_r1.load_model(config)
-    task = nano_r1.Task(tokenizer, policy, config)
+    task = nano_r1.Task(tokenizer, policy, config, opened)
     return policy, task, nano_r1.make_sampler(policy, task, device, config)
 
 
@@ -258,11 +257,11 @@ def print_readings(models, problem, text, config):
         print(f"P(yes){shares}  {lines[0][0].split()[0]}")
 
 
-def ask(config):
+def ask(config, device, opened):
     """Show the completions of problem after problem, until q."""
     models = []
     for name in filter(None, [config.model, config.beside]):
-        models.append((name, *load(replace(config, model=name))))
+        models.append((name, *load(replace(config, model=name), device, opened)))
     _, _, task, _ = models[0]
     problems = task.load_problems("test", config)
     rng = random.Random(config.seed)
@@ -299,16 +298,16 @@ def main(config):
     if config.eval_data:
         split = "all"
         source = replace(config, data=config.eval_data)
-    nano_r1.check_data(split, source)
+    device = nano_r1.start_process(config)
+    opened = nano_r1.open_task(source, split)
     if config.ask:
-        return ask(config)
+        return ask(config, device, opened)
     if config.beside:
         raise SystemExit("--beside is a second model to ask; add --ask 4")
-    policy, task, sampler = load(config)
+    policy, task, sampler = load(config, device, opened)
     problems = task.load_problems(split, source)
-    path = os.path.join(
-        "out", (config.name or time.strftime("evaluation-%Y%m%d-%H%M%S")).removeprefix("out/")
-    )
+    name = re.sub("^out/+", "", config.name or "") or time.strftime("evaluation-%Y%m%d-%H%M%S")
+    path = os.path.join("out", name)
     results = {}
     for temperature in config.temperature:
         now = replace(config, temperature=temperature)

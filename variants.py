@@ -652,7 +652,8 @@ def main(config, **replaced):
         # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
         # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
         config = replace(config, kl_estimator="k2", kl_coef=1.0)
-    nano_r1.check_data("all", replace(config, data=config.eval_data))
+    if config.eval_data:
+        nano_r1.open_task(replace(config, data=config.eval_data), "all")
     functions = {
         "load_model": load_model,
         "make_reference": make_reference,
