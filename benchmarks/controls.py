@@ -90,6 +90,8 @@ REWARDS = {
     "length": lambda e, config, rng: len(e.token_ids) / config.max_tokens,
 }
 
+SFT = "--steps 300 --learning_rate 3e-4"  # of rft
+
 # ---- The base asked in another way, for Countdown
 
 Way = namedtuple("Way", "form examples rule")
@@ -258,10 +260,16 @@ def with_threshold(config, problems, way):
 # ---- The tables
 
 
+def sampled(config, problems, n):
+    """n episodes of each problem, a tuple; greedily one."""
+    sampler, task = runs.load(config)
+    with nano_r1.threads_for(sampler.model):
+        return nano_eval.sample(sampler, problems, task, dataclasses.replace(config, samples=n))
+
+
 def answers(config, problems, n):
     """How many of n completions of each problem are correct?"""
-    groups = runs.sample(config, problems, n)
-    return [sum(e.answer_reward for e in group) for group in groups]
+    return [sum(e.answer_reward for e in group) for group in sampled(config, problems, n)]
 
 
 def value_of(text, problem, prompt):
@@ -272,10 +280,9 @@ def value_of(text, problem, prompt):
 
 def voted(config, problems, n):
     """Is the most frequent value among n answers to each problem the target? Ties are shared."""
-    n = n if config.temperature else 1  # greedy completions are equal
     voters = SimpleNamespace(final_answer=value_of)
     task = SimpleNamespace(module=voters, prompt=countdown.PROMPTS[config.prompt])
-    return [nano_eval.majority(group, task) for group in runs.sample(config, problems, n)]
+    return [nano_eval.majority(group, task) for group in sampled(config, problems, n)]
 
 
 def judged(folder, function, config, models, problems, more):
@@ -310,28 +317,22 @@ def control_table(correct):
     return runs.table(lines)
 
 
-def place(name, flags, args, seed):
-    """The directory of a run of `train`."""
-    more = f" {args.sft_flags}" if name == "rft" else ""
-    return runs.place(args.out, f"{name} {flags}{more}", seed)
-
-
 def train(name, flags, args, seed):
     """The run of a control or, with the name "reward", of the command itself; its directory."""
-    path = place(name, flags, args, seed)
+    path = runs.place(args.out, f"{name} {flags}", seed)
     config = runs.parse("nano_r1", f"{flags} --seed {seed}")
     if name == "reward":
         runs.train("nano_r1", f"{flags} --seed {seed}", path)
     elif name == "rft":
         file = f"{path}.jsonl"
         if not os.path.exists(file):
-            like = runs.metrics(place("reward", flags, args, seed))
+            like = runs.metrics(runs.place(args.out, f"reward {flags}", seed))
             lengths = [row.get("completions/mean_length", 0) for row in like]
             tokens = sum(lengths) * config.prompts_per_step * config.group_size
             nano_r1.write_rows(file, right_samples(config, tokens))
         same = ("task", "model", "prompt", "max_tokens", "seed")
         words = [f"--{name} {getattr(config, name)}" for name in same]
-        runs.train("nano_sft", f"{' '.join(words)} --data {file} {args.sft_flags}", path)
+        runs.train("nano_sft", f"{' '.join(words)} --data {file} {SFT}", path)
     else:
         config.eval_every = config.record_tokens_every = 0  # the models are judged below
         config.eval_problems = 16
@@ -341,7 +342,7 @@ def train(name, flags, args, seed):
 
 def compare(flags, args):
     """Train and judge everything for one number of steps; print its tables."""
-    config = runs.parse("nano_r1", flags)
+    config = runs.parse("nano_eval", flags)
     models = {"base": [config.model]}
     paths = {}
     for name in ("reward", *args.only) if args.seeds else ():
@@ -384,7 +385,6 @@ def main():
     add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
     add("--problems", type=int, default=512, help="at most")
     add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0])
-    add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="flags of rft")
     add("--out", default="out/controls", help="where runs and results are kept")
     args = parser.parse_args()
     for steps in args.steps:

@@ -23,16 +23,7 @@ from collections import namedtuple
 Reward = namedtuple("Reward", "total format answer why")
 Prompt = namedtuple("Prompt", "text chat opening stop")
 
-PROMPTS = {
-    "short": Prompt("{question}", True, "<think>", ()),
-    "plain": Prompt(  # for a base model that has no chat template
-        "{question} Think inside <think> </think> tags, then give only the number inside <answer> "
-        "</answer> tags, for example <answer>4</answer>.\n",
-        False,
-        "<think>",
-        (),
-    ),
-}
+PROMPTS = {"short": Prompt("{question}", True, "<think>", ())}
 QUESTION = (
     "Ava has {ava} coins and Ben has {ben} coins. "
     "How many more coins does one of them have than the other?"

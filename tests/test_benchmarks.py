@@ -222,9 +222,10 @@ def test_the_table_subtracts_each_at_its_best_from_the_reward_at_its_best():
 
 def test_every_control_stands_in_the_table(run, tmp_path, monkeypatch):
     monkeypatch.setattr(controls, "searches", lambda _, problems, *__: ([""] * len(problems), []))
+    monkeypatch.setattr(controls, "SFT", "--steps 1 --batch_size 1 --eval_problems 4")
     words = "--problems 4 --temperatures 1 --steps 1 --only random rft".split()
     words += ["--out", tmp_path, "--flags", TINY.replace("--steps 1", "")]
-    words += ["--sft_flags", "--steps 1 --batch_size 1 --eval_problems 4", "--seeds"]
+    words += ["--seeds"]
     of_base = run(controls.main, *words)  # without a seed
     out = run(controls.main, *words, 0)
     names = re.findall(r"^\| (base.*?) \| ", of_base, re.MULTILINE)

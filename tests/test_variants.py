@@ -320,22 +320,18 @@ def test_settings_that_contradict_each_other_are_one_sentence(wrong):
         variants.main(variants.Config(**wrong))
 
 
-PROGRAMS = pytest.mark.parametrize("program", [variants, nano_eval, nano_sft])
-
-
-@PROGRAMS
+@pytest.mark.parametrize("program", [variants, nano_eval, nano_sft])
 def test_a_wrong_file_is_said_before_the_model_is_loaded(program):
     with pytest.raises(SystemExit, match="nothing.jsonl: No such file"):
         program.main(program.Config(data="", eval_data="nothing.jsonl", model="none"))
 
 
-@PROGRAMS
-def test_all_problems_of_eval_data_are_evaluated_or_as_many_as_are_asked_for(program, monkeypatch):
+def test_all_problems_of_eval_data_are_evaluated_or_as_many_as_are_asked_for(monkeypatch):
     monkeypatch.setattr(nano_r1, "evaluate", lambda sampler, problems, *_: len(problems))
     task = SimpleNamespace(load_problems=lambda split, config: [split, config.data] * 1000)
     for flags, expected in ("", 2000), ("--eval_problems 3", 3):
         flags = f"--data x --eval_data hub {flags}".split()
-        config = tyro.cli(program.Config, args=flags, use_underscores=True)
+        config = tyro.cli(variants.Config, args=flags, use_underscores=True)
         assert variants.evaluate(None, [], task, config, "", 0) == expected
 
 
