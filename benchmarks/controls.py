@@ -19,7 +19,6 @@ A gain is learning only if none of these reaches it, with the same model, proble
                   threshold, else no: the best threshold on generated training problems
     random        the reward of each completion is 0 or 1 at random
     format        the reward is the format only
-    length        the reward is the length
     rft           rejection sampling and fine-tuning: the base samples as many tokens as the run
                   did; nano_sft.py imitates those that are correct and well-formed
 
@@ -54,13 +53,13 @@ from benchmarks import checks, runs
 
 
 def rewarded(total):
-    """`nano_r1.rollout`, but the reward of episode e is total(e, config, rng)."""
+    """`nano_r1.rollout`, but the reward of episode e is total(e, rng)."""
 
     def with_reward(sampler, problems, task, config, step):
         episodes = nano_r1.rollout(sampler, problems, task, config, step)
         rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
         for e in episodes:
-            e.reward = total(e, config, rng)
+            e.reward = total(e, rng)
         return episodes
 
     return with_reward
@@ -85,9 +84,8 @@ def right_samples(config, tokens):
 
 
 REWARDS = {
-    "random": lambda e, config, rng: float(rng.random() < 0.5),
-    "format": lambda e, config, rng: e.format_reward,
-    "length": lambda e, config, rng: len(e.token_ids) / config.max_tokens,
+    "random": lambda e, rng: float(rng.random() < 0.5),
+    "format": lambda e, rng: e.format_reward,
 }
 
 SFT = "--steps 300 --learning_rate 3e-4"  # of rft

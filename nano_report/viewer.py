@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
@@ -30,7 +29,7 @@ STYLES = "page/base.css page/page.css"
 
 def write(
     path: tyro.conf.Positional[str],
-    steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
+    steps: tuple[int, ...] = (),
 ):
     """Write the report of a run into its directory. Open it in a browser.
 

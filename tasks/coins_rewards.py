@@ -17,13 +17,10 @@ docs/results.md shows what a run learns.
 """
 
 import random
-import re
-from collections import namedtuple
 
-Reward = namedtuple("Reward", "total format answer why")
-Prompt = namedtuple("Prompt", "text chat opening stop")
+from gsm8k_rewards import MORE, Prompt, Reward, read_answer
 
-PROMPTS = {"short": Prompt("{question}", True, "<think>", ())}
+PROMPTS = {"short": Prompt("{question}")}
 QUESTION = (
     "Ava has {ava} coins and Ben has {ben} coins. "
     "How many more coins does one of them have than the other?"
@@ -46,13 +43,13 @@ def load_problems(split, source=None, seed=0):
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion: format (1, 0.5 or 0) and answer (1 or 0). Never raises."""
-    number = abs(problem["ava"] - problem["ben"])
-    thinking, closed, conclusion = completion.rpartition("</think>")
-    answer = (re.findall("<answer>([^<]{0,99})</answer>", conclusion) or [""])[-1].strip()
-    block = "".join(f"<answer>{answer}</answer>".split())  # white space around it is allowed
-    has_tags = closed and "".join(conclusion.split()) == block and "think>" not in thinking
-    form = (1.0 if re.fullmatch("[0-9]{1,4}", answer) else 0.5) if has_tags else 0.0
-    correct = float(answer == str(number))
+    answer, fault = read_answer(completion)
+    form = 1.0
+    if fault == MORE:  # than a number
+        form = 0.5
+    elif fault:
+        form = 0.0
+    correct = float(answer.strip() == str(abs(problem["ava"] - problem["ben"])))
     return Reward(form + correct, form, correct, "correct" if correct else f"{answer!r:.20}")
 
 

@@ -197,16 +197,14 @@ def test_a_result_is_kept_for_its_settings_and_weights(tmp_path):
     assert asked == [8, 9, 9]
 
 
-@pytest.mark.parametrize(
-    "name, reward, error", [("format", 0.75, 0.0), ("length", 0.25, 0.0), ("random", 0.5, 0.1)]
-)
+@pytest.mark.parametrize("name, reward, error", [("format", 0.75, 0.0), ("random", 0.5, 0.1)])
 def test_the_reward_of_a_control_knows_nothing_of_the_answer(name, reward, error, monkeypatch):
     def rollout(*_):
-        row = {"token_ids": [5] * 16, "format_reward": 0.75, "reward": 9.0}
+        row = {"token_ids": [5], "format_reward": 0.75, "reward": 9.0}
         return [nano_r1.Episode(answer_reward=i % 2, **row) for i in range(400)]
 
     monkeypatch.setattr(nano_r1, "rollout", rollout)
-    config = runs.parse("nano_r1", TINY)  # at most 64 tokens
+    config = runs.parse("nano_r1", TINY)
     found = controls.rewarded(controls.REWARDS[name])(None, [], None, config, 1)
     for answer in (0, 1):
         rewards = [e.reward for e in found if e.answer_reward == answer]
