@@ -117,9 +117,6 @@ class Config(nano_r1.Config):
     # the model: above 0: train adapters of this rank, on all linear layers, instead of the weights
     # [16]
     lora_rank: int = 0
-    # the model: share of an adapter's inputs that is set to zero in an update; old log-probs of
-    # several steps per batch are computed without it
-    lora_dropout: float = 0.0
 
     ABOVE_0 = [
         *nano_r1.Config.ABOVE_0,
@@ -152,8 +149,6 @@ def rollout(sampler, problems, task, config, step):
     episodes = sum(batched(groups[:m], m // WORLD)[RANK], [])
     if config.credit == "vineppo":
         add_vine_advantages(sampler, episodes, task, config, step)
-    # This seeds the update's dropout, so a resumed run draws the same numbers.
-    torch.manual_seed(seed_of(config.seed, RANK, step, "dropout"))
     return episodes
 
 
@@ -589,7 +584,6 @@ def load_model(config):
     lora = peft.LoraConfig(
         r=config.lora_rank,
         lora_alpha=32,
-        lora_dropout=config.lora_dropout,
         target_modules="all-linear",
     )
     for weight in policy.parameters():  # these are frozen; peft makes its adapters in float32
@@ -639,8 +633,6 @@ def main(config, **replaced):
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
         # The reference shares the policy's weights. So they must stay whole and in place.
         raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
-    if config.lora_dropout >= 1:
-        raise SystemExit("--lora_dropout must be below 1")
     if config.sampler_ratio_min > config.sampler_ratio_max:
         raise SystemExit("--sampler_ratio_min must be at most --sampler_ratio_max")
     if config.teacher and config.credit != "completion":
@@ -664,7 +656,7 @@ def main(config, **replaced):
         "measure": measure,
         "evaluate": evaluate,
     }
-    with torch.random.fork_rng(devices=[]):  # adapters and dropout are seeded by torch's own
+    with torch.random.fork_rng(devices=[]):  # adapters are seeded by torch's own
         return nano_r1.main(config, **(functions | replaced))
 
 
