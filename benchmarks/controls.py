@@ -37,7 +37,6 @@ import json
 import operator
 import os
 import random
-import re
 import statistics
 from collections import namedtuple
 from types import SimpleNamespace
@@ -48,6 +47,7 @@ import countdown_rewards as countdown
 import nano_eval
 import nano_r1
 from benchmarks import checks, runs
+from tasks.checker_rewards import steps_of
 
 # ---- Runs without the correctness reward
 
@@ -122,12 +122,6 @@ def subtracted(nums):
     """The numbers in random order, the larger minus the smaller, without the last operation."""
     order = random.Random(str(nums)).sample(nums, len(nums))
     return line_of(order[:-1], "-" * len(nums))[0]
-
-
-def steps_of(line):
-    """A line of a search as steps: 55-36=19+19=38 is 55-36=19, then 19+19=38."""
-    chains = line.replace(",", "\n")
-    return re.sub(r"=([0-9]+)(?=[-+*/])", r"=\1\n\1", chains)  # a result begins the next step
 
 
 @functools.cache
