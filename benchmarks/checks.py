@@ -3,7 +3,7 @@
     python -m benchmarks.checks out/NAME ...        # runs of one command with several seeds
 
 The first table has P(yes) after results that are the target and after others, before and after
-training: one completion of each held-out problem at the run's temperature. The second one
+training: one completion of each held-out problem at temperature 1, teacher-forced. The second one
 counts the run's own training episodes: how often is a yes true, and how often does the target get
 its yes? Numbers are means over the runs, with the smallest and largest.
 """
@@ -13,18 +13,26 @@ import re
 import statistics
 import sys
 
+import torch
+
 import nano_r1
 from benchmarks import runs
-from nano_report.payload import lines_of
 
 
 def checks(config, problems):
-    """[(P(yes), is the result the target?)] of one completion of each problem."""
+    """[(P(yes) instead of no, is the result the target?)] of one completion of each problem."""
     sampler, task = runs.load(config)
+    yes, no = (task.tokenizer.encode(word)[0] for word in (" yes", " no"))
     found = []
     for e in nano_r1.sample_and_reward(sampler, problems, task, config, "checks", 1):
-        words = [task.tokenizer.decode([i]) for i in e.token_ids]
-        found += [(p_yes, hit) for _, hit, p_yes in lines_of(e.problem, words, e.log_probs)]
+        ids = e.prompt_ids + e.token_ids
+        with torch.no_grad():
+            logits = sampler.model(torch.tensor([ids])).logits[0]
+        for place in range(len(e.prompt_ids), len(ids)):
+            if ids[place] in (yes, no):
+                p_yes = torch.softmax(logits[place - 1, [yes, no]], dim=0)[0].item()
+                result = task.tokenizer.decode([ids[place - 1]])
+                found.append((p_yes, result == str(e.problem["target"])))
     return found
 
 

@@ -242,14 +242,21 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
 
 
-def test_p_yes_is_that_of_the_sampler(monkeypatch):
+def test_p_yes_is_read_before_the_word(monkeypatch):
     config = runs.parse("nano_r1", TINY)
     _, task = runs.load(config)
-    ids = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n")
-    sampler = SimpleNamespace(generate=lambda *_: [(ids, [math.log(0.75)] * len(ids))])
+    yes, hit = (task.tokenizer.encode(word)[0] for word in (" yes", "36"))
+    text = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n9*4=36 no\n")
+
+    def model(ids):  # a yes after 36 is 9 times as probable as a no, elsewhere as a no after it
+        logits = torch.zeros(*ids.shape, 2000)
+        logits[..., yes] = torch.where(ids == hit, 9.0, 1 / 9).log()
+        return SimpleNamespace(logits=logits)
+
+    sampler = SimpleNamespace(model=model, generate=lambda *_: [(text, text)])
     monkeypatch.setattr(runs, "load", lambda _: (sampler, task))
     found = checks.checks(config, [{"nums": [9, 4], "target": 36}])
-    assert found == [(0.25, False), (0.75, True)]
+    assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
 
 
 def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
