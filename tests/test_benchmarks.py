@@ -1,7 +1,6 @@
 """The benchmarks: their statistics, and each command from end to end with tiny sizes."""
 
 import importlib
-import math
 import os
 import random
 import re
