@@ -26,7 +26,6 @@ import variants
 from benchmarks import runs
 
 ROOT = Path(__file__).parents[1]
-ALONE = os.environ | {"PYTHONPATH": ""}  # the environment of a program without the repository
 SMALL = """--task gsm8k --prompts_per_step 4 --group_size 4 --max_tokens 60 --eval_problems 8
 --warmup_steps 0"""
 
@@ -39,17 +38,6 @@ def copied(tmp_path, *files):
     return tmp_path
 
 
-def start(directory, flags):
-    return subprocess.Popen(
-        [sys.executable, "nano_r1.py", *flags.split()],
-        cwd=directory,
-        env=ALONE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def metrics(directory, name):
     """Of each step, without its times."""
     rows = runs.metrics(directory / "out" / name)
@@ -60,16 +48,6 @@ def metrics(directory, name):
 
 def weights(directory, name):
     return (directory / "out" / name / "model/model.safetensors").read_bytes()
-
-
-def test_without_a_file_as_in_a_cell_it_trains(tmp_path):
-    """With countdown_rewards.py alone; with gsm8k_rewards.py: the runs that are stopped."""
-    directory = copied(tmp_path, "countdown_rewards.py")
-    source = (directory / "nano_r1.py").read_text()
-    os.remove(directory / "nano_r1.py")
-    source += "main(Config(steps=1, prompts_per_step=2, max_tokens=20, eval_problems=2, name='x'))"
-    subprocess.run([sys.executable, "-c", source], cwd=directory, env=ALONE, check=True)
-    assert weights(directory, "x")
 
 
 # ---- The size is counted in expression nodes: statements are free, nesting is not.
@@ -127,14 +105,22 @@ def finish(directory, flags):
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """A directory with a run of six steps."""
-    directory = copied(tmp_path_factory.mktemp("runs"), "gsm8k_rewards.py")
+    files = "countdown_rewards.py", "gsm8k_rewards.py"
+    directory = copied(tmp_path_factory.mktemp("runs"), *files)
     finish(directory, ["--name", "straight"])
     return directory
 
 
-def interrupt(directory, flags, number, file):
-    """Start a run, send it a signal as soon as that file is there; what it printed."""
-    process = start(directory, f"{SIX} {flags}")
+def interrupt(directory, words, number, file):
+    """Start Python, send it a signal as soon as that file is there; what it printed."""
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": ""},  # without the repository
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     while not (directory / file).exists() and process.poll() is None:
         time.sleep(0.01)
     assert process.poll() is None, process.communicate()[0]
@@ -145,19 +131,30 @@ def interrupt(directory, flags, number, file):
 @pytest.fixture(scope="module")
 def stopped(straight):
     """What a run prints that gets SIGTERM in its first step."""
-    return interrupt(straight, "--name stopped", signal.SIGTERM, "out/stopped/episodes")
+    words = ["nano_r1.py", *SIX.split(), "--name", "stopped"]
+    return interrupt(straight, words, signal.SIGTERM, "out/stopped/episodes")
 
 
 def test_sigterm_finishes_the_step(stopped):
     assert "Finishing this step" in stopped and "--resume out/stopped" in stopped
 
 
+# Without a file, as in a cell: a run of Countdown, then the one that was stopped.
+IN_A_CELL = f"""
+main(Config(steps=1, prompts_per_step=2, max_tokens=20, eval_problems=2, name="x"))
+flags = {SIX.split()} + ["--resume", "out/stopped"]
+main(tyro.cli(Config, args=flags, use_underscores=True))
+"""
+
+
 def test_a_run_that_was_stopped_then_killed_while_it_saved_is_the_straight_one(stopped, straight):
     steps = [row["step"] for row in metrics(straight, "stopped")]
     assert steps in ([0, 1], [0, 1, 2])  # a slow machine sends the signal late
     assert not (straight / "out/stopped/model").exists()
+    source = (straight / "nano_r1.py").read_text() + IN_A_CELL
     file = "out/stopped/checkpoint/b.pt"
-    interrupt(straight, "--resume out/stopped", signal.SIGKILL, file)
+    interrupt(straight, ["-c", source], signal.SIGKILL, file)
+    assert weights(straight, "x")
     finish(straight, ["--resume", "out/stopped"])
     assert metrics(straight, "stopped") == metrics(straight, "straight")
     assert weights(straight, "stopped") == weights(straight, "straight")
