@@ -454,6 +454,7 @@ def set_learning_rate(optimizer, rate):
 def parts_of_main(replaced):
     """The functions that `main` calls. An experiment gives others with the same signature."""
     parts = {
+        "load_problems": load_problems,  # (module, split, config) -> the task's problems
         "load_model": load_model,  # (config) -> policy, tokenizer
         "make_reference": make_reference,  # (policy, config) -> a scorer or None
         "make_sampler": make_sampler,  # (policy, task, device, config)
@@ -493,12 +494,15 @@ def main(config, **replaced):
         at_end.enter_context(environment_kept())
         device = start_process(config)
         path, settings = find_run(config, replaced)
-        opened = open_task(config, "train", "test")
+        # Before a model is loaded: a mistake in --task, --prompt or --data costs no time.
+        module, prompt = find_task(config)
+        train = parts.load_problems(module, "train", config)
+        test = parts.load_problems(module, "test", config)
         policy, tokenizer = parts.load_model(config)
-        check_scorer(policy, config)  # a caller's own load_model may not have done it
-        task = Task(tokenizer, policy, config, opened)
-        train = task.load_problems("train", config)
-        test = task.load_problems("test", config)[: config.eval_problems]
+        check_scorer(policy.eval(), config)  # a caller's own load_model may not have done it
+        task = Task(tokenizer, policy, config, (module, prompt))
+        train = task.with_room(train, config)
+        test = task.with_room(test, config)[: config.eval_problems]
         check_problems(config, train, parts)
         reference = parts.make_reference(policy, config)
         sampler = parts.make_sampler(policy, task, device, config)
@@ -782,12 +786,12 @@ def check_scorer(policy, config):
     A model may do more with its last hidden state than project it: Gemma 4 caps its logits, Granite
     scales them. Then `Scorer` and the sampler would have different distributions.
     """
-    if policy.dtype != torch.float32:  # frozen, with adapters: rounding alone differs by more
-        return
     batch = collate([Episode(prompt_ids=[0], token_ids=list(range(1, 9)))], policy.device)
     logits = policy(batch["input_ids"]).logits[0].float()  # (T, V)
     expected = -F.cross_entropy(logits, batch["labels"][0], reduction="none")
-    found = Scorer(policy, replace(config, dtype="float32", temperature=1.0))(batch)[0]
+    # max_tokens=1: one chunk, because in bfloat16 other shapes could round otherwise.
+    plain = replace(config, dtype="float32", temperature=1.0, max_tokens=1)
+    found = Scorer(policy, plain)(batch)[0]
     difference = (found - expected).abs().max()
     if not difference < 1e-3:
         suspects = [
@@ -1295,9 +1299,10 @@ def load_model(config):
         raise SystemExit(
             f"--model {config.model} cannot be loaded. It must be a directory with safetensors "
             "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, "
-            f"which needs a network: {error}"
+            "which needs a network, and a name that does not begin with a directory of yours: "
+            f"{error}"
         ) from None
-    check_scorer(policy.eval(), config)
+    check_scorer(policy, config)
     return policy, tokenizer
 
 
@@ -1321,21 +1326,19 @@ def import_task(name):
         ) from None
 
 
-def open_task(config, *splits):
-    """(module, prompt, {split: problems}) of --task, --prompt and --data, before a model is loaded.
-
-    So a mistake in one of them costs no time. The prompt is one of the module's or a toml file.
-    """
+def find_task(config):
+    """(module, prompt) of --task and --prompt. A prompt is one of the module's, or a toml file."""
     module = import_task(config.task)
-    prompt = module.PROMPTS.get(config.prompt)
-    if prompt is None:
-        import problem_files  # only files need it
+    if config.prompt in module.PROMPTS:
+        return module, module.PROMPTS[config.prompt]
+    import problem_files  # only files need it
 
-        prompt = problem_files.read_prompt(config.prompt, module)
-    problems = {}
-    for split in splits:
-        problems[split] = module.load_problems(split, config.data, config.seed)
-    return module, prompt, problems
+    return module, problem_files.read_prompt(config.prompt, module)
+
+
+def load_problems(module, split, config):
+    """The problems of "train" or "test"."""
+    return module.load_problems(split, config.data, config.seed)
 
 
 # A tag such as <think> at the end of a prompt: the chat template has begun the answer.
@@ -1364,8 +1367,8 @@ class Task:
     format, answer (floats), why (str). There the problem has the completion's `token_ids`, too.
     """
 
-    def __init__(self, tokenizer, policy, config, opened=None):
-        self.module, self.prompt, self.problems = opened or open_task(config)
+    def __init__(self, tokenizer, policy, config, found=None):
+        self.module, self.prompt = found or find_task(config)
         self.tokenizer = tokenizer
         self.template = self.prompt.text  # of every prompt; a problem's columns stand in {braces}
         self.chat = self.prompt.chat and tokenizer.chat_template
@@ -1399,9 +1402,10 @@ class Task:
 
     def load_problems(self, split, config):
         """The problems of "train" or "test" whose prompts leave room for a completion."""
-        problems = self.problems.get(split) or self.module.load_problems(
-            split, config.data, config.seed
-        )
+        return self.with_room(load_problems(self.module, split, config), config)
+
+    def with_room(self, problems, config):
+        """Those whose prompts leave room for a completion."""
         room = self.max_length - config.max_tokens
         if room < 1:
             raise SystemExit(f"--max_tokens must be below {self.max_length}: the model's positions")
@@ -1414,8 +1418,8 @@ class Task:
             or len(self.prompt_ids(problem)) <= room
         ]
         if not kept:
-            raise SystemExit(f"No {split} problem leaves room for a completion: --max_tokens?")
-        if len(kept) < len(problems):
+            raise SystemExit("No problem leaves room for a completion: --max_tokens?")
+        if kept != problems:
             print(f"{len(problems) - len(kept)} problems left out: more than {room} tokens")
         return kept
 

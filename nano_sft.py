@@ -126,13 +126,13 @@ def main(config):
     nano_r1.check_numbers(config)
     device = nano_r1.start_process(config)
     path, settings = nano_r1.find_run(config, {"update": train_step})
+    module, prompt = nano_r1.find_task(config)
     split = "all" if config.eval_data else "test"
-    source = replace(config, data=config.eval_data)
-    opened = nano_r1.open_task(source, split)
+    problems = module.load_problems(split, config.eval_data, config.seed)
     texts = read_texts(config)
     policy, tokenizer = nano_r1.load_model(config)
-    task = nano_r1.Task(tokenizer, policy, config, opened)
-    problems = task.load_problems(split, source)[: config.eval_problems]
+    task = nano_r1.Task(tokenizer, policy, config, (module, prompt))
+    problems = task.with_room(problems, config)[: config.eval_problems]
     examples = make_examples(texts, task, config)
     if config.batch_size % WORLD or max(config.batch_size, config.examples) > len(examples):
         raise SystemExit(

@@ -15,7 +15,8 @@
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, IPO, other samplers, KL, aggregation |
 # | `update` | 5 to 7 | several optimizer steps per batch, SDPO |
-# | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
+# | `measure` | 9 | the share of clipped tokens |
+# | `load_problems` | | validation on a file |
 # | `load_model`, `make_reference` | | LoRA, a teacher (on-policy distillation) |
 #
 # docs/algorithms.md has the command of each algorithm.
@@ -537,12 +538,11 @@ def measure(rows, batches, engine, step, config):
     return metrics
 
 
-def evaluate(sampler, problems, task, config, path, step):
-    """Like `nano_r1.evaluate`; with --eval_data, of that file's problems."""
-    if config.eval_data:
-        source = replace(config, data=config.eval_data)
-        problems = task.load_problems("all", source)[: config.eval_problems]
-    return nano_r1.evaluate(sampler, problems, task, config, path, step)
+def load_problems(module, split, config):
+    """Like `nano_r1.load_problems`; with --eval_data, that file is the test split."""
+    if split == "test" and config.eval_data:
+        return module.load_problems("all", config.eval_data, config.seed)
+    return nano_r1.load_problems(module, split, config)
 
 
 # %% [markdown]
@@ -644,9 +644,8 @@ def main(config, **replaced):
         # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
         # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
         config = replace(config, kl_estimator="k2", kl_coef=1.0)
-    if config.eval_data:
-        nano_r1.open_task(replace(config, data=config.eval_data), "all")
     functions = {
+        "load_problems": load_problems,
         "load_model": load_model,
         "make_reference": make_reference,
         "rollout": rollout,
@@ -654,7 +653,6 @@ def main(config, **replaced):
         "loss": loss,
         "update": update,
         "measure": measure,
-        "evaluate": evaluate,
     }
     with torch.random.fork_rng(devices=[]):  # adapters are seeded by torch's own
         return nano_r1.main(config, **(functions | replaced))

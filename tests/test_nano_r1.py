@@ -63,7 +63,7 @@ def test_a_model_that_changes_its_logits_is_refused(tmp_path, loaded):
     rows = f"{tmp_path}/rows.jsonl"
     r1.write_rows(rows, [{"prompt": "a", "completion": "b"}])
     settings = {"model": str(tmp_path), "eval_problems": 1, "steps": 1}
-    own = {"load_model": lambda _: (policy, loaded[1])}
+    own = {"load_model": lambda _: (policy.bfloat16().train(), loaded[1])}
     for start in (
         lambda: r1.main(r1.Config(name=f"{tmp_path}/x", **settings), **own),
         lambda: nano_eval.main(nano_eval.Config(**settings)),
@@ -72,6 +72,7 @@ def test_a_model_that_changes_its_logits_is_refused(tmp_path, loaded):
     ):
         with pytest.raises(SystemExit, match="differ by .*logits_scaling"):
             start()
+    assert not policy.training
 
 
 GOOD = {"grad_norm": 1.0, "sampling/logp_difference_mean": 0.0, "completions/clipped_ratio": 0.1}

@@ -266,18 +266,28 @@ from gsm8k_rewards import *
 import gsm8k_rewards
 print("executed")
 def load_problems(split, source=None, seed=0):
-    print("loaded", split)
-    return gsm8k_rewards.load_problems(split, source, seed)
+    print("loaded", split, source)
+    return gsm8k_rewards.load_problems("test")[:6]
 """
 
 
-def test_a_task_is_executed_and_its_problems_are_read_once(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "program, changes, loaded, count",
+    [
+        (nano_r1, {"eval_problems": 4}, "test None", 4),
+        (variants, {"eval_data": "x"}, "all x", 6),
+    ],
+)
+def test_a_task_is_executed_and_its_problems_are_read_once(
+    program, changes, loaded, count, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "own.py").write_text(COUNTS)
-    sizes = {"steps": 1, "prompts_per_step": 2, "eval_problems": 4, "max_tokens": 4}
-    nano_r1.main(nano_r1.Config(task=f"{tmp_path}/own.py", name=f"{tmp_path}/x", **sizes))
+    changes |= {"steps": 1, "prompts_per_step": 2, "max_tokens": 4, "name": f"{tmp_path}/x"}
+    path = program.main(program.Config(task=f"{tmp_path}/own.py", **changes))
     found = re.findall("^(?:executed|loaded .*)$", capsys.readouterr().out, re.MULTILINE)
-    assert found == ["executed", "loaded train", "loaded test"]
+    assert found == ["executed", "loaded train None", f"loaded {loaded}"]
+    assert runs.metrics(path)[-1]["eval/problems"] == count
 
 
 # ---- Where it runs
@@ -336,7 +346,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
         ({"max_tokens": 4000}, "--max_tokens must be below"),
-        ({"max_tokens": 1000}, "No train problem leaves room for a completion"),
+        ({"max_tokens": 1000}, "No problem leaves room for a completion"),
         ({"zero_stage": 3}, "--sampler vllm"),
     ],
 )
