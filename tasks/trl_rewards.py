@@ -39,9 +39,9 @@ def find_functions(query):
         path, _, name = place.rpartition(":")
         try:
             found.append((getattr(import_task(path), name), float(weight or 1)))
-        except (SystemExit, AttributeError, ValueError):
+        except (SystemExit, AttributeError, ValueError) as error:
             raise SystemExit(
-                f"no reward function {part!r}; expected "
+                f"no reward function {part!r}: {error.__context__ or error}; expected "
                 '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
             ) from None
     return found
