@@ -1299,7 +1299,7 @@ def load_model(config):
         raise SystemExit(
             f"--model {config.model} cannot be loaded. It must be a directory with safetensors "
             "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, "
-            "which needs a network, and a name that does not begin with a directory of yours: "
+            "which needs a network, and a name that begins with no directory of yours: "
             f"{error}"
         ) from None
     check_scorer(policy, config)
@@ -1327,7 +1327,7 @@ def import_task(name):
 
 
 def find_task(config):
-    """(module, prompt) of --task and --prompt. A prompt is one of the module's, or a toml file."""
+    """(module, prompt) of --task and --prompt, which is one of the module's or a toml file."""
     module = import_task(config.task)
     if config.prompt in module.PROMPTS:
         return module, module.PROMPTS[config.prompt]
@@ -1419,7 +1419,7 @@ class Task:
         ]
         if not kept:
             raise SystemExit("No problem leaves room for a completion: --max_tokens?")
-        if kept != problems:
+        if len(kept) < len(problems):
             print(f"{len(problems) - len(kept)} problems left out: more than {room} tokens")
         return kept
 

@@ -539,7 +539,7 @@ def measure(rows, batches, engine, step, config):
 
 
 def load_problems(module, split, config):
-    """Like `nano_r1.load_problems`; with --eval_data, that file is the test split."""
+    """Like `nano_r1.load_problems`; --eval_data is the test split."""
     if split == "test" and config.eval_data:
         return module.load_problems("all", config.eval_data, config.seed)
     return nano_r1.load_problems(module, split, config)

@@ -190,7 +190,7 @@ def counts(episodes, kind=""):
 
 # %%
 def load_problems(module, split, config):
-    """Like `nano_r1.load_problems`, for a task that has a tool."""
+    """Like `nano_r1.load_problems`, of a task with a tool."""
     if not hasattr(module, "tool"):
         raise SystemExit(f"--task {config.task} has no tool; try checker")
     return nano_r1.load_problems(module, split, config)

@@ -272,21 +272,21 @@ def load_problems(split, source=None, seed=0):
 
 
 @pytest.mark.parametrize(
-    "program, changes, loaded, count",
+    "program, changes, test, count",
     [
         (nano_r1, {"eval_problems": 4}, "test None", 4),
         (variants, {"eval_data": "x"}, "all x", 6),
     ],
 )
 def test_a_task_is_executed_and_its_problems_are_read_once(
-    program, changes, loaded, count, tmp_path, monkeypatch, capsys
+    program, changes, test, count, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "own.py").write_text(COUNTS)
     changes |= {"steps": 1, "prompts_per_step": 2, "max_tokens": 4, "name": f"{tmp_path}/x"}
     path = program.main(program.Config(task=f"{tmp_path}/own.py", **changes))
     found = re.findall("^(?:executed|loaded .*)$", capsys.readouterr().out, re.MULTILINE)
-    assert found == ["executed", "loaded train None", f"loaded {loaded}"]
+    assert found == ["executed", "loaded train None", f"loaded {test}"]
     assert runs.metrics(path)[-1]["eval/problems"] == count
 
 
