@@ -499,7 +499,7 @@ def main(config, **replaced):
         train = parts.load_problems(module, "train", config)
         test = parts.load_problems(module, "test", config)
         policy, tokenizer = parts.load_model(config)
-        check_scorer(policy.eval(), config)  # a caller's own load_model may not have done it
+        check_scorer(policy.eval(), config)  # a caller's own load_model may not have
         task = Task(tokenizer, policy, config, (module, prompt))
         train = task.with_room(train, config)
         test = task.with_room(test, config)[: config.eval_problems]
