@@ -232,6 +232,11 @@ def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
         resume(path, "")
 
 
+def test_a_name_is_that_of_a_directory_in_out():
+    for name, path in ("x", "x"), ("out/x", "x"), ("out//etc", "etc"), ("output", "output"):
+        assert nano_r1.find_run(nano_r1.Config(name=name), {})[0] == f"out/{path}"
+
+
 def test_settings_of_any_kind_are_compared(tmp_path):
     @dataclass(kw_only=True)
     class Config(nano_r1.Config):
@@ -258,6 +263,35 @@ def test_a_task_imports_what_lies_beside_it(tmp_path, monkeypatch):
     assert pickle.loads(pickle.dumps(task.Reward(1))) == (1,)
 
 
+COUNTS = """
+from gsm8k_rewards import *
+import gsm8k_rewards
+print("executed")
+def load_problems(split, source=None, seed=0):
+    print("loaded", split, source)
+    return gsm8k_rewards.load_problems("test")[:6]
+"""
+
+
+@pytest.mark.parametrize(
+    "program, changes, test, count",
+    [
+        (nano_r1, {"eval_problems": 4}, "test None", 4),
+        (variants, {"eval_data": "x"}, "all x", 6),
+    ],
+)
+def test_a_task_is_executed_and_its_problems_are_read_once(
+    program, changes, test, count, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own.py").write_text(COUNTS)
+    changes |= {"steps": 1, "prompts_per_step": 2, "max_tokens": 4, "name": f"{tmp_path}/x"}
+    path = program.main(program.Config(task=f"{tmp_path}/own.py", **changes))
+    found = re.findall("^(?:executed|loaded .*)$", capsys.readouterr().out, re.MULTILINE)
+    assert found == ["executed", "loaded train None", f"loaded {test}"]
+    assert runs.metrics(path)[-1]["eval/problems"] == count
+
+
 # ---- Where it runs
 
 
@@ -268,20 +302,18 @@ def command(monkeypatch):
     return partial(nano_r1.run_command, settings=nano_r1.Config)
 
 
-def test_a_log_in_another_encoding_gets_utf_8(monkeypatch):
+def test_a_log_in_another_encoding_gets_utf_8(monkeypatch, command):
     log = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(log, encoding="cp1252"))
-    with nano_r1.environment_kept():
-        print("π ≈ ½ 木 \ud800", flush=True)
+    command(lambda _: print("π ≈ ½ 木 \ud800", flush=True))
     assert log.getvalue().decode("utf-8") == "π ≈ ½ 木 \\ud800\n"
-    assert sys.stdout.encoding == "cp1252"
 
 
-def test_an_error_in_ones_own_task_is_pythons(command, tmp_path, monkeypatch):
+def test_what_an_own_task_lacks_is_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "lacks_rewards.py").write_text("import no_such_package")
-    with pytest.raises(ModuleNotFoundError, match="'no_such_package'"):
-        command(lambda config: nano_r1.import_task("lacks"))
+    with pytest.raises(SystemExit, match="--task lacks .* No module named 'no_such_package'"):
+        nano_r1.import_task("lacks")
 
 
 # ---- The mistakes that people make
@@ -304,8 +336,11 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"task": "chess"}, "--task chess was not found; try countdown, gsm8k"),
-        ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),  # before the model
+        ({"task": "chess"}, "No module named 'tasks.chess_rewards'. There are countdown, gsm8k"),
+        # Before the model, which is not there.
+        ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),
+        ({"task": "math", "model": "none"}, "MATH has no built-in problems"),
+        ({"prompt": "nothing.toml", "model": "none"}, "nothing.toml"),
         ({"model": "models/none"}, "clone the repository; of git-lfs: git lfs pull"),
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "out/straight"}, "--resume out/straight continues it"),
@@ -313,7 +348,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
         ({"max_tokens": 4000}, "--max_tokens must be below"),
-        ({"max_tokens": 1000}, "No train problem leaves room for a completion"),
+        ({"max_tokens": 1000}, "No problem leaves room for a completion"),
         ({"zero_stage": 3}, "--sampler vllm"),
     ],
 )
@@ -323,6 +358,16 @@ def test_a_mistake_is_one_sentence(changes, said, straight, monkeypatch):
     with pytest.raises(SystemExit, match=re.escape(said)):
         nano_r1.main(nano_r1.Config(**changes))
     assert sorted(os.listdir(straight / "out")) == before
+
+
+def test_a_mistake_in_a_path_is_not_looked_for_on_the_hub(straight, monkeypatch):
+    monkeypatch.chdir(straight)
+    asked = mock.Mock(side_effect=OSError)
+    monkeypatch.setattr(nano_r1.AutoTokenizer, "from_pretrained", asked)
+    for model in ("out/none", "Qwen/none"):
+        with pytest.raises(SystemExit):
+            nano_r1.load_model(nano_r1.Config(model=model))
+    assert [call.kwargs["local_files_only"] for call in asked.call_args_list] == [True, False]
 
 
 @pytest.mark.parametrize(
