@@ -190,7 +190,7 @@ class TinyModel(torch.nn.Module):
         self.head = torch.nn.Linear(12, VOCABULARY)
         generator = torch.Generator().manual_seed(seed)
         for weight in self.parameters():
-            weight.data.normal_(generator=generator)
+            weight.data.normal_(std=0.7, generator=generator)
 
     def get_decoder(self):
         return self.decoder
