@@ -123,7 +123,7 @@ PLAIN = {
     "momentum": 0.0,
     "group_size": GROUP,
     "max_tokens": 8,
-    "micro_batch_size": 16,
+    "micro_batch_size": 16 // WORLD,
     "padding_side": "right",
     "temperature": 1.0,
     "cliprange": 0.2,
@@ -147,7 +147,7 @@ SITUATIONS = {
     "temperature 0.5": {"temperature": 0.5},
     SECOND: {"optimizer_steps": 2, "cliprange": 0.05},
     "KL at temperature 2": {"kl_coef": 0.02, "temperature": 2.0},
-    RESUMED: {"momentum": 0.9},
+    RESUMED: {"momentum": 0.9, "micro_batch_size": 8},
 }
 VOCABULARY = 20
 END = 1  # the end token. No completion has the token 0, so it can pad.
@@ -359,8 +359,8 @@ class Situation:
 
     def __init__(self, name, make_model):
         self.name = name
-        self.config = SimpleNamespace(**PLAIN | SITUATIONS[name])
         self.changes = SITUATIONS[name]
+        self.config = SimpleNamespace(**PLAIN | self.changes)
         self.make_model = make_model
         self.model = make_model(0)
         self.other = make_model(1)
@@ -407,9 +407,9 @@ class Situation:
         """How far the formula's step moves the weights."""
         model = copy.deepcopy(self.model).double()
         config = changed(self.config, **{"padding_side": "right"} | changes)
-        size = min(config.micro_batch_size, 16 // WORLD)
+        size = config.micro_batch_size
         if self.resumed:
-            size = 8
+            size = 8  # also if the option has no effect
         parts = [self.episodes[i : i + size] for i in range(0, 16, size)]
         optimizer = None
         if self.resumed:

@@ -41,9 +41,9 @@ class make_model(TinyModel):
 
 
 def step(model, episodes, config, loss_agg_mode="token-mean"):
-    size = min(config.micro_batch_size, len(episodes))
+    size = config.micro_batch_size
     if config.padding_side == "left" or len(episodes) % size:
-        raise NotImplementedError("It pads on the right. Its micro-batches have equal sizes.")
+        raise NotImplementedError("It pads on the right, and its micro-batches have equal sizes.")
     args = MagicMock(
         local_rank=-1,
         ds=SimpleNamespace(param_dtype="fp32", packing_samples=False, tensor_parallel_size=1),

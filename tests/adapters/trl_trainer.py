@@ -24,7 +24,7 @@ def make_model(seed):
 def step(model, episodes, config, **options):
     if config.padding_side == "left":
         raise NotImplementedError("It pads prompts on the left, completions on the right.")
-    size = min(config.micro_batch_size, len(episodes))
+    size = config.micro_batch_size
     if len(episodes) % size:
         raise NotImplementedError("Its micro-batches have equal sizes.")
     folder = config.save or tempfile.mkdtemp()

@@ -21,14 +21,16 @@ from verl.workers.engine.fsdp import FSDPEngineWithLMHead
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_padding
 
+import check_step
+
 torch.distributed.init_process_group("gloo")
 
 
 def step(model, episodes, config, **options):
     if config.padding_side == "left" or len(episodes) % config.micro_batch_size:
         raise NotImplementedError("Padding is removed, micro-batches are of equal sizes.")
-    if torch.distributed.get_world_size() > 1:
-        raise NotImplementedError("Several processes need FSDP.")
+    if config.save or check_step.WORLD > 1:
+        raise NotImplementedError("Checkpoints and several processes need FSDP.")
     prompts = [torch.tensor(e.prompt_ids) for e in episodes]
     prompts = pad_sequence(prompts, batch_first=True, padding_side="left")
     responses = pad_sequence([torch.tensor(e.token_ids) for e in episodes], batch_first=True)
