@@ -15,9 +15,15 @@ from trl import GRPOConfig, GRPOTrainer
 
 def make_model(seed):
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    config = Qwen2Config(vocab_size=20, initializer_range=0.5, **sizes, **heads)
+    config = Qwen2Config(
+        vocab_size=20,
+        initializer_range=0.5,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
     return Qwen2ForCausalLM(config).eval()
 
 
