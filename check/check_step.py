@@ -42,6 +42,7 @@ check_grpo.py beside it.
 """
 
 import copy
+import functools
 import itertools
 import os
 import tempfile
@@ -351,9 +352,7 @@ def flat(model):
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach().double()
 
 
-KNOWN = {}  # how far formulas move the weights, by what `Situation.agrees` asks
-
-
+@functools.cache
 class Situation:
     """What a trainer is asked for, and how far its weights move."""
 
@@ -397,12 +396,10 @@ class Situation:
         advantages, loss = formula
         if not self.config.kl_coef:
             loss = replace(loss, kl="k3", place="loss")  # without a weight, all are alike
-        asked = (self.name, self.make_model, advantages, loss, slip, str(changes))
-        if asked not in KNOWN:
-            KNOWN[asked] = self.expected(formula, slip, **changes)
-        moved = KNOWN[asked]
+        moved = self.expected((advantages, loss), slip, **changes)
         return (self.moved - moved).norm() <= TOLERANCE * moved.norm()
 
+    @functools.cache  # noqa: B019, a situation is kept, too
     def expected(self, formula, slip="", **changes):
         """How far the formula's step moves the weights."""
         model = copy.deepcopy(self.model).double()
