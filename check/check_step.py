@@ -190,7 +190,7 @@ class TinyModel(torch.nn.Module):
         self.decoder = Decoder()
         self.head = torch.nn.Linear(12, VOCABULARY)
         generator = torch.Generator().manual_seed(seed)
-        for weight in self.parameters():
+        for weight in self.parameters():  # so small that k3 is below 10, where some stop it
             weight.data.normal_(std=0.7, generator=generator)
 
     def get_decoder(self):
