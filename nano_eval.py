@@ -186,14 +186,6 @@ def write_completions(path, groups):
             print(f"== {category(e)}: {e.problem}\n{e.completion}\n=> {e.why}\n", file=file)
 
 
-def load(config):
-    """The model, the task with its tokenizer, and a sampler."""
-    device = nano_r1.start_process(config)
-    policy, tokenizer = nano_r1.load_model(config)
-    task = nano_r1.Task(tokenizer, policy, config)
-    return policy, task, nano_r1.make_sampler(policy, task, device, config)
-
-
 def read_problem(text, task):
     """The typed text as a problem of the task. ValueError has one sentence for the user."""
     columns = set(re.findall(r"\{(\w+)\}", task.prompt.text)) - {"answer"}
@@ -258,13 +250,9 @@ def print_readings(models, problem, text, config):
         print(f"P(yes){shares}  {lines[0][0].split()[0]}")
 
 
-def ask(config):
+def ask(models, problems, config):
     """Show the completions of problem after problem, until q."""
-    models = []
-    for name in filter(None, [config.model, config.beside]):
-        models.append((name, *load(replace(config, model=name))))
     _, _, task, _ = models[0]
-    problems = task.load_problems("test", config)
     rng = random.Random(config.seed)
     problem = {}
     while True:
@@ -294,21 +282,24 @@ def main(config):
     nano_r1.check_numbers(config)
     if not all(0 <= temperature < math.inf for temperature in config.temperature):
         raise SystemExit("--temperature must be 0, which is greedy, or more")
-    split = "test"
-    source = config
-    if config.eval_data:
-        split = "all"
-        source = replace(config, data=config.eval_data)
-    nano_r1.check_data(split, source)
-    if config.ask:
-        return ask(config)
-    if config.beside:
+    if config.beside and not config.ask:
         raise SystemExit("--beside is a second model to ask; add --ask 4")
-    policy, task, sampler = load(config)
-    problems = task.load_problems(split, source)
-    path = os.path.join(
-        "out", (config.name or time.strftime("evaluation-%Y%m%d-%H%M%S")).removeprefix("out/")
-    )
+    device = nano_r1.start_process(config)
+    module, prompt = nano_r1.find_task(config)
+    split = "all" if config.eval_data else "test"
+    problems = module.load_problems(split, config.eval_data or config.data, config.seed)
+    models = []
+    for name in filter(None, [config.model, config.beside]):
+        now = replace(config, model=name)
+        policy, tokenizer = nano_r1.load_model(now)
+        task = nano_r1.Task(tokenizer, policy, now, (module, prompt))
+        sampler = nano_r1.make_sampler(policy, task, device, now)
+        models.append((name, policy, task, sampler))
+    problems = task.with_room(problems, config)
+    if config.ask:
+        return ask(models, problems, config)
+    name = re.sub("^out/+", "", config.name or "") or time.strftime("evaluation-%Y%m%d-%H%M%S")
+    path = os.path.join("out", name)
     results = {}
     for temperature in config.temperature:
         now = replace(config, temperature=temperature)

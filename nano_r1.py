@@ -84,7 +84,7 @@ import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -454,6 +454,7 @@ def set_learning_rate(optimizer, rate):
 def parts_of_main(replaced):
     """The functions that `main` calls. An experiment gives others with the same signature."""
     parts = {
+        "load_problems": load_problems,  # (module, split, config) -> the task's problems
         "load_model": load_model,  # (config) -> policy, tokenizer
         "make_reference": make_reference,  # (policy, config) -> a scorer or None
         "make_sampler": make_sampler,  # (policy, task, device, config)
@@ -493,11 +494,15 @@ def main(config, **replaced):
         at_end.enter_context(environment_kept())
         device = start_process(config)
         path, settings = find_run(config, replaced)
-        check_data("train", config)
+        # Before a model is loaded: a mistake in --task, --prompt or --data costs no time.
+        module, prompt = find_task(config)
+        train = parts.load_problems(module, "train", config)
+        test = parts.load_problems(module, "test", config)
         policy, tokenizer = parts.load_model(config)
-        task = Task(tokenizer, policy, config)
-        train = task.load_problems("train", config)
-        test = task.load_problems("test", config)[: config.eval_problems]
+        check_scorer(policy.eval(), config)  # a caller's own load_model may not have
+        task = Task(tokenizer, policy, config, (module, prompt))
+        train = task.with_room(train, config)
+        test = task.with_room(test, config)[: config.eval_problems]
         check_problems(config, train, parts)
         reference = parts.make_reference(policy, config)
         sampler = parts.make_sampler(policy, task, device, config)
@@ -599,7 +604,6 @@ def measure_step(rows, batches, engine, step, config):
         "kl": total["kl"] / tokens,
         "sampling/logp_difference_mean": total["difference"] / tokens,
         "reward": mean(rows, "reward"),
-        "reward_std": rewards.std(dim=1).nan_to_num().mean().item(),  # 0 in a group of one
         "reward/format": mean(rows, "format_reward"),
         "reward/answer": mean(rows, "answer_reward"),
         "frac_reward_zero_std": no_signal.float().mean().item(),
@@ -785,7 +789,9 @@ def check_scorer(policy, config):
     batch = collate([Episode(prompt_ids=[0], token_ids=list(range(1, 9)))], policy.device)
     logits = policy(batch["input_ids"]).logits[0].float()  # (T, V)
     expected = -F.cross_entropy(logits, batch["labels"][0], reduction="none")
-    found = Scorer(policy, replace(config, dtype="float32", temperature=1.0))(batch)[0]
+    # max_tokens=1: one chunk, because in bfloat16 other shapes could round otherwise.
+    plain = replace(config, dtype="float32", temperature=1.0, max_tokens=1)
+    found = Scorer(policy, plain)(batch)[0]
     difference = (found - expected).abs().max()
     if not difference < 1e-3:
         suspects = [
@@ -1219,10 +1225,9 @@ def make_engine(scorer, device, config, optimizer=None):
         trained = [p for p in scorer.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.0)
     if "RANK" not in os.environ:
-        # Two passes at once need memory for both, and are faster only if each uses one core.
         kind = TorchEngine
-        one_core = device.type == "cpu" and torch.get_num_threads() == 1
-        if one_core and not config.gradient_checkpointing:
+        # Two passes at once need memory for both, and are faster only if each uses one core.
+        if device.type == "cpu" and torch.get_num_threads() == 1:
             kind = TwoThreadsEngine
         return kind(scorer, device, config, optimizer)
     import deepspeed
@@ -1269,7 +1274,11 @@ def threads_for(policy):
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, trust_remote_code=False)
+        # A mistake in a path is not looked for on the hub: without a network, that takes a minute.
+        is_path = os.path.isdir(os.path.dirname(config.model))
+        tokenizer = AutoTokenizer.from_pretrained(
+            config.model, local_files_only=is_path, trust_remote_code=False
+        )
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
         if getattr(settings, "quantization_config", None):
             raise SystemExit(f"--model {config.model}: it is quantized, which is not supported")
@@ -1290,9 +1299,10 @@ def load_model(config):
         raise SystemExit(
             f"--model {config.model} cannot be loaded. It must be a directory with safetensors "
             "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, "
-            f"which needs a network: {error}"
+            "which needs a network, and a name that begins with no directory of yours: "
+            f"{error}"
         ) from None
-    check_scorer(policy.eval(), config)
+    check_scorer(policy, config)
     return policy, tokenizer
 
 
@@ -1302,7 +1312,7 @@ def import_task(name):
         if not name.endswith(".py"):
             found = importlib.util.find_spec(f"{name}_rewards")
             return importlib.import_module(f"{name}_rewards" if found else f"tasks.{name}_rewards")
-        sys.path.append(os.path.dirname(os.path.abspath(name)))  # for modules beside it
+        sys.path.append(os.path.dirname(name))  # for modules beside it
         module_name = re.sub(r"\W", "_", name)
         spec = importlib.util.spec_from_file_location(module_name, name)
         module = importlib.util.module_from_spec(spec)
@@ -1310,19 +1320,25 @@ def import_task(name):
         spec.loader.exec_module(module)
         return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
-        if name not in str(error) and "'tasks'" not in str(error):  # the task's own import
-            raise
         raise SystemExit(
-            f"--task {name} was not found; try countdown, gsm8k, math, coins or a file's path; "
-            "if nano_r1.py was copied alone, clone the repository"
+            f"--task {name} cannot be imported: {error}. There are countdown, gsm8k, math and "
+            "coins (if nano_r1.py was copied alone: in the repository), or give a file's path"
         ) from None
 
 
-def check_data(split, config):
-    """Stop with a sentence if --task or --data is wrong: before a model is loaded."""
+def find_task(config):
+    """(module, prompt) of --task and --prompt, which is one of the module's or a toml file."""
     module = import_task(config.task)
-    if config.data:
-        module.load_problems(split, config.data, config.seed)
+    if config.prompt in module.PROMPTS:
+        return module, module.PROMPTS[config.prompt]
+    import problem_files  # only files need it
+
+    return module, problem_files.read_prompt(config.prompt, module)
+
+
+def load_problems(module, split, config):
+    """The problems of "train" or "test"."""
+    return module.load_problems(split, config.data, config.seed)
 
 
 # A tag such as <think> at the end of a prompt: the chat template has begun the answer.
@@ -1351,9 +1367,8 @@ class Task:
     format, answer (floats), why (str). There the problem has the completion's `token_ids`, too.
     """
 
-    def __init__(self, tokenizer, policy, config):
-        self.module = import_task(config.task)
-        self.prompt = self.find_prompt(config)
+    def __init__(self, tokenizer, policy, config, found=None):
+        self.module, self.prompt = found or find_task(config)
         self.tokenizer = tokenizer
         self.template = self.prompt.text  # of every prompt; a problem's columns stand in {braces}
         self.chat = self.prompt.chat and tokenizer.chat_template
@@ -1385,18 +1400,12 @@ class Task:
         longest = getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf)
         self.max_length = min(longest, 1024 + config.max_tokens)  # of a prompt and its completion
 
-    def find_prompt(self, config):
-        """One of the module's prompts, by name, or a toml file with its fields."""
-        prompts = self.module.PROMPTS
-        if config.prompt in prompts:
-            return prompts[config.prompt]
-        import problem_files  # only files need it
-
-        return problem_files.read_prompt(config.prompt, self.module)
-
     def load_problems(self, split, config):
         """The problems of "train" or "test" whose prompts leave room for a completion."""
-        problems = self.module.load_problems(split, config.data, config.seed)
+        return self.with_room(load_problems(self.module, split, config), config)
+
+    def with_room(self, problems, config):
+        """Those whose prompts leave room for a completion."""
         room = self.max_length - config.max_tokens
         if room < 1:
             raise SystemExit(f"--max_tokens must be below {self.max_length}: the model's positions")
@@ -1409,7 +1418,7 @@ class Task:
             or len(self.prompt_ids(problem)) <= room
         ]
         if not kept:
-            raise SystemExit(f"No {split} problem leaves room for a completion: --max_tokens?")
+            raise SystemExit("No problem leaves room for a completion: --max_tokens?")
         if len(kept) < len(problems):
             print(f"{len(problems) - len(kept)} problems left out: more than {room} tokens")
         return kept
@@ -1466,22 +1475,11 @@ class Task:
 # %%
 @contextmanager
 def environment_kept():
-    """Restore the environment and stdout at the end.
-
-    DeepSpeed and vLLM read settings from the environment. A log on Windows has another encoding,
-    which lacks most characters that a model writes.
-    """
+    """Restore the environment at the end: settings of DeepSpeed and vLLM are in it."""
     before = dict(os.environ)
-    stdout = sys.stdout
-    can_change = hasattr(stdout, "reconfigure")  # not in a notebook
-    if can_change:
-        kept = {"encoding": stdout.encoding, "errors": stdout.errors}
-        stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         yield
     finally:
-        if can_change:
-            stdout.reconfigure(**kept)
         os.environ.clear()
         os.environ.update(before)
 
@@ -1563,8 +1561,8 @@ def find_run(config, functions):
     `functions`: {name: function}, those of the caller; a run is continued with the same ones.
     """
     task = os.path.basename(config.task).removesuffix("_rewards.py")
-    name = config.name or task + time.strftime("-%Y%m%d-%H%M%S")
-    path = gather([config.resume or os.path.join("out", name.removeprefix("out/"))])[0]
+    name = re.sub("^out/+", "", config.name or "") or task + time.strftime("-%Y%m%d-%H%M%S")
+    path = gather([config.resume or os.path.join("out", name)])[0]
     saved = shared_rows(f"{path}/config.json")
     if config.resume and not saved:
         raise SystemExit(f"--resume {path}: there is no run; try the directory of one, out/NAME")
@@ -1720,6 +1718,9 @@ def catch_signals(at_end):
 
 def run_command(main, settings):
     """A program: `main` with the flags of the command line. Common errors are one sentence."""
+    # A log on Windows has another encoding, which lacks most characters that a model writes.
+    with suppress(AttributeError):  # not in a notebook
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     # No bars of transformers. (A download's bar is the hub's, and stays.)
     transformers_logging.set_tqdm_hook(lambda _, args, __: transformers_logging.EmptyTqdm(*args))
     try:

@@ -53,23 +53,16 @@ class Config(nano_r1.Config):
 
 
 def read_texts(config):
-    """The file's different rows, (prompt, completion)."""
-    rows = {}
-    try:
-        for row in problem_files.read_file(config.data):
-            texts = (row["prompt"], row["completion"] if "completion" in row else row["response"])
-            if not all(text.strip() for text in texts):
-                raise ValueError(f"an empty text in {row}")
-            rows[texts] = None  # in the order of the file
-        if not rows:
-            raise ValueError("no rows")
-    except Exception as error:  # of the disk, the file's format, or a row
-        raise SystemExit(
-            f"--data {config.data}, after {len(rows)} different rows: expected a jsonl, json, csv "
-            "or parquet file (for parquet: pip install datasets) with texts in the columns prompt "
-            f"and completion, got {error!r:.200}"
-        ) from None
-    return list(rows)
+    """The file's different rows, (prompt, completion), in its order."""
+    return list(dict.fromkeys(problem_files.load(config.data, "all", None, to_texts, None)))
+
+
+def to_texts(row):
+    """(prompt, completion) of a row."""
+    texts = (row.get("prompt"), row.get("completion", row.get("response")))
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"needs texts in the columns prompt and completion; got {row!s:.200}")
+    return texts
 
 
 def make_examples(texts, task, config):
@@ -133,14 +126,13 @@ def main(config):
     nano_r1.check_numbers(config)
     device = nano_r1.start_process(config)
     path, settings = nano_r1.find_run(config, {"update": train_step})
-    source = replace(config, data=config.eval_data)
-    nano_r1.check_data("all", source)
+    module, prompt = nano_r1.find_task(config)
+    split = "all" if config.eval_data else "test"
+    problems = module.load_problems(split, config.eval_data, config.seed)
     texts = read_texts(config)
     policy, tokenizer = nano_r1.load_model(config)
-    task = nano_r1.Task(tokenizer, policy, config)
-    problems = task.load_problems("all" if config.eval_data else "test", source)[
-        : config.eval_problems
-    ]
+    task = nano_r1.Task(tokenizer, policy, config, (module, prompt))
+    problems = task.with_room(problems, config)[: config.eval_problems]
     examples = make_examples(texts, task, config)
     if config.batch_size % WORLD or max(config.batch_size, config.examples) > len(examples):
         raise SystemExit(

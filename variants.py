@@ -14,8 +14,9 @@
 # | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, IPO, other samplers, KL, aggregation |
-# | `update` | 5 to 7 | several optimizer steps per batch, masks, SDPO |
-# | `measure`, `evaluate` | 9 | the share of clipped tokens; validation on a file |
+# | `update` | 5 to 7 | several optimizer steps per batch, SDPO |
+# | `measure` | 9 | the share of clipped tokens |
+# | `load_problems` | | validation on a file |
 # | `load_model`, `make_reference` | | LoRA, a teacher (on-policy distillation) |
 #
 # docs/algorithms.md has the command of each algorithm.
@@ -102,8 +103,6 @@ class Config(nano_r1.Config):
     epochs: int = 1  # step 7: passes over each batch of completions
     # step 7: optimizer steps per pass, each on as many completions
     minibatches: int = 1
-    # step 6: no gradient from completions that were cut off
-    mask_truncated_completions: bool = False
 
     # Step 9.
 
@@ -116,14 +115,9 @@ class Config(nano_r1.Config):
     # the model: a trained one with the same tokens; learn its probabilities, not the reward. It
     # sets kl_coef and kl_estimator
     teacher: str | None = None
-    # the model: above 0: train adapters of this rank instead of the weights [16]
+    # the model: above 0: train adapters of this rank, on all linear layers, instead of the weights
+    # [16]
     lora_rank: int = 0
-    lora_alpha: int = 32  # the model: adapters are scaled by alpha / rank
-    # the model: share of an adapter's inputs that is set to zero in an update; old log-probs of
-    # several steps per batch are computed without it
-    lora_dropout: float = 0.0
-    # the model: the layers with adapters, or their names: q_proj,v_proj
-    lora_target_modules: str = "all-linear"
 
     ABOVE_0 = [
         *nano_r1.Config.ABOVE_0,
@@ -156,8 +150,6 @@ def rollout(sampler, problems, task, config, step):
     episodes = sum(batched(groups[:m], m // WORLD)[RANK], [])
     if config.credit == "vineppo":
         add_vine_advantages(sampler, episodes, task, config, step)
-    # This seeds the update's dropout, so a resumed run draws the same numbers.
-    torch.manual_seed(seed_of(config.seed, RANK, step, "dropout"))
     return episodes
 
 
@@ -452,7 +444,7 @@ def update(engine, reference, episodes, config, loss_function):
         for part in parts:
             # DeepSpeed averages gradients over the processes. So the divisor is one process's share
             # of the tokens of all processes.
-            lengths = gather([sum(e.mask) for e in part if counts(e, config)])
+            lengths = gather([sum(e.mask) for e in part])
             prepared = functools.partial(prepared_loss, loss_function, max(1, sum(lengths)) / WORLD)
             batches += nano_r1.update(engine, reference, part, config, prepared)
     for batch in batches:
@@ -524,13 +516,7 @@ def prepared_loss(loss_function, tokens, log_probs, batch, config):
         if values:
             values = torch.tensor(values, device=log_probs.device)
             batch[name] = torch.zeros_like(log_probs).masked_scatter(batch["response_mask"], values)
-    keep = torch.tensor([counts(e, config) for e in batch["episodes"]], device=log_probs.device)
-    return loss_function(log_probs, batch, config) * keep
-
-
-def counts(e, config):
-    """Whether a completion counts in the loss: DAPO's overlong filtering drops those cut off."""
-    return not e.cut_off or not config.mask_truncated_completions
+    return loss_function(log_probs, batch, config)
 
 
 # %% [markdown]
@@ -552,12 +538,11 @@ def measure(rows, batches, engine, step, config):
     return metrics
 
 
-def evaluate(sampler, problems, task, config, path, step):
-    """Like `nano_r1.evaluate`; with --eval_data, of that file's problems."""
-    if config.eval_data:
-        source = replace(config, data=config.eval_data)
-        problems = task.load_problems("all", source)[: config.eval_problems]
-    return nano_r1.evaluate(sampler, problems, task, config, path, step)
+def load_problems(module, split, config):
+    """Like `nano_r1.load_problems`; --eval_data is the test split."""
+    if split == "test" and config.eval_data:
+        return module.load_problems("all", config.eval_data, config.seed)
+    return nano_r1.load_problems(module, split, config)
 
 
 # %% [markdown]
@@ -568,7 +553,8 @@ def evaluate(sampler, problems, task, config, path, step):
 def load_model(config):
     """(policy, tokenizer), like `nano_r1.load_model`; with --lora_rank only adapters are trained.
 
-    LoRA, arXiv:2106.09685: y = W x + alpha / r B A x. Training changes only A and B, of rank r.
+    LoRA, arXiv:2106.09685: y = W x + alpha / r B A x, with alpha = 32. Training changes only A and
+    B, of rank r.
     """
     policy, tokenizer = nano_r1.load_model(config)
     if not config.lora_rank:
@@ -595,20 +581,15 @@ def load_model(config):
             base.generation_config = self.generation_config
             base.save_pretrained(path, state_dict=state_dict)
 
-    names = config.lora_target_modules
     lora = peft.LoraConfig(
         r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout,
-        target_modules=names if names == "all-linear" else names.split(","),
+        lora_alpha=32,
+        target_modules="all-linear",
     )
     for weight in policy.parameters():  # these are frozen; peft makes its adapters in float32
         weight.data = weight.data.to(getattr(torch, config.dtype))
     torch.manual_seed(seed_of(config.seed, "lora"))
-    try:
-        return WithAdapters(policy, lora).eval(), tokenizer
-    except ValueError as error:
-        raise SystemExit(f"--lora_target_modules {names}: {error}") from None
+    return WithAdapters(policy, lora).eval(), tokenizer
 
 
 def without_adapters(policy):
@@ -652,8 +633,6 @@ def main(config, **replaced):
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
         # The reference shares the policy's weights. So they must stay whole and in place.
         raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
-    if config.lora_dropout >= 1:
-        raise SystemExit("--lora_dropout must be below 1")
     if config.sampler_ratio_min > config.sampler_ratio_max:
         raise SystemExit("--sampler_ratio_min must be at most --sampler_ratio_max")
     if config.teacher and config.credit != "completion":
@@ -665,8 +644,8 @@ def main(config, **replaced):
         # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
         # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).
         config = replace(config, kl_estimator="k2", kl_coef=1.0)
-    nano_r1.check_data("all", replace(config, data=config.eval_data))
     functions = {
+        "load_problems": load_problems,
         "load_model": load_model,
         "make_reference": make_reference,
         "rollout": rollout,
@@ -674,9 +653,8 @@ def main(config, **replaced):
         "loss": loss,
         "update": update,
         "measure": measure,
-        "evaluate": evaluate,
     }
-    with torch.random.fork_rng(devices=[]):  # adapters and dropout are seeded by torch's own
+    with torch.random.fork_rng(devices=[]):  # adapters are seeded by torch's own
         return nano_r1.main(config, **(functions | replaced))
 
 

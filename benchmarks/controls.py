@@ -19,8 +19,6 @@ A gain is learning only if none of these reaches it, with the same model, proble
                   threshold, else no: the best threshold on generated training problems
     random        the reward of each completion is 0 or 1 at random
     format        the reward is the format only
-    length        the reward is the length
-    none          no reward: all advantages are 0, and the k1 estimate of the KL is the loss
     rft           rejection sampling and fine-tuning: the base samples as many tokens as the run
                   did; nano_sft.py imitates those that are correct and well-formed
 
@@ -39,7 +37,6 @@ import json
 import operator
 import os
 import random
-import re
 import statistics
 from collections import namedtuple
 from types import SimpleNamespace
@@ -50,38 +47,22 @@ import countdown_rewards as countdown
 import nano_eval
 import nano_r1
 from benchmarks import checks, runs
+from tasks.checker_rewards import steps_of
 
-# ---- Runs without the correctness reward. Each takes the place of a function of nano_r1.main.
+# ---- Runs without the correctness reward
 
 
 def rewarded(total):
-    """`nano_r1.rollout`, but the reward of episode e is total(e, config, rng)."""
+    """`nano_r1.rollout`, but the reward of episode e is total(e, rng)."""
 
     def with_reward(sampler, problems, task, config, step):
         episodes = nano_r1.rollout(sampler, problems, task, config, step)
         rng = random.Random(nano_r1.seed_of(config.seed, step, "random reward"))
         for e in episodes:
-            e.reward = total(e, config, rng)
+            e.reward = total(e, rng)
         return episodes
 
     return with_reward
-
-
-def no_reward(rewards, config):
-    """`nano_r1.group_advantages`, but all are 0."""
-    return rewards * 0
-
-
-def k1_loss(log_probs, batch, config):
-    """The k1 estimate of the KL as the loss, each completion's mean.
-
-    Its gradient is 0 on average, except that the mean divides by a length that depends on the
-    completion: so it is the gradient of E[1/length], a reward for length.
-    """
-    mask = batch["response_mask"]
-    # 1/N sum_i 1/|o_i| sum_t (log pi - log pi_ref)
-    k1 = log_probs - batch["ref_log_probs"]  # (B, T)
-    return (k1 * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1) / batch["completions"]
 
 
 def right_samples(config, tokens):
@@ -102,13 +83,12 @@ def right_samples(config, tokens):
     return rows
 
 
-CONTROLS = {
-    "random": {"rollout": rewarded(lambda e, config, rng: float(rng.random() < 0.5))},
-    "format": {"rollout": rewarded(lambda e, config, rng: e.format_reward)},
-    "length": {"rollout": rewarded(lambda e, config, rng: len(e.token_ids) / config.max_tokens)},
-    "none": {"advantages": no_reward, "loss": k1_loss},
-    "rft": {},
+REWARDS = {
+    "random": lambda e, rng: float(rng.random() < 0.5),
+    "format": lambda e, rng: e.format_reward,
 }
+
+SFT = "--steps 300 --learning_rate 3e-4"  # of rft
 
 # ---- The base asked in another way, for Countdown
 
@@ -142,12 +122,6 @@ def subtracted(nums):
     """The numbers in random order, the larger minus the smaller, without the last operation."""
     order = random.Random(str(nums)).sample(nums, len(nums))
     return line_of(order[:-1], "-" * len(nums))[0]
-
-
-def steps_of(line):
-    """A line of a search as steps: 55-36=19+19=38 is 55-36=19, then 19+19=38."""
-    chains = line.replace(",", "\n")
-    return re.sub(r"=([0-9]+)(?=[-+*/])", r"=\1\n\1", chains)  # a result begins the next step
 
 
 @functools.cache
@@ -278,10 +252,16 @@ def with_threshold(config, problems, way):
 # ---- The tables
 
 
+def sampled(config, problems, n):
+    """n episodes of each problem, a tuple; greedily one."""
+    sampler, task = runs.load(config)
+    with nano_r1.threads_for(sampler.model):
+        return nano_eval.sample(sampler, problems, task, dataclasses.replace(config, samples=n))
+
+
 def answers(config, problems, n):
     """How many of n completions of each problem are correct?"""
-    groups = runs.sample(config, problems, n)
-    return [sum(e.answer_reward for e in group) for group in groups]
+    return [sum(e.answer_reward for e in group) for group in sampled(config, problems, n)]
 
 
 def value_of(text, problem, prompt):
@@ -292,10 +272,9 @@ def value_of(text, problem, prompt):
 
 def voted(config, problems, n):
     """Is the most frequent value among n answers to each problem the target? Ties are shared."""
-    n = n if config.temperature else 1  # greedy completions are equal
     voters = SimpleNamespace(final_answer=value_of)
     task = SimpleNamespace(module=voters, prompt=countdown.PROMPTS[config.prompt])
-    return [nano_eval.majority(group, task) for group in runs.sample(config, problems, n)]
+    return [nano_eval.majority(group, task) for group in sampled(config, problems, n)]
 
 
 def judged(folder, function, config, models, problems, more):
@@ -330,39 +309,32 @@ def control_table(correct):
     return runs.table(lines)
 
 
-def place(name, flags, args, seed):
-    """The directory of a run of `train`."""
-    more = f" {args.sft_flags}" if name == "rft" else ""
-    return runs.place(args.out, f"{name} {flags}{more}", seed)
-
-
 def train(name, flags, args, seed):
     """The run of a control or, with the name "reward", of the command itself; its directory."""
-    path = place(name, flags, args, seed)
+    path = runs.place(args.out, f"{name} {flags}", seed)
     config = runs.parse("nano_r1", f"{flags} --seed {seed}")
     if name == "reward":
         runs.train("nano_r1", f"{flags} --seed {seed}", path)
     elif name == "rft":
         file = f"{path}.jsonl"
         if not os.path.exists(file):
-            like = runs.metrics(place("reward", flags, args, seed))
+            like = runs.metrics(runs.place(args.out, f"reward {flags}", seed))
             lengths = [row.get("completions/mean_length", 0) for row in like]
             tokens = sum(lengths) * config.prompts_per_step * config.group_size
             nano_r1.write_rows(file, right_samples(config, tokens))
         same = ("task", "model", "prompt", "max_tokens", "seed")
         words = [f"--{name} {getattr(config, name)}" for name in same]
-        runs.train("nano_sft", f"{' '.join(words)} --data {file} {args.sft_flags}", path)
+        runs.train("nano_sft", f"{' '.join(words)} --data {file} {SFT}", path)
     else:
-        config.kl_coef = 1.0 if name == "none" else config.kl_coef  # it needs a reference
         config.eval_every = config.record_tokens_every = 0  # the models are judged below
         config.eval_problems = 16
-        runs.complete(nano_r1.main, config, path, **CONTROLS[name])
+        runs.complete(nano_r1.main, config, path, rollout=rewarded(REWARDS[name]))
     return path
 
 
 def compare(flags, args):
     """Train and judge everything for one number of steps; print its tables."""
-    config = runs.parse("nano_r1", flags)
+    config = runs.parse("nano_eval", flags)
     models = {"base": [config.model]}
     paths = {}
     for name in ("reward", *args.only) if args.seeds else ():
@@ -400,11 +372,11 @@ def main():
     add("--flags", default="--task countdown", help="flags of the command, in one text")
     add("--steps", type=int, nargs="+", default=[20, 60], help="numbers of steps to compare at")
     add("--seeds", type=int, nargs="*", default=[0, 1, 2], help="none: only the base is judged")
-    add("--only", nargs="*", choices=CONTROLS, default=list(CONTROLS), help="these controls")
+    names = [*REWARDS, "rft"]
+    add("--only", nargs="*", choices=names, default=names, help="these controls")
     add("--data", metavar="FILE", help="problems to judge on; left out: held-out generated ones")
     add("--problems", type=int, default=512, help="at most")
     add("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.6, 1.0])
-    add("--sft_flags", default="--steps 300 --learning_rate 3e-4", help="flags of rft")
     add("--out", default="out/controls", help="where runs and results are kept")
     args = parser.parse_args()
     for steps in args.steps:

@@ -127,17 +127,6 @@ def load(config):
     return nano_r1.TransformersSampler(policy.to(device), task, config), task
 
 
-def sample(config, problems, n=1):
-    """n episodes of each problem, a tuple, by `config.model` at `config.temperature`."""
-    sampler, task = load(config)
-    draws = []
-    with nano_r1.threads_for(sampler.model):
-        for k in range(n):  # one after the other: it bounds the memory
-            label = f"benchmark, {k}"
-            draws.append(nano_r1.sample_and_reward(sampler, problems, task, config, label, 1))
-    return list(zip(*draws))
-
-
 def generate(sampler, prompts, temperature, **options):
     """A completion of each prompt by transformers' `generate`, up to its first end token."""
     ends = sampler.task.stop_ids

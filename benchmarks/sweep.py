@@ -1,4 +1,4 @@
-"""A grid of flags and seeds: a table with paired intervals, and the learning curves.
+"""A grid of flags and seeds: a table of every evaluation, with paired intervals at the end.
 
     python -m benchmarks.sweep --script nano_r1 --flags "--task countdown"    # one row, three seeds
     python -m benchmarks.sweep --flags "--steps 20 --max_tokens 128" \\
@@ -8,15 +8,14 @@
         --axis examples=128 examples=512 --axis batch_size=16 batch_size=32
 
 The grid has one point of each --axis; without --axis it has one row. A point is a list of flags
-with commas between them and without dashes, or `default` for none. Each row of the table is
-compared with the first, seed by seed. Complete runs are kept while code and base are the same;
+with commas between them and without dashes, or `default` for none. In the end each is compared with
+the first, seed by seed. Complete runs are kept while code and base are the same;
 stopped ones continue. nano_eval.py has a model's subgroups.
 """
 
 import argparse
 import itertools
 
-import nano_r1
 from benchmarks import runs
 
 
@@ -27,35 +26,23 @@ def flags_of(points):
 
 
 def result_table(paths):
-    """`paths`: {label: the runs of its seeds}."""
-    lines = [["", "pass@1", "pass@1 minus the first row's, 95% by seed"]]
+    """Each evaluation on held-out problems: means over the seeds, with the smallest and largest.
+
+    `paths`: {label: the runs of its seeds}. The last evaluation is compared with the first label's.
+    """
+    lines = [["", "step", "pass@1", "95% by seed", "format", "tokens", "minus the first, by seed"]]
     first = None
-    for label, of_label in paths.items():
-        after = [runs.evaluations(path)[-1]["eval/pass@1"] for path in of_label]
-        first = first or after
-        compared = "" if after is first else runs.signed(*runs.difference(after, first))
-        lines.append([label, runs.spread(after), compared])
-    return runs.table(lines)
-
-
-def curve_table(paths):
-    """Each evaluation on held-out problems: means over the seeds, with the smallest and largest."""
-    lines = [["", "step", "pass@1", "95% by seed", "format", "tokens"]]
     for label, of_label in paths.items():
         for rows in zip(*map(runs.evaluations, of_label)):
             shares = [row["eval/pass@1"] for row in rows]
             _, low, high = runs.mean_interval(shares)
             formats = runs.spread([row["eval/format"] for row in rows])
             tokens = runs.spread([row["eval/mean_length"] for row in rows], 0)
-            interval = f"[{low:.3f}, {high:.3f}]"
-            lines.append([label, rows[0]["step"], runs.spread(shares), interval, formats, tokens])
+            cells = [runs.spread(shares), f"[{low:.3f}, {high:.3f}]", formats, tokens, ""]
+            lines.append([label, rows[0]["step"], *cells])
+        first = first or shares
+        lines[-1][-1] = runs.signed(*runs.difference(shares, first))
     return runs.table(lines)
-
-
-def minutes(paths):
-    """Of a run's training: the mean, with the smallest and largest."""
-    rows = map(runs.metrics, itertools.chain(*paths.values()))
-    return runs.spread(list(map(nano_r1.minutes_of_training, rows)), 1)
 
 
 def main():
@@ -78,7 +65,6 @@ def main():
         for seed, path in zip(args.seeds, paths[label]):
             runs.train(args.script, f"{flags} --seed {seed}", path)
     print(f"\nseeds {args.seeds}; commit {runs.commit()}\n\n{result_table(paths)}")
-    print(f"\n{curve_table(paths)}\n\n{minutes(paths)} minutes of training a run")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,6 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     ),
     "reward": ("reward", "Mean total reward of the step's completions: format plus answer."),
     "reward/format": ("format", "Mean format reward of the step's completions, 0 to 1."),
-    "reward_std": (
-        "reward spread",
-        "Mean standard deviation of the rewards within a group. Near 0 there is little to learn.",
-    ),
     "frac_reward_zero_std": (
         "no signal",
         "Share of groups whose rewards are all equal. Their advantages are 0, so they teach "

@@ -14,12 +14,11 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from nano_report.payload import as_json, group_table, pack
-from nano_report.run import Run, numbered, paired, read_rows
+from nano_report.run import Run, paired, read_rows
 
 HERE = Path(__file__).parent
 SCRIPTS = """page/dom.js page/tokens.js page/table.js page/chart.js page/lines.js page/data.js
@@ -30,7 +29,7 @@ STYLES = "page/base.css page/page.css"
 
 def write(
     path: tyro.conf.Positional[str],
-    steps: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N ...")] = (),
+    steps: tuple[int, ...] = (),
 ):
     """Write the report of a run into its directory. Open it in a browser.
 
@@ -54,16 +53,16 @@ def write(
 def write_at_end(path):
     """Write the report of a run that has ended. Print its gains, and how to ask the model."""
     report = write(path)
-    files = list(numbered(f"{path}/evaluations", "jsonl").values())
+    run = Run(path)
+    files = list(run.evaluations.values())
     gains = []
     for before, after in paired([read_rows(file) for file in files[:1] + files[-1:]]):
         gains.append(after["answer_reward"] - before["answer_reward"])
     print(f"Held-out problems gained: {gains.count(1)}, lost: {gains.count(-1)}")
-    config = read_rows(f"{path}/config.json")[0]
     print(f"Report, for a browser: {report}")
-    flags = f"--ask 4 --task {config['task']} --prompt {config['prompt']}"
-    if config.get("data"):
-        flags += f" --data {shlex.quote(config['data'])}"
+    flags = f"--ask 4 --task {run.config['task']} --prompt {run.config['prompt']}"
+    if run.config.get("data"):
+        flags += f" --data {shlex.quote(run.config['data'])}"
     print(f"To ask the model: python nano_eval.py {flags} \\\n    --model {path}/model")
 
 

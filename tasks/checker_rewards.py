@@ -34,13 +34,16 @@ PROMPTS = {
 }
 
 
+def steps_of(line):
+    """A line as steps, as `judge` reads them: 36-19=17-7=10 becomes 36-19=17 and 17-7=10."""
+    return re.sub("=([0-9]{1,9})(?=[-+*/])", r"=\1\n\1", line).replace(",", "\n")
+
+
 def tool(text, problem):
     """The rest of a line that ends in ` yes`, or None: see above. Linear in the text's length."""
     line = text.rpartition("\n")[2]
     called = re.fullmatch("([-+*/,=0-9]{1,200}) yes", line)
     if not called or "</think>" in text:
         return None
-    # One step on each line, as `judge` reads them: 36-19=17-7=10 becomes 36-19=17 and 17-7=10.
-    steps = re.sub("=([0-9]{1,9})(?=[-+*/])", r"=\1\n\1", called[1]).replace(",", "\n")
-    value, _, _ = judge(steps, problem, steps=True)
+    value, _, _ = judge(steps_of(called[1]), problem, steps=True)
     return "\n" if value == problem["target"] else " no\n"

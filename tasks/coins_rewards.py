@@ -2,16 +2,14 @@
 
 One problem, and one completion with the full reward of 2 (the prompt has opened `<think>`):
 
-    {"ava": 31, "ben": 58, "cleo": 40, "question": "Ava has 31 coins and Ben has 58 coins. ..."}
+    {"ava": 31, "ben": 58, "question": "Ava has 31 coins and Ben has 58 coins. How many ..."}
 
     58-31=27
-    40-27=13
     </think>
-    <answer>13</answer>
+    <answer>27</answer>
 
-A problem without `cleo` has one step. Each step subtracts the smaller number, so a decoding rule
-that ignores the question cannot tell which number comes first. With two steps there are four
-combinations. Only the test problems have the one in which the second number is larger both times.
+The smaller number is subtracted, so a decoding rule that ignores the question cannot tell which
+number comes first.
 
     python variants.py --task coins --max_tokens 40 --group_size 16 --binary_reward
 
@@ -19,32 +17,16 @@ docs/results.md shows what a run learns.
 """
 
 import random
-import re
-from collections import namedtuple
 
-Reward = namedtuple("Reward", "total format answer why")
-Prompt = namedtuple("Prompt", "text chat opening stop")
+from gsm8k_rewards import MORE, Prompt, Reward, read_answer
 
-PROMPTS = {
-    "short": Prompt("{question}", True, "<think>", ()),
-    "plain": Prompt(  # for a base model that has no chat template
-        "{question} Think inside <think> </think> tags, then give only the number inside <answer> "
-        "</answer> tags, for example <answer>4</answer>.\n",
-        False,
-        "<think>",
-        (),
-    ),
-}
-ONE = (
+PROMPTS = {"short": Prompt("{question}")}
+QUESTION = (
     "Ava has {ava} coins and Ben has {ben} coins. "
     "How many more coins does one of them have than the other?"
 )
-TWO = (
-    "Ava has {ava} coins and Ben has {ben} coins. Cleo has {cleo} coins. "
-    "By how many does that differ from the difference between Ava and Ben?"
-)
 NUMBERS = range(2, 60)
-TEST = 128  # test problems of each kind: one step, two steps, the held-out combination
+TEST = 128  # test problems
 
 
 def load_problems(split, source=None, seed=0):
@@ -52,35 +34,25 @@ def load_problems(split, source=None, seed=0):
     if source is not None:
         raise SystemExit("--task coins has generated problems only: leave out --data")
     rng = random.Random("coins")
-    ones = [{"ava": a, "ben": b} for a in NUMBERS for b in NUMBERS if a != b]
-    rng.shuffle(ones)
-    threes = sorted({tuple(rng.sample(NUMBERS, 3)) for _ in range(4096)})
-    twos = [{"ava": a, "ben": b, "cleo": c} for a, b, c in threes if abs(a - b) != c]
-    rng.shuffle(twos)
-    for problem in ones + twos:
-        problem["question"] = (TWO if "cleo" in problem else ONE).format(**problem)
-    trained = [problem for problem in twos if subgroups(problem) == ["two_steps"]]
-    held_out = [problem for problem in twos if subgroups(problem) == ["held_out"]]
-    if split == "train":
-        return ones[TEST:] + trained[TEST : 7 * TEST]  # one in five has two steps
-    return [p for of_each in zip(ones[:TEST], trained[:TEST], held_out[:TEST]) for p in of_each]
+    problems = [{"ava": a, "ben": b} for a in NUMBERS for b in NUMBERS if a != b]
+    rng.shuffle(problems)
+    for problem in problems:
+        problem["question"] = QUESTION.format(**problem)
+    return problems[TEST:] if split == "train" else problems[:TEST]
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion: format (1, 0.5 or 0) and answer (1 or 0). Never raises."""
-    number = abs(problem.get("cleo", 0) - abs(problem["ava"] - problem["ben"]))
-    thinking, closed, conclusion = completion.rpartition("</think>")
-    answer = (re.findall("<answer>([^<]{0,99})</answer>", conclusion) or [""])[-1].strip()
-    block = "".join(f"<answer>{answer}</answer>".split())  # white space around it is allowed
-    has_tags = closed and "".join(conclusion.split()) == block and "think>" not in thinking
-    form = (1.0 if re.fullmatch("[0-9]{1,4}", answer) else 0.5) if has_tags else 0.0
-    correct = float(answer == str(number))
+    answer, fault = read_answer(completion)
+    form = 1.0
+    if fault == MORE:  # than a number
+        form = 0.5
+    elif fault:
+        form = 0.0
+    correct = float(answer.strip() == str(abs(problem["ava"] - problem["ben"])))
     return Reward(form + correct, form, correct, "correct" if correct else f"{answer!r:.20}")
 
 
 def subgroups(problem):
-    """With one step: who has more. With two steps: whether the combination is trained."""
-    difference = problem["ben"] - problem["ava"]
-    if "cleo" not in problem:
-        return ["ben_has_more" if difference > 0 else "ava_has_more"]
-    return ["held_out" if problem["cleo"] > difference > 0 else "two_steps"]
+    """Who has more."""
+    return ["ben_has_more" if problem["ben"] > problem["ava"] else "ava_has_more"]

@@ -16,12 +16,11 @@ pays what the data set calls solved, its mistakes included (docs/own_task.md).
 
 import functools
 import json
-import operator
 import random
 import re
 
 import problem_files
-from gsm8k_rewards import MORE, Prompt, Reward, read_answer
+from gsm8k_rewards import MORE, Prompt, Reward, problem_key, read_answer
 
 try:
     import reasoning_gym
@@ -31,7 +30,8 @@ except ImportError:
 # These scorers pass the text to Python's eval or sympy's parse_expr, which executes it, or build
 # as much as a number in it says: 1e999999999, R99999999. CALCULATED get only ARITHMETIC, EXECUTED
 # need unsafe=1.
-ARITHMETIC = r"(?!.*\*\s*\*)[-+*/()0-9.\s]*"  # without powers
+TEXT = "(?s).{1,2000}"  # the length bounds the work
+ARITHMETIC = r"(?!(?s:.)*\*\s*\*)[-+*/()0-9.\s]{1,2000}"  # without powers
 CALCULATED = "binary_matrix coin_flip countdown puzzle24 spiral_matrix".split()
 EXECUTED = (
     "intermediate_integration n_queens polynomial_multiplication rubiks_cube rush_hour "
@@ -47,20 +47,22 @@ PROMPTS = {
 }
 
 
+say_once = functools.cache(print)
+
+
 @functools.cache
 def open_data(spec):
-    """(the data set of NAME?setting=value&..., its entries, partial, a pattern of texts)."""
+    """(the scorer of NAME?setting=value&..., {question: entry}, partial, a pattern of texts)."""
     name, _, query = spec.partition("?")
-    settings = {"size": 1000, "seed": 0, "partial": 0, "unsafe": 0}
-    for pair in filter(None, query.split("&")):
-        key, _, value = pair.partition("=")
+    settings = {"size": 1000, "seed": 0}
+    for key, value in re.findall("([^&=]+)=?([^&]*)", query):
         try:
             settings[key] = json.loads(value)
         except ValueError:  # a text without quotes
             settings[key] = value
-    partial = settings.pop("partial")
-    scored = ".*"
-    if not settings.pop("unsafe"):
+    partial = settings.pop("partial", 0)
+    scored = TEXT
+    if not settings.pop("unsafe", 0):
         if name in EXECUTED:
             raise SystemExit(f"--data {name}: its scorer executes a text; to allow it: unsafe=1")
         if name in CALCULATED:
@@ -68,58 +70,44 @@ def open_data(spec):
     random.seed(0)  # acre draws from Python's own generator
     try:
         data = reasoning_gym.create_dataset(name, **settings)
-        return data, list(data), partial, scored
+        return data.score_answer, {entry["question"]: entry for entry in data}, partial, scored
     except Exception as error:  # each data set says in its own way what is wrong with a setting
-        raise SystemExit(f"--data {spec}: no such data set or setting: {error}") from None
+        raise SystemExit(
+            f"--data {spec}: no such data set or setting, such as puzzle24: {error}"
+        ) from None
 
 
 def load_problems(split, source=None, seed=0):
     """The problems of "train", "test" or "all"."""
-    if not source:
-        raise SystemExit("--task gym needs --data NAME, a data set of reasoning-gym: puzzle24")
     problems = []
-    for spec in source.split():
+    for spec in str(source).split():
         _, entries, _, _ = open_data(spec)
-        for index, entry in enumerate(entries):
-            problem = {"question": entry["question"], "answer": entry["answer"]}
-            problems.append(problem | {"data": spec, "index": index})
+        for question, entry in entries.items():
+            problems.append({"question": question, "answer": entry["answer"], "data": spec})
     if split == "all":
         return problems
-    return problem_files.held_out(problems, operator.itemgetter("question"), split)
+    return problem_files.held_out(problems, problem_key, split)
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
+    score_answer, entries, partial, scored = open_data(problem["data"])
+    entry = entries[problem["question"]]
     answer, fault = read_answer(completion)
-    paid, why = score_of(answer.strip(), problem)
+    score = 0.0
+    why = "not passed to the scorer: no answer, too long, or not only arithmetic"
+    if re.fullmatch(scored, answer.strip()):
+        try:
+            score = float(score_answer(answer.strip(), entry))
+            why = "correct" if score == 1 else f"score {score:.2f}"
+        except Exception as error:  # a mistake of the scorer
+            say_once(f"--data {problem['data']}: its scorer fails on some texts: no reward")
+            why = f"the scorer fails: {error!r:.80}"
+    correct = float(score == 1)
     form = float(fault in ("", MORE))
-    return Reward(form + paid, form, float(why == "correct"), why)
-
-
-def score_of(text, problem):
-    """(what is paid, from 0 to 1; "correct" or why it is less)."""
-    spec = problem["data"]
-    data, entries, partial, scored = open_data(spec)
-    if not text or len(text) > 2000:  # this bounds the work
-        return 0.0, "no answer, or too long"
-    if not re.fullmatch(scored, text, re.DOTALL):
-        return 0.0, "not arithmetic: not passed to the scorer, which would execute it"
-    try:
-        score = float(data.score_answer(text, entries[problem["index"]]))
-    except Exception as error:  # a mistake of the scorer
-        warn(spec)
-        return 0.0, f"the scorer fails: {error!r:.80}"
-    if score == 1:
-        return 1.0, "correct"
-    return score if partial else 0.0, f"score {score:.2f}"
-
-
-@functools.cache
-def warn(spec):
-    """Once for each data set."""
-    print(f"--data {spec}: its scorer fails on some texts; they get no reward")
+    return Reward(form + (score if partial else correct), form, correct, why)
 
 
 def subgroups(problem):
-    """The name of the problem's data set."""
-    return [problem["data"].partition("?")[0]]
+    """The problem's data set with its settings."""
+    return [problem["data"]]

@@ -19,7 +19,7 @@ import re
 import zlib
 
 import countdown_rewards
-from countdown_rewards import Prompt, problem_key, read_answer, subgroups
+from countdown_rewards import Prompt, problem_key, subgroups
 from tasks import gym_rewards
 
 __all__ = ["HIDDEN", "PROMPTS", "Prompt", "load_problems", "reward", "subgroups"]
@@ -50,6 +50,4 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     found = countdown_rewards.reward(completion, problem, prompt)
     if problem["repaired"]:
         return found
-    answer, _ = read_answer(completion, prompt)
-    paid, _ = gym_rewards.score_of(answer.strip(), problem)
-    return found._replace(total=paid)
+    return found._replace(total=gym_rewards.reward(completion, problem).answer)

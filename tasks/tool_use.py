@@ -189,13 +189,23 @@ def counts(episodes, kind=""):
 
 
 # %%
-FUNCTIONS = {"rollout": rollout, "measure": measure, "evaluate": evaluate}
+def load_problems(module, split, config):
+    """Like `nano_r1.load_problems`, of a task with a tool."""
+    if not hasattr(module, "tool"):
+        raise SystemExit(f"--task {config.task} has no tool; try checker")
+    return nano_r1.load_problems(module, split, config)
+
+
+FUNCTIONS = {
+    "load_problems": load_problems,
+    "rollout": rollout,
+    "measure": measure,
+    "evaluate": evaluate,
+}
 
 
 def main(config, **replaced):
     """Call `nano_r1.main` with this file's functions, or those of the caller."""
-    if not hasattr(nano_r1.import_task(config.task), "tool"):
-        raise SystemExit(f"--task {config.task} has no tool; try checker")
     return nano_r1.main(config, **(FUNCTIONS | replaced))
 
 

@@ -18,12 +18,10 @@ as it is: an error in it ends the run, and its time is its own.
 
 import functools
 import operator
-import os
-import runpy
-import sys
 
 import problem_files
 from gsm8k_rewards import Prompt, Reward
+from nano_r1 import import_task
 
 HIDDEN = ("row", "functions")
 PROMPTS = {
@@ -39,13 +37,11 @@ def find_functions(query):
     for part in query.split("&"):
         place, _, weight = part.partition("=")
         path, _, name = place.rpartition(":")
-        sys.path.append(os.path.dirname(path))  # for modules beside it
         try:
-            os.stat(path)  # without a file, runpy has other errors
-            found.append((runpy.run_path(path)[name], float(weight or 1)))
-        except (OSError, KeyError, ValueError):
+            found.append((getattr(import_task(path), name), float(weight or 1)))
+        except (SystemExit, AttributeError, ValueError) as error:
             raise SystemExit(
-                f"no reward function {part!r}; expected "
+                f"no reward function {part!r}: {error.__context__ or error}; expected "
                 '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
             ) from None
     return found
@@ -53,38 +49,39 @@ def find_functions(query):
 
 def load_problems(split, source=None, seed=0):
     """The problems of "train", "test" or "all"."""
-    path, _, query = (source or "").partition("?")
+    path, _, query = str(source).partition("?")
     find_functions(query)
+
+    def to_problem(row):
+        text = row.get("prompt")
+        if isinstance(text, list):
+            text = "\n\n".join(message["content"] for message in text)
+        if not isinstance(text, str):
+            raise ValueError(f"needs prompt, a text or a list of messages; got {row!s:.200}")
+        return {"prompt": text, "row": row, "functions": query}
+
     key = operator.itemgetter("prompt")
-    row = operator.itemgetter("row")
-    problems = problem_files.load(path, split, None, to_problem, key, gold=row)
-    for problem in problems:
-        problem["functions"] = query
-    return problems
-
-
-def to_problem(row):
-    """The problem of a row."""
-    text = row.get("prompt")
-    if isinstance(text, list):
-        text = "\n\n".join(message["content"] for message in text)
-    if not isinstance(text, str):
-        raise ValueError(f"needs prompt, a text or a list of messages; got {row!s:.200}")
-    return {"prompt": text, "row": row}
+    return problem_files.load(path, split, None, to_problem, key, gold=operator.itemgetter("row"))
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion: the functions' values by their weights."""
     columns = {name: [value] for name, value in problem["row"].items()}
-    text = prompt.opening + completion
     prompts = columns.pop("prompt")
+    text = prompt.opening + completion
     if isinstance(prompts[0], list):
         text = [{"role": "assistant", "content": text}]
-    columns |= {"trainer_state": None, "log_extra": print, "log_metric": print}
-    ids = [problem["token_ids"]]
     values = []
     for function, weight in find_functions(problem["functions"]):
-        (value,) = function(prompts=prompts, completions=[text], completion_ids=ids, **columns)
+        (value,) = function(
+            prompts=prompts,
+            completions=[text],
+            completion_ids=[problem["token_ids"]],
+            trainer_state=None,
+            log_extra=print,
+            log_metric=print,
+            **columns,
+        )
         value = value or 0.0  # None: not judged
         if not values:
             correct = float(value >= 1)

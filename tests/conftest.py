@@ -1,3 +1,4 @@
+import functools
 import importlib.util
 import os
 import shutil
@@ -16,17 +17,14 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # With small models a second thread only waits; also for what the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import countdown_rewards
+
+# 16,384 problems, the same at each call, take more than a second.
+countdown_rewards.generate_problems = functools.cache(countdown_rewards.generate_problems)
+
 # Two environments (.ci/run): vLLM's CPU build has its own.
 if importlib.util.find_spec("vllm") is None:
     collect_ignore = ["with_vllm"]
-
-# A process takes a file at a time, the long ones first.
-LONG = ["test_lesson.py", "test_notebook.py", "test_scripts.py", "test_check_grpo.py"]
-
-
-def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONG)
-
 
 # ---- Pages in a browser
 

@@ -22,7 +22,7 @@ def test_the_reward_of_the_coins(completion, form, answer):
     assert coins_rewards.reward(completion, {"ava": 29, "ben": 58})[1:3] == (form, answer)
 
 
-def test_a_kind_of_coin_questions_is_held_out():
+def test_no_coin_question_is_in_both_splits():
     test = {problem["question"] for problem in coins_rewards.load_problems("test")}
-    for problem in coins_rewards.load_problems("train"):
-        assert coins_rewards.subgroups(problem) != ["held_out"] and problem["question"] not in test
+    train = {problem["question"] for problem in coins_rewards.load_problems("train")}
+    assert len(test) == 128 and len(train) > 3000 and not test & train

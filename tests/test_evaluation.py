@@ -14,6 +14,7 @@ import countdown_rewards
 import gsm8k_rewards
 import nano_eval
 import nano_r1
+from benchmarks import runs
 from tasks import coins_rewards
 
 
@@ -173,8 +174,8 @@ def test_a_typed_line_is_read_as_the_first_of_a_completion(monkeypatch, capsys):
     type_in(monkeypatch, "19 36 55 7 = 65", "19 + 36=55,58+7=65 no", "q")
     config = nano_eval.Config(ask=1, max_tokens=1)
     nano_eval.main(config)
-    policy, task, _ = nano_eval.load(config)
+    sampler, task = runs.load(config)
     prompt = task.prompt_text(nano_eval.read_problem("19 36 55 7 = 65", task))
     ids = task.tokenizer.encode(f"{prompt}\n19+36=55,58+7=65 yes")
-    share = policy(torch.tensor([ids])).logits[0, -2].softmax(0)[ids[-1]]
+    share = sampler.model(torch.tensor([ids])).logits[0, -2].softmax(0)[ids[-1]]
     assert f"P(yes) {share:4.0%}  19+36=55,58+7=65\n" in capsys.readouterr().out

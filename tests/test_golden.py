@@ -159,7 +159,7 @@ def plain(golden):
         found.advantages.append(advantages.flatten().tolist())
         optimizer.param_groups[0]["lr"] = rate
         metrics = plain_step(policy, reference, optimizer, call, found.advantages[-1])
-        metrics |= {"step": step, "lr": rate, "reward_std": std.mean()}
+        metrics |= {"step": step, "lr": rate}
         metrics["frac_reward_zero_std"] = (std == 0).float().mean()
         found.metrics.append(metrics | means(rows, MEANS))
     return found

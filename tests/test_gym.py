@@ -22,7 +22,6 @@ SMALL = {
     "zebra_puzzles": "&num_people=3&num_characteristics=3",
     "futoshiki": "&min_board_size=4&max_board_size=4",
 }
-SUM = {"question": "1+1?", "answer": "2", "data": "chain_sum?size=2", "index": 0}
 
 
 def paid(name, text):
@@ -45,7 +44,7 @@ def test_a_data_set_pays_its_own_answers(name):
 
 def test_composite_needs_the_settings_of_its_parts():
     assert len(NAMES) == 106
-    with pytest.raises(SystemExit, match="composite: no such data set or setting: "):
+    with pytest.raises(SystemExit, match="composite: no such data set or setting"):
         gym_rewards.load_problems("train", "composite")
 
 
@@ -79,7 +78,8 @@ def test_a_text_that_names_a_huge_number_gets_no_reward_with_little_work(name):
 
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
     fragments = ["</think><answer>2</answer>", "[" * 99, "9*9"]
-    rewards_of_hostile_texts(gym_rewards, SUM, fragments, gym_rewards.PROMPTS)
+    problem, _ = gym_rewards.load_problems("all", "chain_sum?size=2")
+    rewards_of_hostile_texts(gym_rewards, problem, fragments, gym_rewards.PROMPTS)
 
 
 def test_a_scorer_that_raises_costs_the_reward(capfd):
@@ -103,26 +103,24 @@ def test_no_question_is_in_both_splits():
     train = gym_rewards.load_problems("train", source)
     test = gym_rewards.load_problems("test", source)
     questions = {problem["question"] for problem in train + test}
-    places = {(problem["data"], problem["index"]) for problem in train + test}
-    assert len(questions) == len(places) == len(train + test)
+    assert len(questions) == len(train + test)
     assert len(train) > 40 and len(test) > 5
     assert json.loads(json.dumps(train)) == train  # as in a run's files
-    names = [gym_rewards.subgroups(problem) for problem in train]
-    assert names.count(["leg_counting"]) > 20 and names.count(["basic_arithmetic"]) > 20
+    assert {gym_rewards.subgroups(problem)[0] for problem in train} == set(source.split())
 
 
 def test_a_prompt_can_show_neither_the_answer_nor_the_metadata():
     (problem, *_) = gym_rewards.load_problems("all", "leg_counting?size=5")
-    assert set(problem) - set(gym_rewards.HIDDEN) == {"question", "data", "index"}
+    assert set(problem) - set(gym_rewards.HIDDEN) == {"question", "data"}
 
 
 @pytest.mark.parametrize(
     "source, sentence",
     [
-        (None, "--task gym needs --data NAME"),
-        ("puzzle25", "puzzle25: no such data set or setting: .*not registered"),
-        ("chain_sum?colour=3", "no such data set or setting: .*'colour'"),
-        ("chain_sum?min_terms=0", "no such data set or setting: min_terms must be positive"),
+        (None, "--data None: no such data set or setting, such as puzzle24"),
+        ("puzzle25", "puzzle25: no such data set or setting.*not registered"),
+        ("chain_sum?colour=3", "no such data set or setting.*'colour'"),
+        ("chain_sum?min_terms=0", "no such data set or setting.*: min_terms must be positive"),
     ],
 )
 def test_a_mistake_in_data_is_one_sentence(source, sentence):

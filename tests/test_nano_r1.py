@@ -14,7 +14,9 @@ import transformers
 from two_processes import make_episodes, settings, tiny_model, updated, weights_of
 
 import countdown_rewards
+import nano_eval
 import nano_r1 as r1
+import nano_sft
 import variants
 
 MODEL = r1.Config.model
@@ -56,9 +58,21 @@ def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0, width=None):
 
 def test_a_model_that_changes_its_logits_is_refused(tmp_path, loaded):
     r1.check_scorer(tiny("nemotron"), config())
-    r1.save_model(tiny("granite", logits_scaling=4.0), loaded[1], tmp_path)
-    with pytest.raises(SystemExit, match="differ by .*logits_scaling"):
-        r1.load_model(config(model=tmp_path))
+    policy = tiny("granite", logits_scaling=4.0)
+    r1.save_model(policy, loaded[1], tmp_path)
+    rows = f"{tmp_path}/rows.jsonl"
+    r1.write_rows(rows, [{"prompt": "a", "completion": "b"}])
+    settings = {"model": str(tmp_path), "eval_problems": 1, "steps": 1}
+    own = {"load_model": lambda _: (policy.bfloat16().train(), loaded[1])}
+    for start in (
+        lambda: r1.main(r1.Config(name=f"{tmp_path}/x", **settings), **own),
+        lambda: nano_eval.main(nano_eval.Config(**settings)),
+        lambda: nano_sft.main(nano_sft.Config(data=rows, name=f"{tmp_path}/x", **settings)),
+        lambda: variants.make_reference(policy, variants.Config(teacher=str(tmp_path))),
+    ):
+        with pytest.raises(SystemExit, match="differ by .*logits_scaling"):
+            start()
+    assert not policy.training
 
 
 GOOD = {"grad_norm": 1.0, "sampling/logp_difference_mean": 0.0, "completions/clipped_ratio": 0.1}
@@ -339,11 +353,6 @@ def test_bfloat16_samples_as_it_scores(policy, loaded, monkeypatch):
 def measured(engine, episodes, config):
     batches = variants.update(engine, None, episodes, config, variants.loss)
     return r1.measure_step(list(map(r1.as_row, episodes)), batches, engine, 1, config)
-
-
-def test_a_group_of_one_has_the_deviation_0():
-    _, metrics = updated(settings(group_size=1), make_episodes(), measured)
-    assert metrics["reward_std"] == 0
 
 
 def test_a_penalty_without_a_reference_is_not_measured():

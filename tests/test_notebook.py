@@ -35,7 +35,8 @@ MISTAKES = {  # what a student might do: a change of the answer, for each test; 
 }
 EMPTY = {"4_reading_a_run": "diagnosis = {}", "6_rewards_that_go_wrong": "reward_of = {'A': 1}"}
 SMALL = {  # values of the cell tagged "parameters"
-    "2_the_loss": "short_steps = 1",
+    "2_the_loss": "short = {'steps': 1, 'prompts_per_step': 2}",
+    "3_kl": "questions = 8",
     "5_imitate_select_reinforce": "questions, teacher_steps, student_steps = 8, 2, 1",
     "6_rewards_that_go_wrong": "draws = 2_000",
     "7_write_it_yourself": "steps, questions = 10, 128",
@@ -115,6 +116,7 @@ def test_the_readme_links_pages_only_if_they_have_an_address(address):
 def test_a_chapter_tells_a_correct_answer_from_a_wrong_one(name, kernel, root):
     said = kernel.run_book(name, root)
     tests = [cell.source for cell in points.tagged(BOOKS[name], "test")]
+    assert points.tagged(BOOKS[name], "exercise")
     assert all("Not solved yet" in said[test] for test in tests)
     if name in EMPTY:
         kernel.run(EMPTY[name])
@@ -122,22 +124,37 @@ def test_a_chapter_tells_a_correct_answer_from_a_wrong_one(name, kernel, root):
     answer = (ROOT / f"tests/answers/{name}.py").read_text()
     kernel.run(answer)
     assert all(kernel.run(test).startswith("Correct") for test in tests)
+    kernel.run("steps = 1")  # with a mistake nothing is learned
     for mistake, test in zip_longest(MISTAKES[name], tests, fillvalue=tests[0]):
         kernel.run(answer.replace(*mistake))
         with pytest.raises(CellExecutionError, match="AssertionError"):
             kernel.run(test)
 
 
-def test_a_solved_exercise_has_its_point(tmp_path):
-    name = "1_one_group"
-    book = copy.deepcopy(BOOKS[name])
-    file = tmp_path / f"{name}-mary.ipynb"
-    [exercise] = points.tagged(book, "exercise")
-    answer = (ROOT / f"tests/answers/{name}.py").read_text()
-    exercise.source = answer.replace("rewards):", "rewards):\n    print('a mean of 0.5')")
-    exercise.source += "\nopen('in_a_copy', 'w')"
+HOMEWORK = """# %% tags=["exercise"]
+answer = None
+
+# %% tags=["untested"]
+1 / 0
+
+# %% tags=["test"]
+import beside_it
+
+print("Correct" if answer == beside_it.RIGHT else "Not solved yet")
+"""
+
+
+def test_a_solved_exercise_has_its_point(tmp_path, monkeypatch):
+    chapters = tmp_path / "notebooks/chapters"
+    chapters.mkdir(parents=True)
+    (chapters / "8_homework.py").write_text(HOMEWORK)
+    (tmp_path / "beside_it.py").write_text("RIGHT = 7")
+    monkeypatch.setattr(points, "CHAPTERS", chapters)
+    book = jupytext.reads(HOMEWORK, "py:percent")
+    book.cells[0].source = "answer = 7\nprint('a mean of 0.5')\nopen('in_a_copy', 'w')"
+    file = tmp_path / "8_homework-mary.ipynb"
     jupytext.write(book, file)
-    assert points.points(file) == (1, 1) and not (ROOT / "in_a_copy").exists()
+    assert points.points(file) == (1, 1) and not (tmp_path / "in_a_copy").exists()
 
 
 @pytest.mark.parametrize(

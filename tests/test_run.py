@@ -26,7 +26,6 @@ import variants
 from benchmarks import runs
 
 ROOT = Path(__file__).parents[1]
-ALONE = os.environ | {"PYTHONPATH": ""}  # the environment of a program without the repository
 SMALL = """--task gsm8k --prompts_per_step 4 --group_size 4 --max_tokens 60 --eval_problems 8
 --warmup_steps 0"""
 
@@ -39,17 +38,6 @@ def copied(tmp_path, *files):
     return tmp_path
 
 
-def start(directory, flags):
-    return subprocess.Popen(
-        [sys.executable, "nano_r1.py", *flags.split()],
-        cwd=directory,
-        env=ALONE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def metrics(directory, name):
     """Of each step, without its times."""
     rows = runs.metrics(directory / "out" / name)
@@ -60,16 +48,6 @@ def metrics(directory, name):
 
 def weights(directory, name):
     return (directory / "out" / name / "model/model.safetensors").read_bytes()
-
-
-def test_without_a_file_as_in_a_cell_it_trains(tmp_path):
-    """With countdown_rewards.py alone; with gsm8k_rewards.py: the runs that are stopped."""
-    directory = copied(tmp_path, "countdown_rewards.py")
-    source = (directory / "nano_r1.py").read_text()
-    os.remove(directory / "nano_r1.py")
-    source += "main(Config(steps=1, prompts_per_step=2, max_tokens=20, eval_problems=2, name='x'))"
-    subprocess.run([sys.executable, "-c", source], cwd=directory, env=ALONE, check=True)
-    assert weights(directory, "x")
 
 
 # ---- The size is counted in expression nodes: statements are free, nesting is not.
@@ -127,14 +105,22 @@ def finish(directory, flags):
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """A directory with a run of six steps."""
-    directory = copied(tmp_path_factory.mktemp("runs"), "gsm8k_rewards.py")
+    files = "countdown_rewards.py", "gsm8k_rewards.py"
+    directory = copied(tmp_path_factory.mktemp("runs"), *files)
     finish(directory, ["--name", "straight"])
     return directory
 
 
-def interrupt(directory, flags, number, file):
-    """Start a run, send it a signal as soon as that file is there; what it printed."""
-    process = start(directory, f"{SIX} {flags}")
+def interrupt(directory, words, number, file):
+    """Start Python, send it a signal as soon as that file is there; what it printed."""
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": ""},  # without the repository
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     while not (directory / file).exists() and process.poll() is None:
         time.sleep(0.01)
     assert process.poll() is None, process.communicate()[0]
@@ -145,19 +131,30 @@ def interrupt(directory, flags, number, file):
 @pytest.fixture(scope="module")
 def stopped(straight):
     """What a run prints that gets SIGTERM in its first step."""
-    return interrupt(straight, "--name stopped", signal.SIGTERM, "out/stopped/episodes")
+    words = ["nano_r1.py", *SIX.split(), "--name", "stopped"]
+    return interrupt(straight, words, signal.SIGTERM, "out/stopped/episodes")
 
 
 def test_sigterm_finishes_the_step(stopped):
     assert "Finishing this step" in stopped and "--resume out/stopped" in stopped
 
 
+# Without a file, as in a cell: a run of Countdown, then the one that was stopped.
+IN_A_CELL = f"""
+main(Config(steps=1, prompts_per_step=2, max_tokens=20, eval_problems=2, name="x"))
+flags = {SIX.split()} + ["--resume", "out/stopped"]
+main(tyro.cli(Config, args=flags, use_underscores=True))
+"""
+
+
 def test_a_run_that_was_stopped_then_killed_while_it_saved_is_the_straight_one(stopped, straight):
     steps = [row["step"] for row in metrics(straight, "stopped")]
     assert steps in ([0, 1], [0, 1, 2])  # a slow machine sends the signal late
     assert not (straight / "out/stopped/model").exists()
+    source = (straight / "nano_r1.py").read_text() + IN_A_CELL
     file = "out/stopped/checkpoint/b.pt"
-    interrupt(straight, "--resume out/stopped", signal.SIGKILL, file)
+    interrupt(straight, ["-c", source], signal.SIGKILL, file)
+    assert weights(straight, "x")
     finish(straight, ["--resume", "out/stopped"])
     assert metrics(straight, "stopped") == metrics(straight, "straight")
     assert weights(straight, "stopped") == weights(straight, "straight")
@@ -233,6 +230,11 @@ def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
         resume(path, "")
 
 
+def test_a_name_is_that_of_a_directory_in_out():
+    for name, path in ("x", "x"), ("out/x", "x"), ("out//etc", "etc"), ("output", "output"):
+        assert nano_r1.find_run(nano_r1.Config(name=name), {})[0] == f"out/{path}"
+
+
 def test_settings_of_any_kind_are_compared(tmp_path):
     @dataclass(kw_only=True)
     class Config(nano_r1.Config):
@@ -259,6 +261,35 @@ def test_a_task_imports_what_lies_beside_it(tmp_path, monkeypatch):
     assert pickle.loads(pickle.dumps(task.Reward(1))) == (1,)
 
 
+COUNTS = """
+from gsm8k_rewards import *
+import gsm8k_rewards
+print("executed")
+def load_problems(split, source=None, seed=0):
+    print("loaded", split, source)
+    return gsm8k_rewards.load_problems("test")[:6]
+"""
+
+
+@pytest.mark.parametrize(
+    "program, changes, test, count",
+    [
+        (nano_r1, {"eval_problems": 4}, "test None", 4),
+        (variants, {"eval_data": "x"}, "all x", 6),
+    ],
+)
+def test_a_task_is_executed_and_its_problems_are_read_once(
+    program, changes, test, count, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own.py").write_text(COUNTS)
+    changes |= {"steps": 1, "prompts_per_step": 2, "max_tokens": 4, "name": f"{tmp_path}/x"}
+    path = program.main(program.Config(task=f"{tmp_path}/own.py", **changes))
+    found = re.findall("^(?:executed|loaded .*)$", capsys.readouterr().out, re.MULTILINE)
+    assert found == ["executed", "loaded train None", f"loaded {test}"]
+    assert runs.metrics(path)[-1]["eval/problems"] == count
+
+
 # ---- Where it runs
 
 
@@ -269,20 +300,18 @@ def command(monkeypatch):
     return partial(nano_r1.run_command, settings=nano_r1.Config)
 
 
-def test_a_log_in_another_encoding_gets_utf_8(monkeypatch):
+def test_a_log_in_another_encoding_gets_utf_8(monkeypatch, command):
     log = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(log, encoding="cp1252"))
-    with nano_r1.environment_kept():
-        print("π ≈ ½ 木 \ud800", flush=True)
+    command(lambda _: print("π ≈ ½ 木 \ud800", flush=True))
     assert log.getvalue().decode("utf-8") == "π ≈ ½ 木 \\ud800\n"
-    assert sys.stdout.encoding == "cp1252"
 
 
-def test_an_error_in_ones_own_task_is_pythons(command, tmp_path, monkeypatch):
+def test_what_an_own_task_lacks_is_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "lacks_rewards.py").write_text("import no_such_package")
-    with pytest.raises(ModuleNotFoundError, match="'no_such_package'"):
-        command(lambda config: nano_r1.import_task("lacks"))
+    with pytest.raises(SystemExit, match="--task lacks .* No module named 'no_such_package'"):
+        nano_r1.import_task("lacks")
 
 
 # ---- The mistakes that people make
@@ -305,8 +334,11 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"task": "chess"}, "--task chess was not found; try countdown, gsm8k"),
-        ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),  # before the model
+        ({"task": "chess"}, "No module named 'tasks.chess_rewards'. There are countdown, gsm8k"),
+        # Before the model, which is not there.
+        ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),
+        ({"task": "math", "model": "none"}, "MATH has no built-in problems"),
+        ({"prompt": "nothing.toml", "model": "none"}, "nothing.toml"),
         ({"model": "models/none"}, "clone the repository; of git-lfs: git lfs pull"),
         ({"device": "cuda"}, "sees no GPU"),
         ({"name": "out/straight"}, "--resume out/straight continues it"),
@@ -314,7 +346,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
         ({"max_tokens": 4000}, "--max_tokens must be below"),
-        ({"max_tokens": 1000}, "No train problem leaves room for a completion"),
+        ({"max_tokens": 1000}, "No problem leaves room for a completion"),
         ({"zero_stage": 3}, "--sampler vllm"),
     ],
 )
@@ -324,6 +356,16 @@ def test_a_mistake_is_one_sentence(changes, said, straight, monkeypatch):
     with pytest.raises(SystemExit, match=re.escape(said)):
         nano_r1.main(nano_r1.Config(**changes))
     assert sorted(os.listdir(straight / "out")) == before
+
+
+def test_a_mistake_in_a_path_is_not_looked_for_on_the_hub(straight, monkeypatch):
+    monkeypatch.chdir(straight)
+    asked = mock.Mock(side_effect=OSError)
+    monkeypatch.setattr(nano_r1.AutoTokenizer, "from_pretrained", asked)
+    for model in ("out/none", "Qwen/none"):
+        with pytest.raises(SystemExit):
+            nano_r1.load_model(nano_r1.Config(model=model))
+    assert [call.kwargs["local_files_only"] for call in asked.call_args_list] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""runs/: every run of every command of every script takes a step, but those of further seeds."""
+"""runs/: every run of every command has the right flags, and each setting has taken a step."""
 
 import importlib
 import os
@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 import nano_r1
+import variants
 from benchmarks import runs, sweep
 
 SCRIPTS = Path(runs.ROOT, "runs")
@@ -99,33 +101,44 @@ def recorded(folder, words, **environment):
     return [text.split("\0") for text in log.read_text().split("\0END\0")[:-1]]
 
 
+TAKEN = {}  # {(program, setting, value, or whether a number is not 0): the run's directory}
+
+
 def take_step(name, flags, folder):
-    """A run of a program, with these flags but for its sizes, its model and its files."""
-    asked = runs.parse(name, flags)
-    # the short prompts name no tags: nano-base knows them
-    assert asked.prompt != "short" or asked.model == nano_r1.Config.model
+    """Check a run's flags; it takes a step if a setting has a value that has taken none."""
     file = f"{folder}/problems.jsonl"
     more = f"--data {file}"
     if name == "nano_sft":
         more += f" --eval_data {file} --batch_size 2 --examples 4"
     if name == "nano_eval":
         more = f"--eval_data {file}"
-    path = importlib.import_module(name).main(runs.parse(name, f"{flags} {SMALL} {more}"))
+    asked = runs.parse(name, f"{flags} {more}")
+    # the short prompts name no tags: nano-base knows them
+    assert asked.prompt != "short" or asked.model == nano_r1.Config.model
+    nano_r1.check_numbers(asked)
+    if name == "variants":
+        with mock.patch.object(nano_r1, "main"):
+            variants.main(asked)
+    small = runs.parse(name, f"{flags} {SMALL} {more}")
+    values = set()
+    for setting, value in vars(small).items():
+        if isinstance(value, (int, float)):  # other numbers would change nothing here
+            value = value != 0
+        if setting not in ("name", "data", "eval_data"):
+            values.add((name, setting, value))
+    if values <= TAKEN.keys():
+        path = TAKEN[name, "task", small.task]
+        shutil.copytree(path, small.name)
+    else:
+        path = importlib.import_module(name).main(small)
+        TAKEN.update(dict.fromkeys(values, path))
     assert {"model", "evaluation.json"} & set(os.listdir(path))
 
 
-TAKEN = {}  # the flags of a run of a sweep, without its seed: its directory
-
-
 @pytest.mark.parametrize("words", COMMANDS)
-def test_each_run_of_a_command_takes_a_step(words, folder, monkeypatch):
+def test_each_setting_of_a_command_takes_a_step(words, folder, monkeypatch):
     def train(name, flags, path):
-        plain = re.sub(rf"--seed \d+|{folder}", "", flags)
-        if plain in TAKEN:
-            shutil.copytree(TAKEN[plain], path)
-        else:
-            take_step(name, f"{flags} --name {path}", folder)
-            TAKEN[plain] = path
+        take_step(name, f"{flags} --name {path}", folder)
 
     monkeypatch.chdir(runs.ROOT)
     monkeypatch.setattr(runs, "train", train)

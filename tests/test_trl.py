@@ -39,6 +39,7 @@ def ask(tmp_path, monkeypatch):
     """ask(completion, functions, rows) -> the reward of the problem of the rows' first prompt."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "lacks.py").write_text("import nowhere")
 
     def ask(completion, functions, row, prompt=trl_rewards.PROMPTS["short"]):
         nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [row])
@@ -87,7 +88,8 @@ def test_an_error_in_a_function_is_not_hidden(ask):
 @pytest.mark.parametrize(
     "functions, sentence",
     [
-        ("", "no reward function ''; expected --data"),
+        ("", "no reward function ''.*; expected --data"),
+        ("lacks.py:f", "no reward function 'lacks.py:f': No module named 'nowhere'; expected"),
         ("mine.py:incorrect", "no reward function 'mine.py:incorrect'"),
         ("yours.py:correct", "no reward function 'yours.py:correct'"),
         ("mine.py:correct=much", "no reward function 'mine.py:correct=much'"),

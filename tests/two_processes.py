@@ -15,7 +15,7 @@ import nano_sft
 import variants
 
 CASES = {
-    "token-mean": {"loss_agg_mode": "token-mean", "mask_truncated_completions": True},
+    "token-mean": {"loss_agg_mode": "token-mean"},
     "gspo": {"loss_type": "gspo", "cliprange": 0.2, "minibatches": 3, "epochs": 2},
     "ZeRO 3": {"zero_stage": 3, "kl_coef": 0.5},
 }

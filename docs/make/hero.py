@@ -16,6 +16,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+import nano_r1
 from nano_report.payload import checks_of, choose_example, recorded_table, watched_of
 from nano_report.run import Run
 from nano_report.viewer import TABLE, table_page
@@ -37,7 +38,7 @@ def picture_page(path):
     before, *_, after = [row["eval/pass@1"] for row in run.records if "eval/pass@1" in row]
     data = {
         "group": recorded_table(run, step, group),
-        "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; {where(run)}.",
+        "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; {trained(run)}.",
         "step": step,
         "checks": [one for step in run.tokens for one in checks_of(run, step, run.step(step))],
         "watched": watched_of(run),
@@ -45,9 +46,9 @@ def picture_page(path):
     return table_page(data, SCRIPTS, STYLES)
 
 
-def where(run):
+def trained(run):
     """How long the run has trained, and on what: the machine on which this is called."""
-    minutes = sum(record.get("time/step", 0) for record in run.records) / 60
+    minutes = nano_r1.minutes_of_training(run.records)
     return f"{minutes:.1f} minutes of training on {os.cpu_count()} CPU cores"
 
 

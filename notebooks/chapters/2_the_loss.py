@@ -165,7 +165,7 @@ print(f"Dr. GRPO: {1 / (len(lengths) * config.max_tokens):.6f}")
 # metric shows the missing sync?
 
 # %% tags=["parameters"]
-short_steps = 12  # of each run
+short = {"steps": 12}  # settings of each run
 
 
 # %% tags=["untested"]
@@ -191,7 +191,7 @@ changes = {
     "flipped": {"advantages": flipped},
     "no sync": {"make_sampler": stale_sampler},
 }
-short = {"task": "gsm8k", "max_tokens": 64, "steps": short_steps, "warmup_steps": 3}
+short |= {"task": "gsm8k", "max_tokens": 64, "warmup_steps": 3}
 short |= {"eval_every": 0, "eval_problems": 8}
 records = {}
 for name, change in changes.items():

@@ -14,6 +14,9 @@
 # vocabulary: $KL(\pi \| \pi_{ref}) = \sum_v \pi(v) (\log \pi(v) - \log \pi_{ref}(v))$. The next
 # cell samples 512 completions of the policy.
 
+# %% tags=["parameters"]
+questions = 64  # with 8 completions each
+
 # %%
 import matplotlib.pyplot as plt
 import torch
@@ -23,7 +26,7 @@ import nano_r1 as r1
 config = r1.Config(task="gsm8k", max_tokens=64, temperature=0.9)
 model, tokenizer = r1.load_model(config)
 task = r1.Task(tokenizer, model, config)
-problems = task.load_problems("test", config)[:64]
+problems = task.load_problems("test", config)[:questions]
 sampler = r1.TransformersSampler(model, task, config)
 episodes = r1.sample_and_reward(sampler, problems, task, config, "chapter 3", config.group_size)
 batch = r1.collate(episodes, "cpu")

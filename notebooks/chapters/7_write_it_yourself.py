@@ -109,14 +109,15 @@ if is_blank:
 else:
     formulas = list(check_step.algorithms())  # the first is GRPO
     with r1.threads_for(policy):
-        found = [formula for formula in formulas if once.agrees(formula)]
-        name = ". ".join(once.difference(formulas[:1]))
-    if found:
-        advantages, loss = found[0]
-        name = f"{advantages}, {loss.mean}."
+        found = next(filter(once.agrees, formulas), None)
+        if found:
+            advantages, loss = found
+            name = f"{advantages}, {loss.mean}."
+        else:
+            name = ". ".join(once.difference(formulas[:1]))
     is_grpo = "GRPO: group mean, deviation with n" in name and "completions' means" in name
     assert is_grpo, f"Another step: {name}"
-    assert again.agrees(found[0]), "A second step adds the first's gradient: zero_grad is missing."
+    assert again.agrees(found), "A second step adds the first's gradient: zero_grad is missing."
     assert large.moved.norm() < 1.001, f"The norm of the gradient is {large.moved.norm():.2f}."
     assert None not in returned, "It is GRPO, but the episodes are not returned."
     print(f"Correct. {name}")
