@@ -28,9 +28,8 @@ The rules:
 import importlib
 import math
 import shlex
-import statistics
 import sys
-from dataclasses import replace
+from statistics import mean, median
 
 import nano_r1
 from benchmarks import runs
@@ -40,48 +39,39 @@ SMOOTHED = 8  # steps
 OUT = "out/race"  # where the runs are kept
 FIXED = (
     "--task countdown --model models/nano-base --data None --prompt short --temperature 1 "
-    "--eval_problems 512 --record_tokens_every 0"
+    "--eval_problems 512 --eval_every 1 --record_tokens_every 0"
 )
 
 
-def raced(main):
-    """`nano_r1.main` that counts what is sampled, evaluates where the end may be, and ends."""
+def take_part():
+    """Count what is sampled, evaluate only where the end may be, and end the run there."""
     sample = nano_r1.sample_and_reward
+    evaluate = nano_r1.evaluate
     sampled = []  # the episodes of this step
 
-    def sample_and_reward(sampler, problems, task, config, label, n):
+    def counting(sampler, problems, task, config, label, n):
         episodes = sample(sampler, problems, task, config, label, n)
         if label != "evaluation":
             sampled.extend(episodes)
         return episodes
 
-    def raced_main(config, **functions):
-        parts = nano_r1.parts_of_main(functions)
-        path = config.resume or config.name
-        smoothed = 0.0  # the training accuracy
-
-        def measure(rows, batches, engine, step, config):
-            nonlocal smoothed
-            metrics = parts.measure(rows, batches, engine, step, config)
+    def evaluate_if_due(sampler, problems, task, config, path, step):
+        metrics = {}
+        due = step in (0, config.steps)
+        if step:
             metrics["race/tokens"] = sum(len(e.token_ids) for e in sampled)
-            metrics["race/answer"] = statistics.mean(e.answer_reward for e in sampled)
+            metrics["race/answer"] = mean(e.answer_reward for e in sampled)
             sampled.clear()
             if tokens_of(path) < math.inf:  # the step before was the end
                 raise KeyboardInterrupt  # as Ctrl-C: `main` stops
             recent = [*runs.metrics(path)[1:step], metrics][-SMOOTHED:]
-            smoothed = statistics.mean(row["race/answer"] for row in recent)
-            return metrics
+            due |= mean(row["race/answer"] for row in recent) >= REACH
+        if due:
+            metrics |= evaluate(sampler, problems, task, config, path, step)
+        return metrics
 
-        def evaluate(sampler, problems, task, config, path, step):
-            if 0 < step < config.steps and smoothed < REACH:
-                return {}
-            return parts.evaluate(sampler, problems, task, config, path, step)
-
-        replaced = {"measure": measure, "evaluate": evaluate}
-        return main(replace(config, eval_every=1), **functions | replaced)
-
-    nano_r1.sample_and_reward = sample_and_reward
-    return raced_main
+    nano_r1.sample_and_reward = counting
+    nano_r1.evaluate = evaluate_if_due
 
 
 def tokens_of(path):
@@ -96,11 +86,10 @@ def tokens_of(path):
 
 def main():
     command = shlex.join(sys.argv[1:])
-    program, _, flags = command.partition(" ")
-    if not program.endswith(".py"):
+    script, ending, flags = command.partition(".py")
+    if not ending:
         raise SystemExit(__doc__)
-    script = program.removesuffix(".py")
-    nano_r1.main = raced(nano_r1.main)
+    take_part()
     tokens = []
     for seed in range(3):
         path = runs.place(OUT, command, seed)
@@ -111,9 +100,10 @@ def main():
             if tokens_of(path) == math.inf:
                 runs.stop_unless_complete(path)
         tokens.append(tokens_of(path))
-    median = runs.spread(tokens, 0, statistics.median)
-    print("| program | tokens: median (smallest to largest) | commit |\n| --- | --- | --- |")
-    print(f"| `{command}` | {median} | {runs.commit()} |")
+    print(
+        "| program | tokens: median (smallest to largest) | commit |\n| --- | --- | --- |\n"
+        f"| `{command}` | {runs.spread(tokens, 0, median)} | {runs.commit()} |"
+    )
 
 
 if __name__ == "__main__":

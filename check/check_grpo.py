@@ -211,13 +211,13 @@ ALGORITHMS = {
     COMPLETION: {COMPLETIONS: "GSPO", CONSTANT: "LUSPO"},
     WEIGHT: {TOKENS: "CISPO"},
     NO_RATIO: dict.fromkeys(MEANS, "REINFORCE") | {CONSTANT: "RLOO"},
-    ITSELF: dict.fromkeys(MEANS, "REINFORCE") | {CONSTANT: "RLOO"},
     PRODUCT: {COMPLETIONS: "RLOO with a clip"},
     GEOMETRIC: {COMPLETIONS: "GMPO"},
     EITHER_SIGN: {TOKENS: "Kimi K2.5"},
     GATE: {COMPLETIONS: "SAPO"},
     GAMMA: {TOKENS: "VESPO"},
 }
+ALGORITHMS[ITSELF] = ALGORITHMS[NO_RATIO]
 RATIOS = [TOKEN, COMPLETION, WEIGHT, NO_RATIO, ITSELF, PRODUCT, GEOMETRIC, EITHER_SIGN, GATE, GAMMA]
 # What a loss drops, by the edges at which the policy term becomes 0: of a rise and of a fall of the
 # policy, each with a positive and with a negative advantage
@@ -964,7 +964,7 @@ def measured_eps(formula, yours):
     variance = formula.variance_of(SMALL_GROUP, centred).item()
     quotient = (centred / yours)[0, 0].item()
     found = zip(ROOTS, (quotient - variance**0.5, quotient**2 - variance))
-    return {root: float(f"{eps:.6g}") if 1e-13 < eps < 1 else 0.0 for root, eps in found}
+    return {root: tidy(eps) if 1e-13 < eps < 1 else 0.0 for root, eps in found}
 
 
 # ---- The properties of advantages and losses that agree with nothing

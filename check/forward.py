@@ -28,14 +28,13 @@ def differences(model):
     """{way: the largest difference of a log-prob from those of model(input_ids)}"""
     seen = torch.ones_like(IDS)
     first = model(IDS[:, :8], use_cache=True)
-    right = model(pad(IDS, (0, 4)), attention_mask=pad(seen, (0, 4)))
-    padded = pad(IDS, (4, 0))  # also its positions, because token i is at place i
-    left = model(padded, attention_mask=pad(seen, (4, 0)), position_ids=padded)
-    without = model(padded, attention_mask=pad(seen, (4, 0)))
+    right = model(pad(IDS, (0, 4)), attention_mask=pad(seen, (0, 4))).logits
+    padded = {"input_ids": pad(IDS, (4, 0)), "attention_mask": pad(seen, (4, 0))}
+    left = model(**padded, position_ids=padded["input_ids"]).logits  # token i is at place i
     found = {
-        "padding on the right": right.logits[:, :16],
-        "padding on the left": left.logits[:, 4:],
-        "the same without position_ids": without.logits[:, 4:],
+        "padding on the right": right[:, :16],
+        "padding on the left": left[:, 4:],
+        "the same without position_ids": model(**padded).logits[:, 4:],
     }
     cache = first.get("past_key_values")
     if cache:  # without one, a model's own state is not looked at

@@ -7,6 +7,7 @@ import re
 import statistics
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -143,19 +144,32 @@ RACED = (
 def test_a_race_counts_all_that_is_sampled_until_its_end(target, last, run, tmp_path, monkeypatch):
     monkeypatch.setattr(race, "REACH", target)
     monkeypatch.setattr(race, "OUT", tmp_path)
-    for name in ("main", "sample_and_reward"):  # a race replaces them
+    for name in ("evaluate", "sample_and_reward"):  # a race replaces them
         monkeypatch.setattr(nano_r1, name, getattr(nano_r1, name))
     # No short completion is correct, so each step draws two batches of 4 and trains on one.
     row = run(race.main, *RACED.split()).splitlines()[-1]
     assert run(race.main, *RACED.split()).splitlines()[-1] == row  # and the runs are not repeated
     histories = [nano_r1.read_rows(file) for file in tmp_path.rglob("metrics.jsonl")]
     assert [len(history) for history in histories] == [last + 1] * 3
-    judged = ["eval/pass@1" in history[1] for history in histories]
-    assert judged == [last == 1] * 3  # only where the end may be
-    tokens = [history[1]["race/tokens"] for history in histories]
-    assert all(16 < count <= 32 for count in tokens)
-    median = runs.spread(tokens, 0, statistics.median) if last == 1 else "inf"
-    assert row.startswith(f"| `{RACED}` | {median} | ")
+    assert all(16 < history[1]["race/tokens"] <= 32 for history in histories)
+    assert row.startswith(f"| `{RACED}` | ") and ("inf" in row) == (last == 2)
+    monkeypatch.setattr(race, "tokens_of", lambda path: 10 ** int(path[-1]))  # the seed
+    assert " | 10 (1 to 100) | " in run(race.main, *RACED.split())
+
+
+def test_a_race_evaluates_where_60_percent_of_the_last_8_steps_are_correct(tmp_path, monkeypatch):
+    episode = partial(SimpleNamespace, token_ids=[5])
+    monkeypatch.setattr(nano_r1, "sample_and_reward", lambda *x: [episode(answer_reward=x[-1])])
+    monkeypatch.setattr(nano_r1, "evaluate", lambda *x: {"eval/pass@1": 0.0})
+    race.take_part()
+    rows = [{}]
+    for step in range(1, 13):
+        nano_r1.sample_and_reward(None, None, None, None, "", step < 7)
+        config = SimpleNamespace(steps=12)
+        rows.append(nano_r1.evaluate(None, None, None, config, tmp_path, step))
+        nano_r1.write_rows(f"{tmp_path}/metrics.jsonl", rows)
+    judged = [step for step, row in enumerate(rows) if "eval/pass@1" in row]
+    assert judged == [*range(1, 10), 12]
 
 
 def test_a_race_ends_where_the_held_out_problems_agree(tmp_path):

@@ -1,6 +1,5 @@
 """check_step.py: real trainers agree, and a mistake planted in each place is named."""
 
-import re
 from functools import partial
 from pathlib import Path
 
@@ -166,18 +165,10 @@ def test_a_step_that_returns_no_model_gets_a_sentence():
 # ---- Trainers of other people
 
 
-@pytest.mark.parametrize(
-    "name, options, said",
-    [
-        ("tiny_grpo", {}, "✗ step: end token left out\n"),
-        ("tiny_grpo", {"slip": ""}, "✗ step: temperature has no effect\nGRPO"),
-        ("sft", {}, "in 5 of 9 situations\nyour advantages, mean over all tokens"),
-    ],
-)
-def test_other_scripts_are_what_docs_check_grpo_says(name, options, said):
-    adapter = adapter_of(f"{name}.py")
-    step = partial(adapter["step"], **options)
-    assert re.search(said, check_step.judge_step(step, advantages=adapter.get("advantages"))[2])
+def test_fine_tuning_agrees():
+    sft = adapter_of("sft.py")
+    said = check_step.judge_step(sft["step"], advantages=sft["advantages"])[2]
+    assert "in 5 of 9 situations\nyour advantages, mean over all tokens" in said
 
 
 def adapter_of(name):

@@ -21,24 +21,26 @@ RECOMMENDED = {
 def make_trainer(loss_type, more):
     options = {"beta": 0.04, "use_bias_correction_kl": False, "epsilon_high": 0.28}
     options |= RECOMMENDED.get(loss_type, {}) | dict(more)
+    args = GRPOConfig("out", use_cpu=True, bf16=False, loss_type=loss_type, **options)
     trainer = object.__new__(GRPOTrainer)
-    trainer.args = GRPOConfig("out", use_cpu=True, bf16=False, loss_type=loss_type, **options)
-    for name, value in vars(trainer.args).items():
-        setattr(trainer, name, value)
-    trainer.args.steps_per_generation = 1
-    trainer.epsilon_low = trainer.epsilon
-    trainer.model = SimpleNamespace(training=True)
-    trainer.accelerator = SimpleNamespace(
-        num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x
+    vars(trainer).update(
+        vars(args),
+        args=args,
+        epsilon_low=args.epsilon,
+        max_completion_length=20,
+        model=SimpleNamespace(training=True),
+        accelerator=SimpleNamespace(
+            num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x
+        ),
+        _metrics={"train": defaultdict(list)},
+        aux_loss_enabled=False,
+        _entropy_bonus_enabled=False,
     )
-    trainer._metrics = {"train": defaultdict(list)}
-    trainer.aux_loss_enabled = trainer._entropy_bonus_enabled = False
     return trainer
 
 
 def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask, step, loss_type="dapo", **more):
     trainer = make_trainer(loss_type, tuple(more.items()))
-    trainer.max_completion_length = 20
     trainer.current_gradient_accumulation_steps = step.micro_batches
     trainer.args.steps_per_generation = step.micro_batches
     found = (log_probs, torch.zeros_like(log_probs), None)

@@ -15,16 +15,22 @@ from trl import GRPOConfig, GRPOTrainer
 
 def make_model(seed):
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    config = Qwen2Config(vocab_size=20, initializer_range=0.5, **sizes, **heads)
+    config = Qwen2Config(
+        vocab_size=20,
+        initializer_range=0.5,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
     return Qwen2ForCausalLM(config).eval()
 
 
 def step(model, episodes, config, **options):
     if config.padding_side == "left":
         raise NotImplementedError("It pads prompts on the left, completions on the right.")
-    size = min(config.micro_batch_size, len(episodes))
+    size = config.micro_batch_size
     if len(episodes) % size:
         raise NotImplementedError("Its micro-batches have equal sizes.")
     folder = config.save or tempfile.mkdtemp()

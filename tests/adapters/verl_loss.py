@@ -7,10 +7,25 @@ from verl.trainer.ppo import core_algos
 from verl.workers.config import ActorConfig
 
 
-def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask, step, name="vanilla", **more):
-    options = {"clip_ratio_high": 0.28, "loss_scale_factor": 20} | more
-    options |= {"strategy": "fsdp", "rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4}
-    config = ActorConfig(**options)
+def loss(
+    log_probs,
+    old_log_probs,
+    ref_log_probs,
+    advantages,
+    mask,
+    step,
+    name="vanilla",
+    loss_scale_factor=20,
+    **options,
+):
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=4,
+        ppo_micro_batch_size_per_gpu=4,
+        clip_ratio_high=0.28,
+        loss_scale_factor=loss_scale_factor,
+        **options,
+    )
     config.global_batch_info.update(
         batch_num_tokens=step.tokens,
         global_batch_size=step.completions,
