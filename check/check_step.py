@@ -352,7 +352,6 @@ def flat(model):
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach().double()
 
 
-@functools.cache
 class Situation:
     """What a trainer is asked for, and how far its weights move."""
 
@@ -458,6 +457,12 @@ class Situation:
         return "an unknown difference", "No known mistake gives these weights."
 
 
+@functools.cache
+def situation_of(name, make_model):
+    """The same one in each judgement, because it keeps how far formulas move the weights."""
+    return Situation(name, make_model)
+
+
 # ---- The verdict
 
 
@@ -474,7 +479,7 @@ def judge_step(step, make_model=TinyModel, advantages=None):
         # Processes would need a common folder. A factor may depend on the episodes, as GDPO's does.
         if name == RESUMED and (WORLD > 1 or scaled):
             continue
-        situation = Situation(name, make_model)
+        situation = situation_of(name, make_model)
         try:
             situation.run(step)
         except NotImplementedError as error:
