@@ -82,6 +82,52 @@ ADVANTAGES = {
     "RLOO": Advantages("mean of the others", "no deviation"),
     "REINFORCE": Advantages("no baseline", "no deviation"),
 }
+# mistakes: the published methods nearest to them, which are right
+NEAREST = [
+    (
+        ADVANTAGES,
+        {
+            "REINFORCE++": ["groups along the wrong dimension", "rewards grouped in another order"],
+            "REINFORCE": ["mean not subtracted"],
+            "MaxRL": ["variance instead of the deviation"],
+            "RLOO": ["brackets forgotten", "sign of the advantage turned"],
+            "GRPO, root": ["eps added after the division"],
+            "Dr. GRPO": ["no eps"],
+        },
+    ),
+    (
+        LOSSES,
+        {
+            "GRPO": [
+                "mask one token late",
+                "mask one token early",
+                "end token left out",
+                "prompt counted",
+                "padding counted",
+                "tokens of a tool counted",
+                "mask not used",
+                "mask only in the denominator",
+                "sign of the policy term turned",
+                "length divided twice",
+            ],
+            "BNPO": ["micro-batches averaged"],
+            "GRPO, doubled": [
+                "micro-batches added up",
+                "divided by the micro-batches twice",
+            ],
+            "Dr. GRPO": ["padding in the denominator", "KL without gradient"],
+            "DAPO": ["mean over rows, then over tokens", "sign of the KL penalty turned"],
+            "REINFORCE, itself": [
+                "ratio without gradient",
+            ],
+            "RLOO with a clip": ["ratio upside down"],
+            "IPO": ["ratio to the reference", "KL of prompt and padding"],
+            "Kimi K2.5": ["old and reference swapped", "maximum instead of the minimum"],
+            "VESPO": ["weight with gradient"],
+            "REINFORCE": ["probability instead of its logarithm", "k3 with d turned"],
+        },
+    ),
+]
 
 
 def mistaken(formula, slip):
@@ -112,6 +158,15 @@ def test_each_algorithm_is_named_with_its_numbers(name, right):
     agrees, names, text = judged(right)
     assert agrees and names == [name.partition(", ")[0]] and "✗" not in text
     assert str(right).partition(": ")[2] in text or right.ratio == ITSELF
+
+
+@pytest.mark.parametrize("methods, nearest", NEAREST)
+def test_each_mistake_has_a_published_method_nearest_to_it_that_is_right(methods, nearest):
+    mistakes = LOSS_MISTAKES if methods is LOSSES else ADVANTAGE_MISTAKES
+    assert sorted(itertools.chain(*nearest.values())) == sorted(mistakes)
+    for name in nearest:
+        right, _, text = judged(methods[name])
+        assert right and "✗" not in text
 
 
 # The mistakes of the KL are planted in GRPO.
