@@ -12,11 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import tyro
 
 import countdown_rewards
 import nano_r1
-from benchmarks import card, checks, controls, race, runs, speed, sweep
+from benchmarks import card, checks, controls, race, runs, sweep
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
@@ -272,16 +271,6 @@ def test_p_yes_is_read_before_the_word(monkeypatch):
     monkeypatch.setattr(runs, "load", lambda _: (sampler, task))
     found = checks.checks(config, [{"nums": [9, 4], "target": 36}])
     assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
-
-
-def test_two_checkouts_are_timed_in_pairs(monkeypatch, capsys):
-    def train(flags, folder):
-        nano_r1.main(runs.parse("nano_r1", flags))
-
-    monkeypatch.setattr(speed, "train", train)
-    words = [runs.ROOT, "--rounds=1", "--steps=1", "--flags=--prompts_per_step 2 --max_tokens=8"]
-    tyro.cli(speed.main, args=words)
-    assert "| ratio, pair by pair | " in capsys.readouterr().out
 
 
 CARD = """--prompt plain --kl_coef 0 --device cpu --prompts_per_step 2 --group_size 2 --steps 1
