@@ -30,6 +30,9 @@ PROMPTS = {
 }
 
 
+EXPECTED = '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
+
+
 @functools.cache
 def find_functions(query):
     """[(function, weight)] of MODULE.py:FUNCTION=WEIGHT&..."""
@@ -40,16 +43,16 @@ def find_functions(query):
         try:
             found.append((getattr(import_task(path), name), float(weight or 1)))
         except (SystemExit, AttributeError, ValueError) as error:
-            raise SystemExit(
-                f"no reward function {part!r}: {error.__context__ or error}; expected "
-                '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
-            ) from None
+            why = error.__context__ or error
+            raise SystemExit(f"no reward function {part!r}: {why}; expected {EXPECTED}") from None
     return found
 
 
 def load_problems(split, source=None, seed=0):
     """The problems of "train", "test" or "all"."""
     path, _, query = str(source).partition("?")
+    if not query:
+        raise SystemExit(f"--task trl needs {EXPECTED}")
     find_functions(query)
 
     def to_problem(row):

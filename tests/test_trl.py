@@ -88,7 +88,7 @@ def test_an_error_in_a_function_is_not_hidden(ask):
 @pytest.mark.parametrize(
     "functions, sentence",
     [
-        ("", "no reward function ''.*; expected --data"),
+        ("", "--task trl needs --data"),
         ("lacks.py:f", "no reward function 'lacks.py:f': No module named 'nowhere'; expected"),
         ("mine.py:incorrect", "no reward function 'mine.py:incorrect'"),
         ("yours.py:correct", "no reward function 'yours.py:correct'"),
