@@ -36,7 +36,6 @@ from benchmarks import runs
 
 REACH = 0.6  # the share of correct answers at the end
 SMOOTHED = 8  # steps
-OUT = "out/race"  # where the runs are kept
 FIXED = (
     "--task countdown --model models/nano-base --data None --prompt short --temperature 1 "
     "--eval_problems 512 --eval_every 1 --record_tokens_every 0"
@@ -92,7 +91,7 @@ def main():
     take_part()
     tokens = []
     for seed in range(3):
-        path = runs.place(OUT, command, seed)
+        path = runs.place("out/race", command, seed)
         config = runs.parse(script, f"{flags} {FIXED} --seed {seed}")
         try:
             runs.complete(importlib.import_module(script).main, config, path)

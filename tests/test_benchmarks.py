@@ -142,7 +142,7 @@ RACED = (
 @pytest.mark.parametrize("target, last", [(0.0, 1), (2.0, 2)])
 def test_a_race_counts_all_that_is_sampled_until_its_end(target, last, run, tmp_path, monkeypatch):
     monkeypatch.setattr(race, "REACH", target)
-    monkeypatch.setattr(race, "OUT", tmp_path)
+    monkeypatch.setattr(runs, "place", lambda _, __, seed: f"{tmp_path}/{seed}")
     for name in ("evaluate", "sample_and_reward"):  # a race replaces them
         monkeypatch.setattr(nano_r1, name, getattr(nano_r1, name))
     # No short completion is correct, so each step draws two batches of 4 and trains on one.
