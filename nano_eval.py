@@ -28,7 +28,6 @@ the last problem. With --beside, both models' P(yes) is shown, also where their 
 
 import itertools
 import math
-import os
 import random
 import re
 import time
@@ -298,8 +297,7 @@ def main(config):
     problems = task.with_room(problems, config)
     if config.ask:
         return ask(models, problems, config)
-    name = re.sub("^out/+", "", config.name or "") or time.strftime("evaluation-%Y%m%d-%H%M%S")
-    path = os.path.join("out", name)
+    path = nano_r1.path_of(config.name, time.strftime("evaluation-%Y%m%d-%H%M%S"))
     results = {}
     for temperature in config.temperature:
         now = replace(config, temperature=temperature)

@@ -1225,9 +1225,10 @@ def make_engine(scorer, device, config, optimizer=None):
         trained = [p for p in scorer.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, betas=(0.9, 0.95), weight_decay=0.0)
     if "RANK" not in os.environ:
-        kind = TorchEngine
         # Two passes at once need memory for both, and are faster only if each uses one core.
-        if device.type == "cpu" and torch.get_num_threads() == 1:
+        kind = TorchEngine
+        one_core = device.type == "cpu" and torch.get_num_threads() == 1
+        if one_core and not config.gradient_checkpointing:
             kind = TwoThreadsEngine
         return kind(scorer, device, config, optimizer)
     import deepspeed
@@ -1274,10 +1275,11 @@ def threads_for(policy):
 def load_model(config):
     """(policy, tokenizer). No code that comes with a model is run, and no pickle is read."""
     try:
-        # A mistake in a path is not looked for on the hub: without a network, that takes a minute.
-        is_path = os.path.isdir(os.path.dirname(config.model))
         tokenizer = AutoTokenizer.from_pretrained(
-            config.model, local_files_only=is_path, trust_remote_code=False
+            config.model,
+            # A mistake in a path is not looked for on the hub: without a network, for a minute.
+            local_files_only=os.path.isdir(os.path.dirname(config.model)),
+            trust_remote_code=False,
         )
         settings = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
         if getattr(settings, "quantization_config", None):
@@ -1555,14 +1557,19 @@ def read_rows(path):
         return [json.loads(line) for line in file]
 
 
+def path_of(name, default):
+    """out/NAME, which may be given as out/NAME, too; an absolute path stays."""
+    return os.path.join("out", re.sub("^out/+", "", name or "") or default)
+
+
 def find_run(config, functions):
     """(the run's directory, the settings to save; None if it is continued). Nothing is written.
 
     `functions`: {name: function}, those of the caller; a run is continued with the same ones.
     """
-    task = os.path.basename(config.task).removesuffix("_rewards.py")
-    name = re.sub("^out/+", "", config.name or "") or task + time.strftime("-%Y%m%d-%H%M%S")
-    path = gather([config.resume or os.path.join("out", name)])[0]
+    default = os.path.basename(config.task).removesuffix("_rewards.py")
+    default += time.strftime("-%Y%m%d-%H%M%S")
+    path = gather([config.resume or path_of(config.name, default)])[0]
     saved = shared_rows(f"{path}/config.json")
     if config.resume and not saved:
         raise SystemExit(f"--resume {path}: there is no run; try the directory of one, out/NAME")

@@ -359,7 +359,6 @@ class Situation:
         self.name = name
         self.changes = SITUATIONS[name]
         self.config = SimpleNamespace(**PLAIN | self.changes)
-        self.make_model = make_model
         self.model = make_model(0)
         self.other = make_model(1)
         self.config.reference = self.other if self.config.kl_coef else None

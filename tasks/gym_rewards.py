@@ -72,15 +72,15 @@ def open_data(spec):
         data = reasoning_gym.create_dataset(name, **settings)
         return data.score_answer, {entry["question"]: entry for entry in data}, partial, scored
     except Exception as error:  # each data set says in its own way what is wrong with a setting
-        raise SystemExit(
-            f"--data {spec}: no such data set or setting, such as puzzle24: {error}"
-        ) from None
+        raise SystemExit(f"--data {spec}: no such data set or setting: {error}") from None
 
 
 def load_problems(split, source=None, seed=0):
     """The problems of "train", "test" or "all"."""
+    if not source:
+        raise SystemExit("--task gym needs --data NAME, a data set of reasoning-gym: puzzle24")
     problems = []
-    for spec in str(source).split():
+    for spec in source.split():
         _, entries, _, _ = open_data(spec)
         for question, entry in entries.items():
             problems.append({"question": question, "answer": entry["answer"], "data": spec})
