@@ -116,8 +116,9 @@ def measure_group(group, task):
     for name in CATEGORIES:
         values[name] = fmean(category(e) == name for e in group)
     values["cut off"] = fmean(e.cut_off for e in group)
-    for name in task.module.subgroups(group[0].problem):
-        values[f"{name}: pass@1"] = correct / n
+    if hasattr(task.module, "subgroups"):
+        for name in task.module.subgroups(group[0].problem):
+            values[f"{name}: pass@1"] = correct / n
     return values
 
 

@@ -9,12 +9,11 @@
 # an equation, line after line, and ends each line with "yes" (it reaches the target) or "no".
 # `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90 is 138, which is not the target.
 # After a comma, a new number comes first: `59-57=2,86/2=43`. The prompt ends with `<think>`, so the
-# model begins with its search. It must write `</think>` before its answer. At first its yes is
-# almost random: it writes yes after 27% of the correct results and after 25% of the wrong ones, and
-# stops there, so its answer is mostly wrong. After 80 steps these shares are 98% and 0.4%, so it
-# continues until it has found a solution. (The base has once read what a check is. But in its last
-# texts, of every form, yes and no are random, and no way to ask it that we know brings their
-# meaning back. The reward does: docs/results.md, "The base".)
+# model begins with its search. It must write `</think>` before its answer. At first its yes, at
+# which it stops, is almost random: its probability is 27% after a correct result and 25% after a
+# wrong one, so the answer is mostly wrong. After 80 steps the two are 98% and 0.4%, so it continues
+# until it has found a solution. (The base has once read what a check is. But in its last texts, of
+# every form, yes and no are random: docs/results.md, "The base".)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, seven minutes: from 9% to 62%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
@@ -130,7 +129,7 @@ class Config:
 
     # What to learn.
 
-    # countdown, gsm8k, math, or the path of a task of your own (docs/own_task.md)
+    # countdown, gsm8k, one in tasks/, or the path of a task of your own (docs/own_task.md)
     task: str = "countdown"
     model: str = "models/nano-base"  # a directory, or a model on the hub [Qwen/Qwen2.5-1.5B]
     # how the task asks: short (for the small model), chat, plain, or a toml file of your own
@@ -201,8 +200,8 @@ class Config:
     # What may differ when a run is resumed: it does not change the loss. (`steps` does change the
     # linear learning rate.)
     MAY_CHANGE = (
-        "steps resume name save_every eval_every eval_problems wandb micro_batch_size device "
-        "gradient_checkpointing offload sampler vllm_gpu_memory_utilization"
+        "steps resume name save_every eval_every eval_problems record_tokens_every wandb device "
+        "micro_batch_size gradient_checkpointing offload sampler vllm_gpu_memory_utilization"
     ).split()
 
 
@@ -344,7 +343,7 @@ def collate(episodes, device):
     input_ids          7 8 9 5     (B, T)
     labels             8 9 5 2     the next token
     response_mask      0 0 1 1     whether the model wrote it
-    sampler_log_probs  of the labels, by the sampler; 0 where the mask is 0, as the two below
+    sampler_log_probs  of the labels, by the sampler; 0 where the mask is 0
     advantages         (B, 1)
     episodes           the list
 
@@ -411,7 +410,7 @@ def update(engine, reference, episodes, config, loss_function):
         # rounding. measure_step compares them.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
-        loss = loss_function(log_probs, batch, config).sum()
+        loss = loss_function(log_probs, batch, config).reshape(len(part)).sum()  # it must be (B,)
         engine.backward(loss)
         batch["loss"] = loss.detach()
         batches.append(batch)
@@ -531,7 +530,7 @@ def main(config, **replaced):
             # 4. Advantages: how much better is each completion than its group?
             rewards = torch.tensor([e.reward for e in episodes]).view(-1, config.group_size)
             advantages = parts.advantages(rewards, config)  # (m, n)
-            for e, advantage in zip(episodes, advantages.flatten().tolist()):
+            for e, advantage in zip(episodes, advantages.flatten().tolist(), strict=True):
                 e.advantage = advantage
             # 5. Log-probs under the reference. 6. The loss and its gradient. 7. One AdamW step.
             set_learning_rate(engine.optimizer, learning_rate(step, config))
@@ -691,12 +690,13 @@ def printable(text):
 
 def print_summary(history, path):
     """The last lines of a run."""
-    before = history[0]["eval/pass@1"]
-    after = history[-1].get("eval/pass@1", before)
-    print(
-        f"From {before:.1%} to {after:.1%} of held-out problems, in "
-        f"{minutes_of_training(history):.1f} minutes of training\nModel: {path}/model"
-    )
+    shares = [row["eval/pass@1"] for row in history if "eval/pass@1" in row]
+    if shares:
+        print(
+            f"From {shares[0]:.1%} to {shares[-1]:.1%} of held-out problems, in "
+            f"{minutes_of_training(history):.1f} minutes of training"
+        )
+    print(f"Model: {path}/model")
 
 
 def interval(share, n):
@@ -715,21 +715,17 @@ def advice_on(metrics, is_first, policy, config):
         yield "WARNING: sampler and trainer differ in log-probs: other weights, precision?"
     if not is_first:
         return
-    is_large = policy.num_parameters() > 100_000_000
-    if is_large and config.learning_rate > 5e-5:
-        yield "Hint: --learning_rate is for a tiny model; try 1e-6, with adapters 1e-5"
-    if is_large and config.prompt == "short":
-        yield "Hint: --prompt short is for models/nano-base; try chat or plain"
+    if policy.num_parameters() > 100_000_000:
+        if config.learning_rate > 5e-5:
+            yield "Hint: --learning_rate is for a tiny model; try 1e-6, with adapters 1e-5"
+        if config.prompt == "short":
+            yield "Hint: --prompt short is for models/nano-base; try chat or plain"
     if metrics["completions/clipped_ratio"] == 1:
         yield "Hint: all completions are cut off; try a larger --max_tokens"
     if metrics["reward"] == 0:
         yield "Hint: no completion has a reward; try another --prompt, or nano_sft.py first"
-    elif metrics["reward/format"] == 0:
-        yield "Hint: no completion has the format; try another --prompt"
-    elif metrics["entropy"] < 0.01:
-        yield "Hint: the completions of a group hardly differ; try another --model"
     elif metrics["frac_reward_zero_std"] == 1:
-        yield "Hint: no group has a signal; try a larger --group_size"
+        yield "Hint: no group has a signal; try a larger --group_size, or another --model"
 
 
 # %% [markdown]
@@ -1195,7 +1191,7 @@ class TwoThreadsEngine(TorchEngine):
     """Each backward pass runs in a second thread, during the next forward pass.
 
     On a CPU, an operation of a small model uses one core (`threads_for`). The second thread has
-    another one: an update is 1.28 times as fast (docs/performance.md), with the same bits.
+    another one: a step is 1.28 times as fast (docs/performance.md), with the same bits.
     """
 
     second_thread = ThreadPoolExecutor(1)
@@ -1323,8 +1319,8 @@ def import_task(name):
         return module
     except (ModuleNotFoundError, FileNotFoundError) as error:
         raise SystemExit(
-            f"--task {name} cannot be imported: {error}. There are countdown, gsm8k, math and "
-            "coins (if nano_r1.py was copied alone: in the repository), or give a file's path"
+            f"--task {name} cannot be imported: {error}. There are countdown, gsm8k and "
+            "those in tasks/ (a nano_r1.py copied alone has none), or give a file's path"
         ) from None
 
 
@@ -1448,13 +1444,14 @@ class Task:
         found = self.module.reward(completion, {"token_ids": token_ids} | problem, self.prompt)
         numbers = (found.total, found.format, found.answer)
         try:
-            finite = all(map(math.isfinite, numbers))
+            finite = all(map(math.isfinite, numbers)) and 0 <= found.answer <= 1
         except TypeError:  # None, a text, a list, ...
             finite = False
         if not finite:
             raise SystemExit(
-                f"The reward of a completion must have three finite numbers, not {found}. "
-                f"The problem: {problem!s:.1000}. The completion: {completion!r:.1000}"
+                "The reward of a completion must have three finite numbers, the answer's from 0 to "
+                f"1, not {found}. The problem: {problem!s:.1000}. The completion: "
+                f"{completion!r:.1000}"
             )
         return *map(float, numbers), str(found.why)
 
@@ -1741,7 +1738,7 @@ def run_command(main, settings):
             f"{error}: pip install {error.name}; if it is a file of the repository, clone that"
         ) from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
-        if re.search("memory(?! access)", str(error)):
+        if re.search("(?i)(out of|enough|allocate|available|free) memory", str(error)):
             raise SystemExit(
                 "Out of memory. In an update, try --micro_batch_size 1, --gradient_checkpointing, "
                 "--offload; in an evaluation, a smaller --eval_problems; all also with --resume. "

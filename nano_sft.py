@@ -76,7 +76,9 @@ def make_examples(texts, task, config):
 
 def make_example(prompt, completion, tokenizer):
     """A row as an episode. The end token is also learned; without it the model never stops."""
-    token_ids = tokenizer.encode(completion, add_special_tokens=False) + [tokenizer.eos_token_id]
+    token_ids = tokenizer.encode(completion, add_special_tokens=False)
+    if token_ids[-1:] != [tokenizer.eos_token_id]:
+        token_ids.append(tokenizer.eos_token_id)
     # The model's first token is added unless the prompt already begins with it.
     special = not prompt.startswith(tokenizer.bos_token or "")
     return nano_r1.Episode(

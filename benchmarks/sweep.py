@@ -30,15 +30,14 @@ def result_table(paths):
 
     `paths`: {label: the runs of its seeds}. The last evaluation is compared with the first label's.
     """
-    lines = [["", "step", "pass@1", "95% by seed", "format", "tokens", "minus the first, by seed"]]
+    lines = [["", "step", "pass@1", "format", "tokens", "minus the first, by seed"]]
     first = None
     for label, of_label in paths.items():
         for rows in zip(*map(runs.evaluations, of_label)):
             shares = [row["eval/pass@1"] for row in rows]
-            _, low, high = runs.mean_interval(shares)
             formats = runs.spread([row["eval/format"] for row in rows])
             tokens = runs.spread([row["eval/mean_length"] for row in rows], 0)
-            cells = [runs.spread(shares), f"[{low:.3f}, {high:.3f}]", formats, tokens, ""]
+            cells = [runs.spread(shares), formats, tokens, ""]
             lines.append([label, rows[0]["step"], *cells])
         first = first or shares
         lines[-1][-1] = runs.signed(*runs.difference(shares, first))

@@ -984,7 +984,7 @@ def properties(of):
     return {
         "some advantage is not 0": found.abs().max() > 0,
         "no group depends on another": torch.equal(of(another)[1:], found[1:]),
-        "each group's mean is 0": found.mean(dim=1).abs().max() < 1e-9,
+        "each group's mean is 0": found.mean(dim=1).abs().max() < LARGEST_GAP,
         "a larger reward has no smaller advantage": (by_reward.diff(dim=1) >= 0).all(),
         "the completions may change places": torch.allclose(flipped.flip(1), found),
     }
@@ -1191,7 +1191,7 @@ def verdict(answer, stages, finish, mistakes, look, remarks, new):
     if near:
         lines.append("Look for bfloat16 (a ratio of 1.003 becomes 1), and for eps in divisors.")
     if not new:
-        lines.append("If it is new on purpose, --new exits with 0.")
+        lines.append("If it is new on purpose: --new.")
     title = f"✓ {name}: new" if new else f"✗ {name}: neither an algorithm nor a known mistake"
     for words, holds in look().items():
         lines.append(f"{'yes' if holds else 'no'}: {words}")

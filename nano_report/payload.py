@@ -22,16 +22,13 @@ DOTS = 100  # checks of a step in the picture of P(yes), of each kind
 DIGITS = {"log_probs": 3, "change": 4}  # after the point
 
 
-def pack(run, steps=()):
-    """{name: base64 text}: "head", and "step12" for each step that is shown.
-
-    Raises ValueError if none of `steps` was recorded.
-    """
+def pack(run):
+    """{name: base64 text}: "head", and "step12" for each step that is shown."""
     blocks = {}
     head = pack_run(run)
     used = set()
     best = [((), 0, 1)]
-    for step in choose_steps(run, steps):
+    for step in steps_of(run):
         rows = run.step(step)
         best.append(best_group(run, step, rows))
         head["steps"][step] = best[-1][2] if "change" in rows[0] else 0
@@ -39,8 +36,6 @@ def pack(run, steps=()):
         for row in rows:
             used.update(row.get("token_ids", []), row.get("prompt_ids", []))
         blocks[f"step{step}"] = compress(pack_step(run, rows))
-    if steps and not blocks:
-        raise ValueError(f"--steps: {run.name} has the steps {list(run.episodes)}.")
     head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
     head["start"] = max(best)[1:]  # step and group
     return {"head": compress(head | metrics_of(run)), **blocks}
@@ -72,10 +67,8 @@ def evenly(items, most):
     return items[:: -(-len(items) // most) or 1]
 
 
-def choose_steps(run, steps):
-    """The given steps that exist. Without `steps`: all, or evenly chosen as many as fit."""
-    if steps:
-        return [step for step in run.episodes if step in steps]
+def steps_of(run):
+    """All steps, or evenly chosen as many as fit."""
     files = [*run.episodes.values(), *run.tokens.values()]
     stride = int(sum(map(os.path.getsize, files)) // LARGEST) + 1
     return list(run.tokens if stride > 1 and run.tokens else run.episodes)[::stride]

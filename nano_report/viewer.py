@@ -27,23 +27,19 @@ TABLE = "page/dom.js page/tokens.js page/table.js page/alone.js"
 STYLES = "page/base.css page/page.css"
 
 
-def write(
-    path: tyro.conf.Positional[str],
-    steps: tuple[int, ...] = (),
-):
+def write(path: tyro.conf.Positional[str]):
     """Write the report of a run into its directory. Open it in a browser.
 
     Args:
         path: The run's directory, out/NAME.
-        steps: The steps whose completions are shown [all, or as many as fit].
 
     Returns:
         The path of the report.
 
     Raises:
-        ValueError: if there is no such run, or none of these steps.
+        ValueError: if there is no such run.
     """
-    text = page(Run(path), steps)
+    text = page(Run(path))
     output = os.path.join(path, "report.html")
     Path(f"{output}.hidden").write_text(text, "utf-8")
     os.replace(f"{output}.hidden", output)
@@ -66,9 +62,9 @@ def write_at_end(path):
     print(f"To ask the model: python nano_eval.py {flags} \\\n    --model {path}/model")
 
 
-def show(path, steps=()):
+def show(path):
     """Show the report of a run's directory below a notebook's cell."""
-    return in_frame(page(Run(path), steps), "report of the run", 760)
+    return in_frame(page(Run(path)), "report of the run", 760)
 
 
 def show_group(rows):
@@ -90,11 +86,11 @@ def table_page(table, scripts=TABLE, styles="page/base.css"):
     return fill("page/table.html", scripts, styles, {"title": "one group", "group": data})
 
 
-def page(run, steps=()):
+def page(run):
     """The report as the text of an HTML page."""
     # Base64 has no `<`, so no data can end its element.
     element = '<script type="application/octet-stream" id="{}">{}</script>'
-    data = [element.format(*item) for item in pack(run, steps).items()]
+    data = [element.format(*item) for item in pack(run).items()]
     parts = {"title": html.escape(run.name), "data": "\n".join(data)}
     return fill("page/page.html", SCRIPTS, STYLES, parts)
 

@@ -79,8 +79,7 @@ case $name in
     train 24 $gsm8k --model Qwen/Qwen2.5-1.5B --lora_rank 16 --prompts_per_step 16 \
       --learning_rate 1e-5 --steps 300 --save_every 25 --eval_problems 500 --micro_batch_size 4 \
       --vllm_gpu_memory_utilization 0.4 ;;
-  # Colab's T4 has no bfloat16, and vLLM hardly a kernel for it: a first look, not a result. Elsewhere
-  # adapters on a T4, after supervised fine-tuning, went from 31% to 38% in 200 steps.
+  # Colab's T4 has no bfloat16, and vLLM hardly a kernel for it: a first look, not a result.
   gsm8k_qwen2.5_0.5b_t4)
     train 16 $gsm8k --model Qwen/Qwen2.5-0.5B --lora_rank 16 --device cuda --dtype float32 \
       --sampler transformers --prompts_per_step 16 --max_tokens 320 --learning_rate 2e-5 \

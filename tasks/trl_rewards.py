@@ -53,6 +53,7 @@ def load_problems(split, source=None, seed=0):
     path, _, query = str(source).partition("?")
     if not query:
         raise SystemExit(f"--task trl needs {EXPECTED}")
+    find_functions.cache_clear()  # in a notebook, a file may have changed
     find_functions(query)
 
     def to_problem(row):
@@ -70,6 +71,7 @@ def load_problems(split, source=None, seed=0):
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion: the functions' values by their weights."""
     columns = {name: [value] for name, value in problem["row"].items()}
+    columns.pop("completion_ids", None)  # an argument of the function, below
     prompts = columns.pop("prompt")
     text = prompt.opening + completion
     if isinstance(prompts[0], list):
@@ -91,7 +93,3 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
         values.append(weight * value)
     why = "correct" if correct else f"rewards {values}"
     return Reward(sum(values), sum(values[1:]), correct, why)
-
-
-def subgroups(problem):
-    return []

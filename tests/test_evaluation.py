@@ -19,8 +19,7 @@ from tasks import coins_rewards
 
 
 def task_of(**functions):
-    module = SimpleNamespace(subgroups=lambda problem: ["all"], **functions)
-    return SimpleNamespace(module=module, prompt=None)
+    return SimpleNamespace(module=SimpleNamespace(**functions), prompt=None)
 
 
 def completion(answer=1.0, form=1.0, text=None):

@@ -196,6 +196,20 @@ def test_a_checkpoint_that_another_process_cannot_read_is_read_by_none(tmp_path,
     assert nano_r1.load_checkpoint(disk, tmp_path) == 2
 
 
+@pytest.mark.parametrize("part", ["advantages", "loss"])
+def test_a_part_whose_result_has_another_shape_is_an_error(part, tmp_path):
+    sizes = {"prompts_per_step": 2, "eval_problems": 1, "max_tokens": 4}
+    config = nano_r1.Config(name=f"{tmp_path}/run", **sizes)
+    with pytest.raises((ValueError, RuntimeError), match="is shorter|shape '.8.' is invalid"):
+        nano_r1.main(config, **{part: lambda values, *_: values[:, 0].mean()[None]})
+
+
+def test_the_result_is_that_of_the_last_evaluation(capsys):
+    shares = [{"eval/pass@1": 0.1}, {"eval/pass@1": 0.5}, {}]
+    nano_r1.print_summary([row | {"time/step": 60.0} for row in shares], "x")
+    assert capsys.readouterr().out.startswith("From 10.0% to 50.0% of held-out problems, in 2.0")
+
+
 def test_of_two_runs_that_begin_at_once_one_gets_the_directory(tmp_path):
     nano_r1.create_run(f"{tmp_path}/x", {"seed": 0})
     with pytest.raises(SystemExit, match="another run has just begun"):
@@ -203,7 +217,7 @@ def test_of_two_runs_that_begin_at_once_one_gets_the_directory(tmp_path):
 
 
 MAY_CHANGE = """--micro_batch_size 1 --gradient_checkpointing --offload --device cpu --steps 9
---sampler vllm --vllm_gpu_memory_utilization 0.1 --eval_problems 4"""
+--sampler vllm --vllm_gpu_memory_utilization 0.1 --eval_problems 4 --record_tokens_every 2"""
 REFUSED = """--seed 1|--learning_rate 1e-4|--kl_coef 0|--max_tokens 50|--dtype bfloat16|--task math
 --prompt chat|--prompts_per_step 2|--group_size 8|--zero_stage 3|--max_grad_norm 0|--model out/x
 --data x|--temperature 2|--advantage_eps 1|--cliprange 1|--warmup_steps 1
@@ -374,6 +388,7 @@ def test_a_mistake_in_a_path_is_not_looked_for_on_the_hub(straight, monkeypatch)
     "error, said",
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried 9 GiB"), "--micro_batch_size 1"),
+        (ValueError("No available memory for the cache blocks"), "Out of memory"),
         (ModuleNotFoundError("No module", name="vllm"), "pip install vllm"),
     ],
 )
@@ -382,6 +397,11 @@ def test_an_error_of_the_machine_is_a_sentence(error, said, command):
         command(mock.Mock(side_effect=error))
     of_an_update, *_ = str(raised.value).partition("all also with --resume")
     assert set(re.findall(r"--(\w+)", of_an_update)) <= set(nano_r1.Config.MAY_CHANGE)
+
+
+def test_an_own_error_keeps_its_traceback(command):
+    with pytest.raises(ValueError):
+        command(mock.Mock(side_effect=ValueError("this word is not in memory")))
 
 
 # ---- The console

@@ -95,12 +95,17 @@ def test_each_pass_over_the_rows_meets_every_row_once_in_another_order():
 
 
 def test_a_row_counts_once(tmp_path, task):
-    rows = [row("1+1=", "2"), row("1+1=", "2"), row("1+2=", "3"), row("1+" * 2000, "9")]
+    rows = [
+        row("1+1=", "2"),
+        row("1+1=", "2"),
+        row("1+2=", "3<|endoftext|>"),
+        row("1+" * 999, "9"),
+    ]
     config = nano_sft.Config(data=f"{tmp_path}/r.jsonl")
     nano_r1.write_rows(config.data, rows)
     texts = nano_sft.read_texts(config)
     examples = nano_sft.make_examples(texts, task, config)
-    assert sorted(e.completion for e in examples) == ["2", "3"]
+    assert sorted(task.tokenizer.decode(e.token_ids[:-1]) for e in examples) == ["2", "3"]
     assert {e.token_ids[-1] for e in examples} == {task.tokenizer.eos_token_id}
     assert len(nano_sft.make_examples(texts, task, replace(config, examples=1))) == 1
 

@@ -30,7 +30,7 @@ def fails(completions, **kwargs):
 """
 ROWS = [
     {"prompt": "0+1?", "ground_truth": "1", "kind": "other"},
-    {"prompt": "1+1?", "ground_truth": "2", "kind": "sum"},
+    {"prompt": "1+1?", "ground_truth": "2", "kind": "sum", "completion_ids": 9},
 ]
 
 
@@ -52,6 +52,8 @@ def ask(tmp_path, monkeypatch):
 def test_the_first_function_says_what_is_correct(ask):
     assert ask("It is 2.", "mine.py:correct", ROWS[1]) == (1.0, 0.0, 1.0, "correct")
     assert ask("It is 3.", "mine.py:correct", ROWS[1])[:3] == (-1.0, 0.0, 0.0)
+    Path("mine.py").write_text(MINE.replace("-1.0", "-0.25"))  # in a notebook
+    assert ask("It is 3.", "mine.py:correct", ROWS[1]).total == -0.25
 
 
 @pytest.mark.parametrize("row, correct, form", [(ROWS[0], -2.0, 0.0), (ROWS[1], 2.0, 4.0)])

@@ -20,7 +20,7 @@ function notHere() {
 
 function shown() {
   const count = plural(report.recorded, "recorded step");
-  return `This file has ${report.steps.length} of ${count}; --steps chooses others.`;
+  return `This file has ${report.steps.length} of ${count}.`;
 }
 
 const metricText = (name, value, digits) =>

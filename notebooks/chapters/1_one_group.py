@@ -30,7 +30,7 @@ print(tokenizer.decode(task.prompt_ids(problems[0])))
 # ## Eight completions of each question
 #
 # Sample eight completions of each of 16 questions, and reward them. (`nano_r1.py` numbers the steps
-# of GRPO at its top. These are steps 2 and 3; you read them before the next chapter.)
+# of GRPO at its top. These are steps 2 and 3.)
 # The reward is 0 to 2: format (0, 0.5 or 1) plus answer (0 or 1).
 #
 # **Predict:** for how many of the 16 questions do all eight completions get the same reward? For
