@@ -95,7 +95,7 @@ completions(f"{run}/model", yours)
 # each token.
 
 # %%
-show(run, steps=sorted({1, steps}))
+show(run)
 
 # %% [markdown]
 # Next: seven chapters in `notebooks/chapters/`. In chapter 2 you break one line of the algorithm
