@@ -105,8 +105,8 @@ def test_a_row_counts_once(tmp_path, task):
     nano_r1.write_rows(config.data, rows)
     texts = nano_sft.read_texts(config)
     examples = nano_sft.make_examples(texts, task, config)
-    assert sorted(task.tokenizer.decode(e.token_ids[:-1]) for e in examples) == ["2", "3"]
-    assert {e.token_ids[-1] for e in examples} == {task.tokenizer.eos_token_id}
+    learned = sorted(task.tokenizer.decode(e.token_ids) for e in examples)
+    assert learned == ["2<|endoftext|>", "3<|endoftext|>"]
     assert len(nano_sft.make_examples(texts, task, replace(config, examples=1))) == 1
 
 
