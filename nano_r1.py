@@ -1738,7 +1738,9 @@ def run_command(main, settings):
             f"{error}: pip install {error.name}; if it is a file of the repository, clone that"
         ) from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
-        if re.search("(?i)(out of|enough|allocate|available|free) memory", str(error)):
+        if re.search(
+            r"(?i)(out of|enough|insufficient|allocate|available|free)( \w+)* memory", str(error)
+        ):
             raise SystemExit(
                 "Out of memory. In an update, try --micro_batch_size 1, --gradient_checkpointing, "
                 "--offload; in an evaluation, a smaller --eval_problems; all also with --resume. "

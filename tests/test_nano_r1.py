@@ -76,7 +76,7 @@ def test_a_model_that_changes_its_logits_is_refused(tmp_path, loaded):
 
 
 GOOD = {"grad_norm": 1.0, "sampling/logp_difference_mean": 0.0, "completions/clipped_ratio": 0.1}
-GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1, "entropy": 0.3}
+GOOD |= {"reward": 0.6, "frac_reward_zero_std": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ GOOD |= {"reward": 0.6, "reward/format": 0.5, "frac_reward_zero_std": 0.1, "entr
         ({"grad_norm": math.nan}, ["--learning_rate"]),
         ({"sampling/logp_difference_mean": 0.2}, ["differ in log-probs"]),
         ({"completions/clipped_ratio": 1}, ["--max_tokens"]),
-        ({"reward": 0, "reward/format": 0, "frac_reward_zero_std": 1}, ["no completion has a rew"]),
+        ({"reward": 0, "frac_reward_zero_std": 1}, ["no completion has a rew"]),
         ({"frac_reward_zero_std": 1}, ["--group_size"]),
         ({"weights": 10**9}, ["--learning_rate", "--prompt short"]),
     ],
@@ -268,7 +268,9 @@ def test_a_prompt_does_not_end_with_an_end_token(loaded):
     assert r1.encode_prompt(tokenizer, "", True) == [5, 7]
 
 
-@pytest.mark.parametrize("total, answer", [(math.nan, 0), (None, 0), (0, -1)])
+@pytest.mark.parametrize(
+    "total, answer", [(math.nan, 0), (math.inf, 0), (None, 0), ([1], 0), (0, -1)]
+)
 def test_a_reward_that_cannot_be_stops_with_its_completion(total, answer, loaded, monkeypatch):
     bad = countdown_rewards.Reward(total, 0.0, answer, "")
     monkeypatch.setattr(countdown_rewards, "reward", lambda *_: bad)

@@ -388,7 +388,7 @@ def test_a_mistake_in_a_path_is_not_looked_for_on_the_hub(straight, monkeypatch)
     "error, said",
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried 9 GiB"), "--micro_batch_size 1"),
-        (ValueError("No available memory for the cache blocks"), "Out of memory"),
+        (ValueError("larger than the available KV cache memory (0.1 GiB)"), "Out of memory"),
         (ModuleNotFoundError("No module", name="vllm"), "pip install vllm"),
     ],
 )
