@@ -402,7 +402,6 @@ def test_a_quantized_model_is_refused(tmp_path):
 
 
 GENERATION = """{"temperature": 0.9, "top_p": 0.6}
-{"do_sample": true, "temperature": 0.7, "eos_token_id": [0, 5]}
 {"early_stopping": true, "length_penalty": 2.0}
 {"pad_token_id": -1}"""  # the first: Vicuna, the first Llama 2
 

@@ -307,7 +307,7 @@ def test_what_an_own_task_lacks_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "flags",
-    """prompts_per_step 0|group_size 0|max_tokens 0|temperature 0|advantage_eps 0|advantage_eps nan
+    """prompts_per_step 0|group_size 0|max_tokens 0|temperature 0|advantage_eps 0
 micro_batch_size 0|steps 0|vllm_gpu_memory_utilization 0|eval_problems 0
 cliprange -0.2|kl_coef nan|learning_rate inf|seed -1""".replace("\n", "|").split("|"),
 )
