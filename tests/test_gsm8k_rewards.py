@@ -9,7 +9,6 @@ from test_countdown_rewards import rewards_of_hostile_texts
 import countdown_rewards
 import gsm8k_rewards
 from gsm8k_rewards import (
-    PROMPTS,
     final_answer,
     generate_problems,
     gold,
@@ -135,7 +134,7 @@ FRAGMENTS = [
 
 
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
-    rewards_of_hostile_texts(gsm8k_rewards, PROBLEM, FRAGMENTS, PROMPTS)
+    rewards_of_hostile_texts(reward, PROBLEM, FRAGMENTS)
 
 
 # The generator

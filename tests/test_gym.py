@@ -79,7 +79,7 @@ def test_a_text_that_names_a_huge_number_gets_no_reward_with_little_work(name):
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
     fragments = ["</think><answer>2</answer>", "[" * 99, "9*9"]
     problem, _ = gym_rewards.load_problems("all", "chain_sum?size=2")
-    rewards_of_hostile_texts(gym_rewards, problem, fragments, gym_rewards.PROMPTS)
+    rewards_of_hostile_texts(gym_rewards.reward, problem, fragments)
 
 
 def test_a_scorer_that_raises_costs_the_reward(capfd):

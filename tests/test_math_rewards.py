@@ -2,9 +2,9 @@
 
 import random
 import re
-import tracemalloc
 
 import pytest
+from test_countdown_rewards import rewards_of_hostile_texts
 from work import light
 
 from tasks.math_rewards import (
@@ -196,47 +196,35 @@ def test_subgroups_are_those_that_are_known(columns, names):
 
 # Hostile texts
 
+FRAGMENTS = [
+    r"\sqrt", "^", "_", r"\sin x+", "x^{400}+", "1,", "x=1,", "1<", r"\pm", r"\cup", "(1,2);",
+    r"\text{a}", "5 cm", "$", "1,000", "°", "{", "}", r"\boxed{", r"\boxed {", "1 ",
+    r"\begin{pmatrix}", "HT",
+]  # fmt: skip
 LARGE = [
     "9^{9^{9^9}}", "((9!)!)!", "(x+y+z+w)^{300}", "0.1^{99999999}", r"\pi^{\pi^{\pi^\pi}}",
     r"\exp\exp\exp\exp 9", r"\ln 0", r"\tan\frac{\pi}2", "(1+i)^{10^{60}}", r"\sqrt[0]{2}",
     "(1/3)^{10^{98}}", "x^{x^{x^{x}}}", r"\sin(10^{99})", "__import__('os').abort()", "0^{-1}",
 ]  # fmt: skip
-PARTS = [
-    r"\sqrt", "-", "^", "_", r"\sin x+", "x^{400}+", "1,", "x=1,", "1<", r"\pm", r"\cup", "(1,2);",
-    r"\text{a}", "5 cm", r"\\", "$", " ", "1,000", "°", "{", "}", r"\boxed{", r"\boxed {", "1 ",
-    r"\begin{pmatrix}", "HT", "\ud800",
-]  # fmt: skip
 BRACKETS = [("\\sqrt{", "}"), ("(", ")"), ("\\frac{1}{1+", "}"), ("\\{", "\\}")]
+for opening, closing in BRACKETS:
+    LARGE += [depth * opening + "2" + depth * closing for depth in (30, 120, 5_000)]
 
 
-def hostile():
-    yield from LARGE
-    for part in PARTS:
-        yield part * (480 // len(part))
-        yield part * 90_000
-    for opening, closing in BRACKETS:
-        for depth in (30, 120, 5_000):
-            yield depth * opening + "2" + depth * closing
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
+    rewards_of_hostile_texts(reward, PROBLEM, FRAGMENTS + LARGE, ["\\boxed{{}}", "{}"])
 
 
-def test_hostile_texts_are_wrong_with_little_work():
-    texts = list(hostile())
-    texts += [f"\\boxed{{{text}}}" for text in texts]
-    for text in texts:
-        result = light(reward, text, PROBLEM)
-        assert result.answer == 0 < len(result.why) <= 160
-    tracemalloc.start()  # now: it makes all work heavy
-    for text in texts:
-        reward(text, PROBLEM)
-    assert tracemalloc.get_traced_memory()[1] < 50e6
-    tracemalloc.stop()
+@pytest.mark.parametrize("text", LARGE, ids=range(len(LARGE)))
+def test_a_large_number_or_a_deep_bracket_is_wrong(text):
+    assert light(equivalent, text, "1/2")[0] is False
 
 
-def test_random_texts_never_raise():
+def test_hostile_votes_are_compared_with_little_work():
     rng = random.Random(0)
-    for _ in range(3_000):
-        text = "".join(rng.choices([*PARTS, *LARGE, *"+=()[]|&;:0.9xie"], k=rng.randint(1, 12)))
-        assert reward(f"\\boxed{{{text}}}", {"answer": text[::-1]}).why.isprintable()
+    for _ in range(2_000):
+        vote = "".join(rng.choices([*FRAGMENTS, *LARGE, *"+=()[]|&;:0.9xie"], k=rng.randint(1, 12)))
+        light(same_answer, vote, vote[::-1], PROBLEM)
 
 
 @pytest.mark.parametrize("item", ["\\sin {}x", "y<{}x", "\\{{{},x\\}}", "\\sqrt{{x+{}}}"])
