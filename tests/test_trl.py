@@ -117,9 +117,7 @@ def test_the_functions_of_the_page_train_and_trl_s_counts_tokens(tmp_path, monke
     assert "+1?" in capfd.readouterr().out
 
 
-def test_two_rows_that_differ_only_in_a_column_are_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(MINE)
+def test_two_rows_that_differ_only_in_a_column_are_one_sentence(ask, tmp_path):
     nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [*ROWS, ROWS[0] | {"ground_truth": "7"}])
     with pytest.raises(SystemExit, match="row 3 has another answer than an earlier row: '0.1.'"):
         trl_rewards.load_problems("train", "rows.jsonl?mine.py:correct")
