@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -99,17 +100,13 @@ def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path, before):
 def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
-    started = []
-
-    def init(**settings):
-        started.append(settings["id"])
-        assert (settings["resume"], settings["reinit"]) == ("allow", "create_new")
-        return contextlib.nullcontext()
-
+    init = mock.Mock(return_value=contextlib.nullcontext())
     monkeypatch.setattr(wandb, "init", init)
     for changes in {"name": "run"}, {"name": "other"}, {"resume": "out/run", "steps": 3}:
         config = replace(SMALL, wandb="offline", **changes)
         path, settings = nano_r1.find_run(config, {})
         nano_r1.create_run(path, settings)
         nano_r1.open_wandb(path, config, contextlib.ExitStack())
-    assert started[0] == started[2] != started[1]
+    calls = [call.kwargs for call in init.call_args_list]
+    assert calls[0]["id"] == calls[2]["id"] != calls[1]["id"]
+    assert (calls[2]["resume"], calls[2]["reinit"]) == ("allow", "create_new")
