@@ -105,8 +105,9 @@ def run(tmp_path_factory):
 
 def test_a_record_is_what_the_model_says_around_the_update(run):
     assert sorted(os.listdir(run.path / "tokens")) == ["step_000001.0.npz", "step_000003.0.npz"]
-    for row, e in zip(Run(run.path).step(1), run.episodes, strict=True):
-        assert (row["token_ids"], row["prompt_ids"]) == (e.token_ids, e.prompt_ids)
+    for i, (row, e) in enumerate(zip(Run(run.path).step(1), run.episodes, strict=True)):
+        text = "".join(row["tokens"]).encode("latin-1").decode()
+        assert (row["prompt"], text) == (f"Problem {i // 4}:", f"{e.completion}<|endoftext|>")
         found = [row["log_probs"], row["change"]]
         np.testing.assert_allclose(found, e.extra["wanted"], rtol=1e-5, atol=1e-5)
 

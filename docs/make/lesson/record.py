@@ -22,7 +22,7 @@ import torch
 import nano_r1 as r1
 from benchmarks import runs
 from docs.make.lesson.source import FILE, VERIFIER
-from nano_report.payload import choose_example, recorded_table, watched_of
+from nano_report.payload import choose_example, watched_of
 from nano_report.run import Run
 
 FILES = (str(FILE), str(VERIFIER))
@@ -228,8 +228,7 @@ class Tracer:
 def record_step(run):
     """Repeat a nano_report.run.Run, trace the step of its example, and return the record."""
     record = {}
-    example, group = choose_example(run)  # the step, and its group
-    table = recorded_table(run, example, group)
+    example, group, table = choose_example(run)  # the step, and its group
     rows = table["completions"]
     own = min(range(len(rows)), key=lambda i: (-rows[i]["reward"], rows[i]["length"]))
     place = own + run.group_size * (group - 1)
