@@ -6,6 +6,7 @@ rounded, because so they compress well.
 
 import base64
 import gzip
+import itertools
 import json
 import os
 import re
@@ -100,7 +101,7 @@ def pack_evaluations(run):
     steps = sorted({steps[round(k * (len(steps) - 1) / 3)] for k in range(4)}) if steps else []
     attempts = paired([read_rows(run.evaluations[step]) for step in steps])  # of each problem
     problems = [title(rows[0]["problem"]) for rows in attempts]
-    for row in sum(attempts, []):
+    for row in itertools.chain(*attempts):
         del row["problem"]
     return {"steps": steps, "problems": problems, "attempts": attempts}
 
@@ -108,23 +109,19 @@ def pack_evaluations(run):
 def pack_step(run, rows):
     """A step's completions, and their tokens if they were recorded."""
     firsts = rows[:: run.group_size]
-    values = {
-        "problems": [title(row["problem"]) for row in firsts],
-        "prompts": [row.get("prompt") for row in firsts],
-        "rows": [],
-    }
+    problems = [title(row["problem"]) for row in firsts]
+    prompts = [row.get("prompt") for row in firsts]
     # With VinePPO each segment has an advantage, with SDPO or a teacher each token: not the row's.
     other = run.config.get("credit") in ("vineppo", "sdpo") or run.config.get("teacher")
     for row in rows:
-        packed = {**row, "problem": None, "prompt": None}
+        row["problem"] = row["prompt"] = None
         if other:
-            packed["advantage"] = None
+            row["advantage"] = None
         if "change" in row:
-            packed["completion"] = None  # its tokens have the text
+            row["completion"] = None  # its tokens have the text
             for name, digits in DIGITS.items():
-                packed[name] = [round(x, digits) for x in row[name]]
-        values["rows"].append(packed)
-    return values
+                row[name] = [round(x, digits) for x in row[name]]
+    return {"problems": problems, "prompts": prompts, "rows": rows}
 
 
 def checks_of(run, step, rows):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -36,24 +36,21 @@ class Run:
 
 
 def paired(evaluations):
-    """[rows of one problem, a row of each evaluation], for the problems that all of them have.
+    """[the rows of one problem, one of each evaluation], for the problems that all of them have.
 
     Evaluations can differ in their problems and in the order of these: a resumed run may have
     another --eval_problems or another number of processes.
     """
     columns = []
     for rows in evaluations:
-        seen = Counter()
-        column = {}
+        column = defaultdict(list)
         for row in rows:
-            key = str(row["problem"])
-            column[key, seen[key]] = row  # a problem can occur twice
-            seen[key] += 1
+            column[str(row["problem"])].append(row)  # a problem can occur twice
         columns.append(column)
-    if not columns:
-        return []
-    common = [key for key in columns[0] if all(key in column for column in columns)]
-    return [[column[key] for column in columns] for key in common]
+    found = []
+    for problem in columns[0] if columns else ():
+        found += zip(*[column[problem] for column in columns])
+    return found
 
 
 def add_tokens(rows, parts, vocabulary):
@@ -114,5 +111,4 @@ def title(problem):
     """A problem in one line, from its columns."""
     if isinstance(problem.get("nums"), list) and "target" in problem:
         return f"Make {problem['target']} from {', '.join(map(str, problem['nums']))}"
-    columns = [column for column in ("question", "problem") if column in problem]
-    return str(problem[columns[0]] if columns else problem)
+    return str(problem.get("question") or problem.get("problem") or problem)

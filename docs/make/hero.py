@@ -38,18 +38,14 @@ def picture_page(path):
     before, *_, after = [row["eval/pass@1"] for row in run.records if "eval/pass@1" in row]
     data = {
         "group": table,
-        "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; {trained(run)}.",
+        "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; "
+        f"{nano_r1.minutes_of_training(run.records):.1f} minutes of training on "
+        f"{os.cpu_count()} CPU cores.",  # of this machine
         "step": step,
         "checks": [one for step in run.tokens for one in checks_of(run, step, run.step(step))],
         "watched": watched_of(run),
     }
     return table_page(data, SCRIPTS, STYLES)
-
-
-def trained(run):
-    """How long the run has trained, and on what: the machine on which this is called."""
-    minutes = nano_r1.minutes_of_training(run.records)
-    return f"{minutes:.1f} minutes of training on {os.cpu_count()} CPU cores"
 
 
 def picture_of(page):

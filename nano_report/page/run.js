@@ -160,7 +160,7 @@ function problemsOf(run) {
   const places = [...steps.keys()];
   return h(
     "section",
-    { class: "problems", "aria-label": "held-out problems" },
+    { "aria-label": "held-out problems" },
     h("h2", {}, "Every held-out problem"),
     h("p", { class: "note" }, note),
     h(
@@ -169,7 +169,7 @@ function problemsOf(run) {
       places.map((e) => wallOf(run, e, chosen)),
     ),
     h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, chips),
-    h("p", { class: "problem", "data-chosen": chosen + 1 }, `${chosen + 1}. ${problems[chosen]}`),
+    h("p", { class: "problem" }, `${chosen + 1}. ${problems[chosen]}`),
     h(
       "div",
       { class: "completions" },
@@ -187,7 +187,7 @@ function completionOf(row, step, before) {
   const length = plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
   return h(
     "article",
-    { class: "card completion", "data-evaluation": step },
+    { class: "card completion" },
     h("header", {}, h("b", {}, whenOf(step)), verdict(row), h("small", {}, length)),
     textOf([{ text: row.completion.trim() }]),
   );
@@ -256,7 +256,7 @@ function settingsOf(title, values) {
   const items = Object.entries(values).map(([name, value]) => {
     const text = String(isNumber(value) ? +value.toPrecision(6) : value);
     const label = h("dt", {}, term(name, report.metrics[name]?.[1]));
-    return h("div", {}, label, h("dd", { "data-name": name }, text));
+    return h("div", {}, label, h("dd", {}, text));
   });
   return h("details", {}, h("summary", {}, title), h("dl", { class: "settings" }, items));
 }

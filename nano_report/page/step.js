@@ -23,15 +23,11 @@ function shown() {
   return `This file has ${report.steps.length} of ${count}.`;
 }
 
-const metricText = (name, value, digits) =>
-  SHARES.test(name) ? percent(value, digits - 1) : show(value, digits);
-
 /** The numbers of the step that one looks at first. */
 function tiles(record) {
   const made = TILES.filter((name) => name in record).map((name) => {
-    const digits = SHARES.test(name) ? 1 : 2;
-    const value = h("dd", { "data-metric": name }, metricText(name, record[name], digits));
-    return h("div", {}, h("dt", {}, term(...report.metrics[name])), value);
+    const value = SHARES.test(name) ? percent(record[name]) : show(record[name], 2);
+    return h("div", {}, h("dt", {}, term(...report.metrics[name])), h("dd", {}, value));
   });
   return h("dl", { class: "tiles" }, made);
 }

@@ -11,7 +11,6 @@ completion or group, only the row of the followed completion is kept.
 import ast
 import contextlib
 import dataclasses
-import re
 import sys
 import tempfile
 from fractions import Fraction
@@ -72,10 +71,8 @@ INDEX = {file: index(file) for file in FILES}  # as imported
 
 def number(value):
     """A number as text."""
-    if isinstance(value, (bool, int)):
+    if isinstance(value, int):
         return str(value)
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
     return f"{value:.4g}".replace("e-0", "e-").replace("-", "−")
 
 
@@ -116,8 +113,7 @@ class Followed:
         if name in SAY_NOTHING.split():
             return []
         value = self.own(value)
-        found = re.fullmatch(r"(?:\w+\.)?(\w+)(\[.*\])?|.*'(\w+)'\]", name)
-        ids = found and (found[3] or found[1]) in IDS and not isinstance(value, bool)
+        ids = name.split(".")[-1].split("[")[0] in IDS and not isinstance(value, bool)
         if isinstance(value, torch.Tensor) and value.ndim <= 1:
             value = value.tolist()
         if isinstance(value, list) and value and isinstance(value[0], (int, float)):
@@ -221,8 +217,10 @@ class Tracer:
 
     def shown(self, frame, names):
         """[[name, text, tokens]] of these names."""
-        values = [eval(name, frame.f_globals, frame.f_locals) for name in names]
-        return sum((self.followed.show(name, value) for name, value in zip(names, values)), [])
+        shown = []
+        for name in names:
+            shown += self.followed.show(name, eval(name, frame.f_globals, frame.f_locals))
+        return shown
 
 
 def record_step(run):
