@@ -89,13 +89,14 @@ def test_the_values_of_the_loss_are_those_of_the_completion(record):
     assert advantage == pytest.approx(completion["advantage"], abs=1e-3)
     losses = [number(text) for text in value(record, "grpo_loss", "loss = loss +")[2]]
     part = number(value(record, "grpo_loss", "return")[1])
-    assert len(losses) == len(record["pieces"]) == len(completion["tokens"])
+    assert len(losses) == len(completion["tokens"])
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
 def test_a_completion_is_shown_by_its_first_tokens_and_log_probs(record):
     _, shown, _ = value(record, "sample_and_reward", "completions = ")
-    assert shown.startswith(f"({record['pieces'][0]!r} ") and shown.count("…") == 2
+    [first, *_] = make.completion_of(record)["tokens"]
+    assert shown.startswith(f"({first!r} ") and shown.count("…") == 2
 
 
 def test_the_page_has_each_line_of_code_once_in_the_order_of_the_file(record):

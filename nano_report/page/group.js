@@ -3,7 +3,7 @@
 function groupView(step) {
   const move = (by) => {
     const onclick = () => moveGroup(by);
-    return h("button", { type: "button", onclick }, by < 0 ? "← group" : "group →");
+    return h("button", { onclick }, by < 0 ? "← group" : "group →");
   };
   const buttons = { class: "chips", role: "group", "aria-label": "other groups" };
   return [

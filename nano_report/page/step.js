@@ -43,22 +43,14 @@ function tokensNote() {
 /** The step's groups, those with a signal first. */
 function groupList({ groups, rows }) {
   const made = groups.map(({ title, completions }, g) => {
-    const equal =
-      completions.length > 1 && completions.every((c) => c.reward === completions[0].reward);
+    const [{ reward }] = completions;
+    const equal = completions.length > 1 && completions.every((c) => c.reward === reward);
     return { equal, row: groupRow(title, completions, g + 1, equal, rows) };
   });
+  made.sort((a, b) => a.equal - b.equal);
   const note = "A cell is a completion; darker is a higher reward, ✓ correct, … cut off.";
-  return h(
-    "section",
-    { "aria-label": "groups" },
-    h("h2", {}, "Groups"),
-    h("p", { class: "note" }, note),
-    h(
-      "ol",
-      { class: "group-list" },
-      made.sort((a, b) => a.equal - b.equal).map(({ row }) => row),
-    ),
-  );
+  const list = made.map(({ row }) => row);
+  return sectionOf("groups", "Groups", note, h("ol", { class: "group-list" }, list));
 }
 
 function groupRow(title, completions, group, equal, rows) {

@@ -85,7 +85,6 @@ class Followed:
         self.places = {len(episodes): place}
         self.places[len(episodes) // config.group_size] = place // config.group_size
         self.tokenizer = tokenizer
-        self.pieces = [tokenizer.decode([i]) for i in self.e.token_ids]
 
     def is_about(self, value):
         """Whether an episode, a batch, a problem or token ids belong to the completion."""
@@ -131,7 +130,7 @@ class Followed:
         texts = [number(x) for x in values]
         if ids and isinstance(values[0], int):
             texts = [repr(self.tokenizer.decode([x])) if x >= 0 else "–" for x in values]
-        skipped = len(values) - len(self.pieces)
+        skipped = len(values) - len(self.e.token_ids)
         if skipped in (0, len(self.e.prompt_ids) - 1, len(self.e.prompt_ids)):
             return " ".join(texts[skipped:][:6]) + " …", texts[skipped:]
         return " ".join(texts) if len(texts) <= 8 else "", None
@@ -248,7 +247,6 @@ def record_step(run):
                 table=table,
                 watched=watched_of(run),
                 metrics=next(row for row in run.records if row["step"] == step),
-                pieces=followed.pieces,
                 values={Path(file).name: values for file, values in tracer.values.items()},
             )
             tracer.current[frame] = INDEX[FILES[0]][0][frame.f_lineno]
