@@ -349,7 +349,7 @@ def collate(episodes, device):
 
     `update` adds completions (N, of this process's step), ref_log_probs and old_log_probs (B, T),
     and, at the end, loss. Other losses may add tokens (a process's share of the step's), clipped
-    (B, T) and advantages (B, T). The recorder adds new_log_probs (B, T), after the update.
+    (B, T) and advantages (B, T).
     """
     for e in episodes:
         if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
