@@ -60,12 +60,12 @@ print(f"{good.iloc[-1]['frac_reward_zero_std']:.0%} of the groups have equal rew
 
 
 # %%
-def completions(run, count=2):
-    """The first completions of the group that was kept of a run's first and last step."""
+def completions(run):
+    """Two completions of a run's first step, and two of its last."""
     rows = pd.read_json(f"{RECORDS}/{run}/episodes.jsonl", lines=True)
     for step, group in rows.groupby("step"):
         print(f"\n==== run {run}, step {step}: {group.iloc[0]['problem']}")
-        for row in group.head(count).itertuples():
+        for row in group.itertuples():
             correct = "correct" if row.answer_reward else "wrong"
             print(f"reward {row.reward}, {correct}, {row.length} tokens\n{row.completion.strip()}")
 
