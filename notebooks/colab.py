@@ -34,9 +34,15 @@ import nano_r1 as r1
 from benchmarks import runs
 from nano_report.viewer import show, show_group
 
-settings = {"task": "countdown", "prompts_per_step": problems, "max_tokens": max_tokens}
-settings |= {"warmup_steps": 3}
-config = r1.Config(**settings, steps=steps, eval_problems=eval_problems, eval_every=10)
+config = r1.Config(
+    task="countdown",
+    prompts_per_step=problems,
+    max_tokens=max_tokens,
+    steps=steps,
+    warmup_steps=3,
+    eval_problems=eval_problems,
+    eval_every=10,
+)
 base = config.model
 
 

@@ -207,8 +207,10 @@ def test_a_result_is_kept_for_its_settings_and_weights(tmp_path):
 @pytest.mark.parametrize("name, reward, error", [("format", 0.75, 0.0), ("random", 0.5, 0.1)])
 def test_the_reward_of_a_control_knows_nothing_of_the_answer(name, reward, error, monkeypatch):
     def rollout(*_):
-        row = {"token_ids": [5], "format_reward": 0.75, "reward": 9.0}
-        return [nano_r1.Episode(answer_reward=i % 2, **row) for i in range(400)]
+        return [
+            nano_r1.Episode(token_ids=[5], format_reward=0.75, reward=9.0, answer_reward=i % 2)
+            for i in range(400)
+        ]
 
     monkeypatch.setattr(nano_r1, "rollout", rollout)
     config = runs.parse("nano_r1", TINY)
@@ -301,7 +303,14 @@ def test_the_rows_for_a_card_have_flags_that_exist(stretch, tmp_path):
 
 
 def test_random_weights_have_as_many_tokens_as_their_tokenizer(tmp_path):
-    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    card.make(tmp_path, vocab_size=2000, num_attention_heads=2, num_key_value_heads=2, **shape)
+    card.make(
+        tmp_path,
+        vocab_size=2000,
+        num_key_value_heads=2,
+        num_attention_heads=2,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+    )
     policy, tokenizer = nano_r1.load_model(nano_r1.Config(model=tmp_path))
     assert len(tokenizer) == policy.config.vocab_size == 2000

@@ -28,8 +28,15 @@ def show(run):
     """The metrics of a run by step; those of evaluations have points at some steps only."""
     table = pd.read_json(f"{RECORDS}/{run}/metrics.jsonl", lines=True).set_index("step")
     titles = [METRICS[name][0] if name in METRICS else name for name in table]
-    shape = {"subplots": True, "layout": (4, 3), "figsize": (12, 8)}
-    table.plot(**shape, title=titles, legend=False, marker=".", color="C0")
+    table.plot(
+        subplots=True,
+        layout=(4, 3),
+        figsize=(12, 8),
+        title=titles,
+        legend=False,
+        marker=".",
+        color="C0",
+    )
     plt.suptitle(f"run {run}")
     plt.tight_layout()
     plt.show()

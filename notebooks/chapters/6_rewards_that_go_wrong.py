@@ -62,9 +62,16 @@ for e, vote in zip(group, votes):
     form, answer = e.format_reward, e.answer_reward
     lines = sum("=" in line for line in e.completion.splitlines())
     noisy = 1 - answer if rng.random() < 0.2 else answer
-    row = {"correct": form + answer, "format": form, "lines": form + answer + lines}
-    row |= {"noisy": form + noisy, "random": rng.randint(0, 1), "majority": form + (vote == winner)}
-    rows.append(row)
+    rows.append(
+        {
+            "correct": form + answer,
+            "format": form,
+            "lines": form + answer + lines,
+            "noisy": form + noisy,
+            "random": rng.randint(0, 1),
+            "majority": form + (vote == winner),
+        }
+    )
 rewards = pd.DataFrame(rows, dtype=float)  # (n, 6)
 advantages = r1.group_advantages(torch.tensor(rewards.to_numpy().T), config)  # (6, n)
 table = pd.DataFrame(advantages.T, columns=rewards.columns)
