@@ -531,8 +531,9 @@ def measure(rows, batches, engine, step, config):
     """
     metrics = nano_r1.measure_step(rows, batches, engine, step, config)
     if config.epochs * config.minibatches > 1 and "clipped" in batches[0]:
-        clipped = [batch["clipped"] & batch["response_mask"] for batch in batches]
-        count = sum(tokens.sum().item() for tokens in clipped)
+        count = 0
+        for batch in batches:
+            count += (batch["clipped"] & batch["response_mask"]).sum().item()
         written = sum(row["written"] for row in rows)  # of all processes
         metrics["clip_ratio/region_mean"] = sum(gather([count])) / written
     return metrics

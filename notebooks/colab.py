@@ -24,24 +24,31 @@ problems, eval_problems = 16, 256  # in each step; held-out ones
 max_tokens = 320  # of a completion
 
 # %%
+from dataclasses import replace
+
 import pandas as pd
 import torch
 
 import countdown_rewards
 import nano_r1 as r1
+from benchmarks import runs
 from nano_report.viewer import show, show_group
 
-settings = {"task": "countdown", "prompts_per_step": problems, "max_tokens": max_tokens}
-settings |= {"warmup_steps": 3}
-config = r1.Config(**settings, steps=steps, eval_problems=eval_problems, eval_every=10)
+config = r1.Config(
+    task="countdown",
+    prompts_per_step=problems,
+    max_tokens=max_tokens,
+    steps=steps,
+    warmup_steps=3,
+    eval_problems=eval_problems,
+    eval_every=10,
+)
 base = config.model
 
 
 def completions(model, problem):
     """A group of completions by the model in that directory, with rewards and advantages."""
-    policy, tokenizer = r1.load_model(r1.Config(model=model))
-    task = r1.Task(tokenizer, policy, config)
-    sampler = r1.TransformersSampler(policy, task, config)
+    sampler, task = runs.load(replace(config, model=model))
     group = r1.sample_and_reward(sampler, [problem], task, config, "colab", config.group_size)
     rewards = torch.tensor([e.reward for e in group])  # (n,)
     for e, advantage in zip(group, r1.group_advantages(rewards[None], config)[0].tolist()):

@@ -297,7 +297,7 @@ def test_two_processes_record_what_one_does(golden, two):
     changes = []
     for path in (golden.path, two / "run"):
         rows = Run(path).step(3)  # of several lengths
-        changes.append({str(row["prompt_ids"] + row["token_ids"]): row["change"] for row in rows})
+        changes.append({str([row["prompt"], row["tokens"]]): row["change"] for row in rows})
     for text, change in changes[0].items():
         np.testing.assert_allclose(changes[1][text], change, atol=0.01)
 

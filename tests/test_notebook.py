@@ -160,15 +160,16 @@ def test_a_solved_exercise_has_its_point(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "first, second, passed",
     [
-        ({"text": "a\nCorrect"}, {"text": ": b"}, True),
-        ({"text": "It is Correct"}, {"text": "."}, False),
-        ({"text": "Correct"}, {"text": "\nNot solved yet"}, False),
-        ({"text": "Correct"}, {"output_type": "error"}, False),
+        ("a\nCorrect", ": b", True),
+        ("It is Correct", ".", False),
+        ("Correct", "\nNot solved yet", False),
     ],
 )
 def test_what_a_point_needs(first, second, passed):
-    outputs = [new_output(**{"output_type": "stream"} | fields) for fields in (first, second)]
+    outputs = [new_output("stream", text=text) for text in (first, second)]
     assert points.is_passed(new_code_cell(outputs=outputs)) == passed
+    outputs.append(new_output("error"))
+    assert not points.is_passed(new_code_cell(outputs=outputs))
 
 
 def test_files_without_a_chapters_name_or_a_tag_do_not_stop_the_points_of_others(

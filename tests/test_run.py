@@ -178,6 +178,13 @@ def test_a_checkpoint_that_another_process_cannot_read_is_read_by_none(tmp_path,
     assert nano_r1.load_checkpoint(disk, tmp_path) == 2
 
 
+def test_all_processes_save_where_the_first_one_does(tmp_path, monkeypatch):
+    disk = Disk()  # of another machine: only the first process writes latest.json
+    monkeypatch.setattr(nano_r1, "gather", lambda items: [[{"tag": "a", "step": 2}], *items])
+    nano_r1.save_checkpoint(disk, str(tmp_path), 4)
+    assert list(disk) == ["b"]
+
+
 @pytest.mark.parametrize("part", ["advantages", "loss"])
 def test_a_part_whose_result_has_another_shape_is_an_error(part, tmp_path):
     config = nano_r1.Config(name=f"{tmp_path}/run", eval_problems=1, **SHORT)

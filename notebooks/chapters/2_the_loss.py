@@ -31,13 +31,14 @@ import torch
 sys.path.append("check")
 import check_grpo
 import nano_r1 as r1
+from benchmarks import runs
 
-config = r1.Config(task="gsm8k", max_tokens=64, prompts_per_step=questions, kl_coef=0.0)
-model, tokenizer = r1.load_model(config)
-task = r1.Task(tokenizer, model, config)
-problems = task.load_problems("test", config)
-sampler = r1.TransformersSampler(model, task, config)
-episodes = r1.rollout(sampler, problems, task, config, step=1)
+config = r1.Config(
+    task="gsm8k", max_tokens=64, prompts_per_step=questions, kl_coef=0.0, device="cpu"
+)
+sampler, task = runs.load(config)  # as chapter 1 begins
+model = sampler.model
+episodes = r1.rollout(sampler, task.load_problems("test", config), task, config, step=1)
 rewards = torch.tensor([e.reward for e in episodes]).view(-1, config.group_size)  # (m, n)
 advantages = r1.group_advantages(rewards, config)  # (m, n)
 for e, advantage in zip(episodes, advantages.flatten().tolist()):
@@ -83,20 +84,12 @@ print(group, group.sum())
 #
 # **Predict:** where are the two curves flat, for A = +1 and for A = -1?
 
-
 # %%
-def loss_of(ratio, advantage):
-    """`grpo_loss` of completions of one token each: (N,), (N,) -> (N,)."""
-    tokens = {"advantages": advantage[:, None], "old_log_probs": torch.zeros(len(ratio), 1)}
-    tokens |= {"response_mask": torch.ones(len(ratio), 1), "completions": 1}
-    return r1.grpo_loss(ratio.log()[:, None], tokens, config)
-
-
-ratio = torch.linspace(0.5, 1.5, 101)
+ratio = torch.linspace(0.5, 1.5, 101)[:, None]  # (B, T): completions of one token each
+tokens = {"old_log_probs": 0.0, "response_mask": torch.ones_like(ratio), "completions": 1}
 for advantage in (1.0, -1.0):
-    plt.plot(
-        ratio, loss_of(ratio, torch.full_like(ratio, advantage)), label=f"A = {advantage:+.0f}"
-    )
+    values = r1.grpo_loss(ratio.log(), tokens | {"advantages": advantage}, config)  # (B,)
+    plt.plot(ratio, values, label=f"A = {advantage:+.0f}")
 plt.gca().set(xlabel="ratio", ylabel="loss of one token")
 plt.legend()
 plt.show()
@@ -192,12 +185,19 @@ changes = {
     "flipped": {"advantages": flipped},
     "no sync": {"make_sampler": stale_sampler},
 }
-short |= {"task": "gsm8k", "max_tokens": 64, "warmup_steps": 3}
-short |= {"eval_every": 0, "eval_problems": 8}
 records = {}
 for name, change in changes.items():
+    run = r1.Config(
+        task="gsm8k",
+        max_tokens=64,
+        warmup_steps=3,
+        eval_every=0,
+        eval_problems=8,
+        name=tempfile.mkdtemp(),
+        **short,
+    )
     with contextlib.redirect_stdout(io.StringIO()):  # the log of each step
-        path = r1.main(r1.Config(**short, name=tempfile.mkdtemp()), **change)
+        path = r1.main(run, **change)
     records[name] = pd.read_json(f"{path}/metrics.jsonl", lines=True).set_index("step")
     print(f"{name}: reward {records[name]['reward'].iloc[-1]:.2f} in the last step")
 

@@ -12,7 +12,7 @@
 # The reference is the embedded base. The policy is the same model at temperature 0.9, which has
 # another distribution at every token. The KL can be computed exactly from all entries of the
 # vocabulary: $KL(\pi \| \pi_{ref}) = \sum_v \pi(v) (\log \pi(v) - \log \pi_{ref}(v))$. The next
-# cell samples 512 completions of the policy.
+# cell samples 512 completions of the policy, and computes it at each of their tokens.
 
 # %% tags=["parameters"]
 questions = 64  # with 8 completions each
@@ -22,33 +22,32 @@ import matplotlib.pyplot as plt
 import torch
 
 import nano_r1 as r1
+from benchmarks import runs
 
-config = r1.Config(task="gsm8k", max_tokens=64, temperature=0.9)
-model, tokenizer = r1.load_model(config)
-task = r1.Task(tokenizer, model, config)
+config = r1.Config(task="gsm8k", max_tokens=64, temperature=0.9, device="cpu")
+sampler, task = runs.load(config)  # as chapter 1 begins
 problems = task.load_problems("test", config)[:questions]
-sampler = r1.TransformersSampler(model, task, config)
 episodes = r1.sample_and_reward(sampler, problems, task, config, "chapter 3", config.group_size)
 batch = r1.collate(episodes, "cpu")
-mask = batch["response_mask"]  # (B, T)
 with torch.no_grad():
-    logits = model(batch["input_ids"]).logits[mask]  # (N, V), at the N tokens of the completions
+    logits = sampler.model(batch["input_ids"]).logits  # (B, T, V)
+logits = logits[batch["response_mask"]]  # (N, V), at the N tokens of the completions
 reference = logits.log_softmax(dim=-1)  # (N, V)
 
 
-def exact_kl(temperature):
-    """KL from the reference at each token, (N,), and the policy's log-probs, (N, V)."""
+def policy_at(temperature):
+    """The policy's log-probs, (N, V), and the mean of its exact KL from the reference."""
     policy = (logits / temperature).log_softmax(dim=-1)
-    return (policy.exp() * (policy - reference)).sum(dim=-1), policy
+    return policy, (policy.exp() * (policy - reference)).sum(dim=-1).mean()
 
 
-exact, policy = exact_kl(config.temperature)
-print(f"{len(exact)} tokens; KL, exact: {exact.mean():.4f} nats per token")
+policy, exact = policy_at(config.temperature)
+print(f"{len(policy)} tokens; KL, exact: {exact:.4f} nats per token")
 
 # %% [markdown]
 # ## The same from samples
 #
-# In a run only the two log-probs of the sampled token are known. With $d = \log \pi_{ref} - \log
+# In a run only the two log-probs of one sampled token are known. With $d = \log \pi_{ref} - \log
 # \pi$ for that token, the three estimates are
 #
 # $$k_1 = -d \qquad k_2 = d^2 / 2 \qquad k_3 = e^d - 1 - d$$
@@ -64,9 +63,14 @@ def estimate_kl(log_pi, log_ref):
     return {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}
 
 
-tokens = batch["labels"][mask][:, None]  # (N, 1)
-log_pi, log_ref = [table.gather(-1, tokens)[:, 0] for table in (policy, reference)]  # (N,)
-estimates = estimate_kl(log_pi, log_ref)
+def estimates_of(policy):
+    """The same from one token at each place, drawn from this policy: (N,) each."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.multinomial(policy.exp(), 1, generator=generator)  # (N, 1)
+    return estimate_kl(policy.gather(-1, tokens)[:, 0], reference.gather(-1, tokens)[:, 0])
+
+
+estimates = estimates_of(policy)
 for name, values in estimates.items():
     plt.hist(values.clamp(-1, 1).tolist(), 96, histtype="step", log=True, label=name)
     print(
@@ -89,12 +93,10 @@ plt.show()
 
 # %%
 for temperature in (0.9, 0.7, 0.4):
-    kl, far = exact_kl(temperature)
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.multinomial(far.exp(), 1, generator=generator)  # (N, 1), drawn from that policy
-    found = estimate_kl(far.gather(-1, tokens), reference.gather(-1, tokens))
-    numbers = [f"   {k} {v.mean():.4f} (sd {v.std():.3f})" for k, v in found.items()]
-    print(f"T {temperature}: exact {kl.mean():.4f}", *numbers)
+    far, exact = policy_at(temperature)
+    found = estimates_of(far).items()
+    numbers = [f"   {name} {x.mean():.4f} (sd {x.std():.3f})" for name, x in found]
+    print(f"T {temperature}: exact {exact:.4f}", *numbers)
 
 # %% [markdown]
 # k2 falls below the KL, and k3's spread passes k1's. If the policy has nearly given up a token but
@@ -143,9 +145,8 @@ plt.show()
 #
 # All of that holds if every token weighs the same. In a run each token of a completion weighs $1 /
 # |o|$. Then k1 as a loss has the gradient of $E[1 / |o|]$, so k1 is a bonus for length. This bonus
-# does not improve the embedded base. On 512 public Countdown problems, each model at its best
-# temperature, the base solves 15.2%. With k1 as the only loss, it solves 11.3% after 20 steps
-# and 0.9% after 60 steps (means of three seeds, an earlier base).
+# does not improve the embedded base: with it alone, the model unlearns the task
+# ([results](../../docs/results.md#the-controls)).
 #
 # ## Exercise
 #

@@ -15,12 +15,11 @@
 # with equal rewards, the norm of the gradient?
 
 # %%
-import hashlib
-
 import matplotlib.pyplot as plt
 import pandas as pd
 
 from nano_report.labels import METRICS
+from notebooks import diagnoses
 
 RECORDS = "notebooks/chapters/records"
 
@@ -29,8 +28,15 @@ def show(run):
     """The metrics of a run by step; those of evaluations have points at some steps only."""
     table = pd.read_json(f"{RECORDS}/{run}/metrics.jsonl", lines=True).set_index("step")
     titles = [METRICS[name][0] if name in METRICS else name for name in table]
-    options = {"subplots": True, "layout": (4, 3), "figsize": (12, 8), "legend": False}
-    table.plot(**options, title=titles, marker=".", color="C0")
+    table.plot(
+        subplots=True,
+        layout=(4, 3),
+        figsize=(12, 8),
+        title=titles,
+        legend=False,
+        marker=".",
+        color="C0",
+    )
     plt.suptitle(f"run {run}")
     plt.tight_layout()
     plt.show()
@@ -61,12 +67,12 @@ print(f"{good.iloc[-1]['frac_reward_zero_std']:.0%} of the groups have equal rew
 
 
 # %%
-def completions(run, count=2):
-    """The first completions of the group that was kept of a run's first and last step."""
+def completions(run):
+    """Two completions of a run's first step, and two of its last."""
     rows = pd.read_json(f"{RECORDS}/{run}/episodes.jsonl", lines=True)
     for step, group in rows.groupby("step"):
         print(f"\n==== run {run}, step {step}: {group.iloc[0]['problem']}")
-        for row in group.head(count).itertuples():
+        for row in group.itertuples():
             correct = "correct" if row.answer_reward else "wrong"
             print(f"reward {row.reward}, {correct}, {row.length} tokens\n{row.completion.strip()}")
 
@@ -101,20 +107,7 @@ diagnosis = {"a": None, "b": None, "c": None}  # your numbers
 
 # %% tags=["test"]
 KEY = {"a": "94045a37", "b": "9d24213c", "c": "f9e63b9b"}
-
-
-def fits(run, number):
-    """Whether this is the run's diagnosis."""
-    return hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8] == KEY[run]
-
-
-if None in map(diagnosis.get, KEY):
-    print("Not solved yet: fill in diagnosis in the cell above, run it, and then this one.")
-else:
-    for run in KEY:
-        number = diagnosis[run]
-        assert fits(run, number), f"Run {run}: another sentence fits better. Read the completions."
-    print("Correct.")
+diagnoses.judge(KEY, diagnosis, "another sentence fits better. Read the completions.")
 
 # %% [markdown]
 # Your teacher has the runs' commands: `records/commands.txt`, which is not in the students' zip

@@ -27,9 +27,8 @@
 draws = 20_000  # groups of flipped answers
 
 # %%
-import hashlib
 import random
-from collections import Counter
+from statistics import mode
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -37,11 +36,11 @@ import torch
 
 import countdown_rewards
 import nano_r1 as r1
+from benchmarks import runs
+from notebooks import diagnoses
 
-config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1)
-model, tokenizer = r1.load_model(config)
-task = r1.Task(tokenizer, model, config)
-sampler = r1.TransformersSampler(model, task, config)
+config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1, device="cpu")
+sampler, task = runs.load(config)  # as chapter 1 begins
 DRAW = 13  # another number draws another problem
 group = r1.rollout(sampler, task.load_problems("test", config), task, config, DRAW)
 answers = [countdown_rewards.read_answer(e.completion, task.prompt)[0] for e in group]
@@ -57,15 +56,22 @@ for e, vote in zip(group, votes):
 
 # %%
 rng = random.Random(0)
-winner = Counter(vote for vote in votes if vote).most_common(1)[0][0]
+winner = mode(filter(None, votes))
 rows = []
 for e, vote in zip(group, votes):
     form, answer = e.format_reward, e.answer_reward
     lines = sum("=" in line for line in e.completion.splitlines())
     noisy = 1 - answer if rng.random() < 0.2 else answer
-    row = {"correct": form + answer, "format": form, "lines": form + answer + lines}
-    row |= {"noisy": form + noisy, "random": rng.randint(0, 1)}
-    rows.append(row | {"majority": form + (vote == winner)})
+    rows.append(
+        {
+            "correct": form + answer,
+            "format": form,
+            "lines": form + answer + lines,
+            "noisy": form + noisy,
+            "random": rng.randint(0, 1),
+            "majority": form + (vote == winner),
+        }
+    )
 rewards = pd.DataFrame(rows, dtype=float)  # (n, 6)
 advantages = r1.group_advantages(torch.tensor(rewards.to_numpy().T), config)  # (6, n)
 table = pd.DataFrame(advantages.T, columns=rewards.columns)
@@ -96,12 +102,12 @@ def show(names, letters="ABCDEF"):
     size = (3.2 * len(names), 2.1 * len(letters))
     figure, axes = plt.subplots(len(letters), len(names), figsize=size, sharex=True, sharey="col")
     for letter, row in zip(letters, axes):
+        run = curves[curves["run"] == letter].pivot(index="step", columns="seed")
         for name, axis in zip(names, row):
-            run = curves[curves["run"] == letter].pivot(index="step", columns="seed")
-            options = {"ax": axis, "legend": False, "color": ["C0", "C1", "C2"]}
-            run[name].plot(**options)
+            run[name].plot(ax=axis, legend=False)
             if name == "correct":
-                run["pass@1"].plot(**options, style=".")
+                axis.set_prop_cycle(None)  # the same colors again
+                run["pass@1"].plot(ax=axis, legend=False, style=".")
             axis.set_title(f"run {letter}: {name}", fontsize=9)
     figure.tight_layout()
     plt.show()
@@ -135,20 +141,7 @@ KEY = {
     "A": "4e8756fa", "B": "1de7fbb4", "C": "560f344a",
     "D": "578d232e", "E": "e1a76499", "F": "37f862c4",
 }  # fmt: skip
-
-
-def fits(run, number):
-    """Whether the run had this reward."""
-    return hashlib.sha256(f"run {run}: {number}".encode()).hexdigest()[:8] == KEY[run]
-
-
-if None in map(reward_of.get, KEY):
-    print("Not solved yet: fill in reward_of in the cell above, run it, and then this one.")
-else:
-    for run in KEY:
-        number = reward_of[run]
-        assert fits(run, number), f"Run {run}: another reward fits better. Look at the rewards."
-    print("Correct. Read on: what each reward did.")
+diagnoses.judge(KEY, reward_of, "another reward fits better. Look at the rewards.")
 
 # %% [markdown]
 # ## What was seen

@@ -58,7 +58,7 @@ def write_completions(scorer, problems, label, n=config.group_size):
 # - **Is it GRPO?** The test calls your function with the tiny model of
 #   [check_step.py](../../check/check_step.py) and 4 problems with 4 completions each, and compares
 #   the weights after it with those of the formula. So count the problems with `len(problems)`. It
-#   also takes two steps in a row, and one with a gradient whose norm is 2.3. Another method, such
+#   also takes two steps in a row, and one with a gradient whose norm is 1.9. Another method, such
 #   as one without a baseline or with the mean of all tokens, learns too, but gets no point here.
 # - **Does it learn?** Any method passes that adds 15 points to the share of correct answers.
 #

@@ -2,7 +2,7 @@
 
 import torch
 
-reward_of = {run: next(n for n in range(1, 7) if fits(run, n)) for run in "ABCDEF"}  # noqa: F821
+reward_of = {run: next(n for n in range(1, 7) if diagnoses.fits(KEY, run, n)) for run in "ABCDEF"}  # noqa: F821
 
 
 def corrected(answer, fp, fn):
