@@ -31,7 +31,7 @@ def pack(run):
     for step in steps_of(run):
         rows = run.step(step)
         best.append(best_group(run, step, rows))
-        head["steps"][step] = best[-1][2] if "change" in rows[0] else 0
+        head["best"][step] = best[-1][2] if "change" in rows[0] else 0
         head["checks"] += checks_of(run, step, rows)
         blocks[f"step{step}"] = compress(pack_step(run, rows))
     head["start"] = max(best)[1:]  # step and group
@@ -84,7 +84,7 @@ def pack_run(run):
         "glance": [[step, levels_of(run, step)] for step in evenly(list(run.episodes), COLUMNS)],
         "checks": [],
         "watched": watched_of(run),
-        "steps": {},  # {step that is shown: the group that shows most, 0 without tokens}
+        "best": {},  # {step that is shown: the group that shows most, 0 without tokens}
     }
 
 

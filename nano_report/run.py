@@ -54,14 +54,15 @@ def paired(evaluations):
 
 
 def add_tokens(rows, parts, vocabulary):
-    """Add the arrays of record.py to the rows, unless a process has not written its own yet.
+    """Add the arrays of record.py to the rows, unless some are missing.
 
+    A process may not have written its own yet; those of an older version have other names.
     tokens; for each of them the sampler's log_probs, and change: the change of its log-prob by the
     update; and the prompt as a text.
     """
     flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     ends = np.cumsum([row["length"] for row in rows])
-    if ends[-1] != len(flat["token_ids"]):
+    if ends[-1] != len(flat.get("change", ())):
         return
     for name in ("token_ids", "log_probs", "change"):
         for row, own in zip(rows, np.split(flat[name], ends[:-1])):

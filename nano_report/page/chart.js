@@ -42,7 +42,7 @@ function curveOf({ points, tone, dots, band }, x, y) {
  * `share` has an axis from 0 to 100%; `onstep` is called with the step that is clicked; `scatter`
  * draws below the lines.
  */
-function chart(title, lines, { share = false, onstep = null, scatter = null, mark = null } = {}) {
+function chart(title, lines, { share, onstep, scatter, mark }) {
   const { left, right, top, bottom } = EDGES;
   const steps = lines.flatMap(({ points }) => points.map(([step]) => step));
   const values = lines.flatMap(({ points, band }) => [
@@ -91,9 +91,7 @@ function chart(title, lines, { share = false, onstep = null, scatter = null, mar
     },
     grid,
     below,
-    mark === null
-      ? null
-      : h("line", { class: "mark", x1: x(mark), x2: x(mark), y1: top, y2: y(low) }),
+    isNumber(mark) && h("line", { class: "mark", x1: x(mark), x2: x(mark), y1: top, y2: y(low) }),
     scatter?.(x, y),
     lines.map((line) => curveOf(line, x, y)),
     cursor,

@@ -9,11 +9,11 @@ async function readBlock(id) {
   return JSON.parse(await new Response(stream).text());
 }
 
+const recordAt = (step) => report.records.find((record) => record.step === step);
+
 async function loadReport() {
   report = await readBlock("head");
-  report.best = report.steps; // { step: its group that shows most, 0 without recorded tokens }
   report.steps = Object.keys(report.best).map(Number);
-  report.byStep = new Map(report.records.map((record) => [record.step, record]));
   report.trained = report.records.filter((record) => record.step > 0);
   report.evaluated = report.records.filter((record) => isNumber(record["eval/pass@1"]));
   report.tokenSteps = report.steps.filter((step) => report.best[step]);

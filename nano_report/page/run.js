@@ -191,7 +191,7 @@ function completionOf(row, step, before) {
 function wallOf(run, e, chosen) {
   const { problems, attempts, steps } = run.evaluation;
   const wide = Math.ceil(Math.sqrt(2 * problems.length));
-  const record = run.byStep.get(steps[e]) ?? {};
+  const record = recordAt(steps[e]) ?? {};
   const name = "eval/pass@1";
   const [low, high] = [record[`${name}_low`], record[`${name}_high`]];
   const squares = attempts.map((rows, i) => {

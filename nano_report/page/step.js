@@ -5,7 +5,7 @@ const TILES = `reward reward/answer reward/format completions/mean_length
 const SHARES = /pass@1|answer|format|ratio|frac/; // metrics that are shown in percent
 
 function stepView(step) {
-  const record = report.byStep.get(state.step);
+  const record = recordAt(state.step);
   return [
     h("h1", {}, `Step ${state.step}`),
     record && tiles(record),

@@ -26,8 +26,7 @@ from nano_report.run import Run
 
 FILES = (str(FILE), str(VERIFIER))
 IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
-ABOUT = ("e", "token_ids", "episodes", "batch", "problem", "completion")  # name completions
-OF_LOOPS = ("e", "i", "token_ids", "batch", "problem")  # the same, in loops over completions
+ABOUT = ("e", "i", "token_ids", "batch", "problem", "episodes", "completion")  # name completions
 SAY_NOTHING = """began left label chat seed seeds shape i t row start count stopping number metrics
 prompt parts path device illegal"""
 
@@ -199,7 +198,7 @@ class Tracer:
         values = self.values[file]
         loops = INDEX[file][1].get(node.lineno, [])
         names = {x for loop in loops for child in [loop, *loop.body] for x in targets_of(child)}
-        about = [x for x in OF_LOOPS if x in names and x in frame.f_locals][:1]
+        about = [x for x in ABOUT if x in names and x in frame.f_locals][:1]
         skipped = node.lineno in values or isinstance(node, ast.For)
         if skipped or not self.are_about([frame.f_locals[x] for x in about]):
             return
