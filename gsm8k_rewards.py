@@ -392,14 +392,15 @@ CURRENCY = (
 )
 # How a text is brought to the plain number in it. Where marks go, two spaces keep the digits on
 # both sides apart.
-COMMA = re.compile(r"\{,\}")
-SPACE = re.compile(r"\\[ ,;:]|(?<=[0-9}])~")
-MIXED = re.compile(r"([0-9]+) ([0-9]+)/([0-9]+)")  # 1 1/2
-FRACTION = re.compile(r"\\[dtc]?frac *(?:\{([0-9]+)\}|([0-9])) *(?:\{([0-9]+)\}|([0-9]))")
-MARKUP = re.compile(
-    r"\\(?:boxed|text[a-z]*|mathrm) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\*\*|\\[()\[\]]|`"
-    rf"|^\(([^()]*)\)\.?$|{CURRENCY}"
-)
+SPELLINGS = [  # (pattern, what takes its place), in this order
+    (r"\{,\}", ","),
+    (r"\\[ ,;:]|(?<=[0-9}])~", " "),
+    (r"\\[dtc]?frac ?(?:\{([0-9]+)\}|([0-9])) ?(?:\{([0-9]+)\}|([0-9]))", r"\\frac{\1\2}{\3\4}"),
+    (r"([0-9]+) ([0-9]+)/([0-9]+)", r"\1\\frac{\2}{\3}"),  # 1 1/2
+    (r"\\(?:boxed|text[a-z]*|mathrm) ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}", r"  \1  "),
+    (rf"\*\*|\\[()\[\]]|`|{CURRENCY}", "  "),
+    (r"^\(([^()]*)\)\.?$", r"  \1  "),
+]
 
 
 # These words and their plurals change the number before them: 5 million, 3 sevenths, 5 is wrong.
@@ -425,14 +426,12 @@ def parse_number(text):
     shown = f"{text!r:.60}"
     plain = text[:201]
     match = NUMBER.fullmatch(plain)
-    if not match:
-        plain = SPACE.sub(" ", COMMA.sub(",", plain))
-        plain = FRACTION.sub(r"\\frac{\1\2}{\3\4}", plain)
-        plain = MIXED.sub(r"\1\\frac{\2}{\3}", plain)
     before = ""
     while not match and plain != before:
         before = plain
-        plain = MARKUP.sub(r"  \1\2  ", plain).strip()
+        for pattern, spelling in SPELLINGS:
+            plain = re.sub(pattern, spelling, plain)
+        plain = plain.strip()
         match = NUMBER.fullmatch(plain)
     if not match or len(text) > 200:
         numbers = re.findall(r"[0-9][0-9.,]*", plain)

@@ -290,7 +290,8 @@ def main(config):
     problems = module.load_problems(split, config.eval_data or config.data, config.seed)
     models = []
     for name in filter(None, [config.model, config.beside]):
-        now = replace(config, model=name)
+        # vLLM has room for one model in a process.
+        now = replace(config, model=name, sampler="transformers" if config.ask else config.sampler)
         policy, tokenizer = nano_r1.load_model(now)
         task = nano_r1.Task(tokenizer, policy, now, (module, prompt))
         sampler = nano_r1.make_sampler(policy, task, device, now)

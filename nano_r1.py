@@ -349,7 +349,7 @@ def collate(episodes, device):
 
     `update` adds completions (N, of this process's step), ref_log_probs and old_log_probs (B, T),
     and, at the end, loss. Other losses may add tokens (a process's share of the step's), clipped
-    (B, T) and advantages (B, T). The recorder adds new_log_probs (B, T), after the update.
+    (B, T) and advantages (B, T).
     """
     for e in episodes:
         if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
@@ -507,15 +507,16 @@ def main(config, **replaced):
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
         at_end.enter_context(threads_for(policy))
+        size = policy.num_parameters()  # before ZeRO 3 shards them: then each has 0 elements
         engine = parts.make_engine(Scorer(policy, config), device, config)
         recorder = find_recorder()
         create_run(path, settings)  # all settings have been checked
-        print(f"{policy.num_parameters():,} weights on {device}; {type(sampler).__name__}; {path}")
+        print(f"{size:,} weights on {device}; {type(sampler).__name__}; {path}")
         wandb_run = open_wandb(path, config, at_end)
         start = load_checkpoint(engine, path)  # 0 if the run is new
-        if start:
-            sampler.sleep()  # sync expects a sleeping sampler
-            sampler.sync(policy)
+        # A checkpoint, or a caller's load_model, may have other weights than the files of --model.
+        sampler.sleep()  # sync expects a sleeping sampler
+        sampler.sync(policy)
         history = [row for row in shared_rows(f"{path}/metrics.jsonl") if row["step"] <= start]
         if not history:  # a new run begins with an evaluation of the base, as step 0
             metrics = {"step": 0} | parts.evaluate(sampler, test, task, config, path, 0)
@@ -545,7 +546,7 @@ def main(config, **replaced):
             left = minutes_left([*history, metrics], config)
             bar = "█" * round(20 * metrics["reward/answer"])
             print(STEP_LINE.format(steps=config.steps, bar=bar, left=left, **metrics), flush=True)
-            for advice in advice_on(metrics, step == start + 1, policy, config):
+            for advice in advice_on(metrics, step == start + 1, size, config):
                 print(advice)
             if recorder:
                 recorder(path, step, episodes, batches, engine, tokenizer, config)
@@ -707,15 +708,18 @@ def interval(share, n):
     return max(0.0, centre - half) / (1 + z2), (centre + half) / (1 + z2)
 
 
-def advice_on(metrics, is_first, policy, config):
-    """What a step's metrics say against the settings: warnings, and hints in the first step."""
+def advice_on(metrics, is_first, size, config):
+    """What a step's metrics say against the settings: warnings, and hints in the first step.
+
+    `size`: how many weights the policy has.
+    """
     if not math.isfinite(metrics["grad_norm"]):
         yield "WARNING: the gradient is not finite, so the weights stay: lower --learning_rate?"
     if metrics["sampling/logp_difference_mean"] > 0.1:
         yield "WARNING: sampler and trainer differ in log-probs: other weights, precision?"
     if not is_first:
         return
-    if policy.num_parameters() > 100_000_000:
+    if size > 100_000_000:
         if config.learning_rate > 5e-5:
             yield "Hint: --learning_rate is for a tiny model; try 1e-6, with adapters 1e-5"
         if config.prompt == "short":
@@ -1109,12 +1113,8 @@ class VLLMSampler:
             raise RuntimeError("vLLM kept keys and values of old weights")
 
     def close(self):
-        """Give back memory and process group; a later run starts its own vLLM."""
+        """Give back memory and process group, also torchrun's; a later run starts its own vLLM."""
         self.llm.llm_engine.engine_core.shutdown()
-        if "RANK" not in os.environ:  # else the group is torchrun's
-            from vllm.distributed import cleanup_dist_env_and_memory
-
-            cleanup_dist_env_and_memory()
 
 
 def make_sampler(policy, task, device, config):
@@ -1614,7 +1614,7 @@ def save_checkpoint(engine, path, step):
     So one is complete, even if the run is killed while it saves.
     """
     latest = f"{path}/checkpoint/latest.json"
-    saved = read_rows(latest)[-1:]
+    saved = shared_rows(latest)[-1:]
     tag = "b" if saved and saved[0]["tag"] == "a" else "a"
     write_rows(latest, saved)  # the other one is overwritten now
     engine.save_checkpoint(f"{path}/checkpoint", tag, save_latest=False)

@@ -421,7 +421,7 @@ class Loss:
         if self.ratio == GEOMETRIC:
             # GMPO (arXiv:2507.20673): the clip comes first, then the mean, then the advantage.
             held = torch.where(a == 0, 1.0, gain / a)
-            gain = a * ((held.log() * mask).sum(dim=1, keepdim=True) / lengths).exp()
+            gain = a * (total(held.log(), mask) / lengths).exp()
         kept = self.kept(log_probs.detach(), sampler, a, mask, lengths)
         gain = torch.where(kept, gain, 0.0) * self.weight(correction, mask)
         if self.slip == "sign of the policy term turned":
@@ -434,6 +434,8 @@ class Loss:
         divisor = self.divisor(mask, lengths, step)
         if self.slip == "length divided twice":
             divisor = divisor * lengths
+        if self.slip == "divided by the micro-batches twice" and step:
+            divisor = divisor * step.micro_batches
         return (loss / divisor).sum() / self.constant
 
     def trained_on(self, mask):
@@ -460,21 +462,16 @@ class Loss:
 
     def ratio_of(self, log_ratio, mask, lengths):
         """rho = pi / pi_old of each token, (B, T), or of each completion, (B, 1)."""
-        total = (log_ratio * mask).sum(dim=1, keepdim=True)
-        match self.ratio:
-            case "ratio of each completion":
-                ratio = (total / lengths).exp()
-            case "product of the completion's ratios" | "gamma weight of the completion":
-                ratio = total.exp()
-            case _:
-                ratio = log_ratio.exp()
+        if self.ratio in (COMPLETION, PRODUCT, GAMMA):
+            log_ratio = total(log_ratio, mask)
+        if self.ratio == COMPLETION:
+            log_ratio = log_ratio / lengths
         match self.slip:
             case "ratio without gradient":
-                return ratio.detach()
+                log_ratio = log_ratio.detach()
             case "ratio upside down":
-                return 1 / ratio
-            case _:
-                return ratio
+                log_ratio = -log_ratio
+        return log_ratio.exp()
 
     def weight(self, correction, mask):
         """w = pi_old / pi_sampler of each token, (B, T), or the product of a completion's, (B, 1).
@@ -484,7 +481,7 @@ class Loss:
         if not self.level:
             return 1.0
         if self.level == "completion":
-            correction = (correction * mask).sum(dim=1, keepdim=True)
+            correction = total(correction, mask)
         weight = correction.exp()
         held = weight.clamp(self.least, self.most)
         if self.outside == "truncated":
@@ -555,7 +552,7 @@ class Loss:
         """Where the policy term counts, (B, T) or (B, 1)."""
         moved = movement(self.drop, log_probs, start)
         if self.drop == SEQUENCES:
-            moved = (moved * mask).sum(dim=1, keepdim=True) / lengths
+            moved = total(moved, mask) / lengths
         not_up = moved <= self.rise
         not_down = moved >= -self.fall
         if self.drop == IPO:
@@ -564,19 +561,13 @@ class Loss:
 
     def divisor(self, mask, lengths, step):
         """The number that each token's loss is divided by. It counts the whole step."""
-        part = SimpleNamespace(completions=len(mask), tokens=mask.sum(), micro_batches=1)
-        if step is None:
-            step = part
-        counts = step
-        times = 1
+        part = counts_of(mask)
+        step = step or part
         match self.slip:
-            case "micro-batches averaged":
-                counts = part
-                times = step.micro_batches
+            case "micro-batches averaged":  # as if all were like this one
+                step = counts_of(*[mask] * step.micro_batches)
             case "micro-batches added up":
-                counts = part
-            case "divided by the micro-batches twice":
-                times = step.micro_batches
+                step = part
             case "padding in the denominator":
                 return step.completions * mask.shape[1]
             case "mean over rows, then over tokens":
@@ -584,11 +575,11 @@ class Loss:
                 return step.micro_batches * reached.clamp(min=1) * (reached > 0).sum()
         match self.mean:
             case "mean of the completions' means":
-                return counts.completions * times * lengths
+                return step.completions * lengths
             case "mean over all tokens":
-                return counts.tokens * times
+                return step.tokens
             case "sum over tokens / (completions x constant)":
-                return counts.completions * times
+                return step.completions
             case "mean over each micro-batch's tokens":
                 return part.tokens * step.micro_batches
             case _:
@@ -628,6 +619,20 @@ def name_of(part, other):
     """The name of an algorithm with these two parts."""
     names = ALGORITHMS[part]
     return names.get(other, f"a relative of {next(iter(names.values()))}")
+
+
+def total(x, mask):
+    """The sum over the trained tokens of each completion, (B, 1)."""
+    return (x * mask).sum(dim=1, keepdim=True)
+
+
+def counts_of(*masks):
+    """What a step counts whose micro-batches have these masks."""
+    return SimpleNamespace(
+        completions=sum(len(mask) for mask in masks),
+        tokens=sum(mask.sum().item() for mask in masks),
+        micro_batches=len(masks),
+    )
 
 
 def movement(drop, log_probs, start):
@@ -683,10 +688,9 @@ def frozen_batches(options):
     generator = torch.Generator().manual_seed(0)
     batches = []
     for moved, *parts in STEPS:
-        step = SimpleNamespace(completions=0, tokens=0, micro_batches=len(parts))
-        for rows in parts:
-            letters = torch.tensor([list(row.encode()) for row in rows])
-            mask = letters == ord("o")  # (B, T)
+        masks = [torch.tensor([[x == "o" for x in row] for row in rows]) for rows in parts]
+        step = counts_of(*masks) if "step" in options else None
+        for mask in masks:  # (B, T)
             noise = torch.randn(5, *mask.shape, generator=generator, dtype=torch.float64)
             log_probs = -0.1 - noise[0].abs()
             old = -(log_probs - moved * noise[1]).abs()
@@ -695,10 +699,7 @@ def frozen_batches(options):
             sampler = old
             if "sampler_log_probs" in options:
                 sampler = -(old + noise[4]).abs()
-            whole = step if "step" in options else None
-            batches.append((log_probs, old, ref, advantages, mask, sampler, whole))
-            step.completions += len(rows)
-            step.tokens += mask.sum().item()
+            batches.append((log_probs, old, ref, advantages, mask, sampler, step))
     return batches
 
 
@@ -772,9 +773,9 @@ def probe(loss, log_ratio=0.0, d=0.0, advantage=0.0, log_weight=0.0):
     log_probs = (PROBED * ones).requires_grad_()
     old = PROBED * ones - log_ratio
     ref = PROBED * ones + d
-    step = SimpleNamespace(completions=1, tokens=4, micro_batches=1)
     a = advantage * ones[:, 0]
-    return loss(log_probs, old, ref, a, ones.bool(), old - log_weight, step).item()
+    mask = ones.bool()
+    return loss(log_probs, old, ref, a, mask, old - log_weight, counts_of(mask)).item()
 
 
 def push(loss, log_ratio, advantage, log_weight=0.0, d=0.0):
@@ -822,23 +823,26 @@ def edge(holds, end):
 DIRECTIONS = list(itertools.product((3.0, -3.0), (LARGE, -LARGE)))
 
 
-def edges(loss):
-    """Where the policy term becomes 0 in each direction, a log-ratio, or infinity."""
-    return [edge(lambda x, a=a: push(loss, x, a) != 0, end) for end, a in DIRECTIONS]
+def limit(term, far, power=1):
+    """(end, held) of a term that follows e^(power x) from 0 towards `far`.
+
+    end: the x at which it becomes 0, or infinity. held: the value at which it stays before that. If
+    it does not stay, held is that of e^(power x) at infinity.
+    """
+    end = edge(lambda x: term(x) > 0, far)
+    last = far if math.isinf(end) else 0.999 * end
+    held = term(last)
+    if held > 0 and abs(math.log(held)) < abs(power * last) - 1e-5:
+        return end, held
+    return end, math.exp(math.copysign(math.inf, far))
 
 
-def clip_range(loss, ends):
-    """{low, high, dual}: the clip, from the loss at ratios that are far from 1 and not dropped."""
-    held = []
-    for end, (far, advantage) in zip(ends, DIRECTIONS):
-        x = far if math.isinf(end) else 0.999 * end
-        ratio = share(loss, x, advantage)
-        if ratio > 0 and abs(math.log(ratio)) < abs(x) - 1e-5:
-            held.append(ratio)
+def clip_range(held):
+    """{low, high, dual}: the clip, from the ratio at which the policy term stays."""
     above = [ratio for ratio in held if ratio > 1.00001]
     below = [ratio for ratio in held if ratio < 0.99999]
     high = min(above, default=math.inf)
-    dual = max(above, default=high)
+    dual = max(above, default=math.inf)
     return {
         "low": tidy(1 - max(below, default=0.0)),
         "high": tidy(high - 1),
@@ -874,27 +878,25 @@ def soft_weights(loss):
 def sampler_weight(loss):
     """{level, outside, least, most}: how pi_old / pi_sampler weighs the policy term."""
 
-    def log_weight(x):
-        """log(w), or -infinity for a mask, if log(pi_old / pi_sampler) of each token is x."""
-        w = share(loss, 0.0, 1.0, x)
-        return math.log(w) if w > 0 else -math.inf
+    def weight(x):
+        """w if log(pi_old / pi_sampler) of each token is x."""
+        return share(loss, 0.0, 1.0, x)
 
-    power = round(log_weight(0.01) / 0.01, 1)  # 1 for each token, 4 for a completion of 4 tokens
+    # 1 for each token, 4 for a completion of 4 tokens
+    power = round((weight(1e-3) - 1) / 1e-3, 1)
     if power not in (1, 4):
         return {}
-    masked = -math.inf in (log_weight(3.0), log_weight(-3.0))
-
-    def limit(x):
-        if masked:
-            return math.exp(power * edge(lambda y: log_weight(y) > -math.inf, x))
-        held = log_weight(x)
-        return math.exp(held if abs(held) < 2.999 * power else math.copysign(math.inf, x))
-
+    lower, least = limit(weight, -3.0, power)
+    upper, most = limit(weight, 3.0, power)
+    masked = math.isfinite(lower) or math.isfinite(upper)
+    if masked:
+        least = math.exp(power * lower)
+        most = math.exp(power * upper)
     return {
         "level": "token" if power == 1 else "completion",
         "outside": "masked" if masked else "truncated",
-        "least": tidy(limit(-3.0)),
-        "most": tidy(limit(3.0)),
+        "least": tidy(least),
+        "most": tidy(most),
     }
 
 
@@ -932,9 +934,10 @@ def penalties(loss):
 
 
 def loss_formulas(loss):
-    """All formulas with the numbers that were measured on a loss; first the likely ones."""
-    ends = edges(loss)
-    clip = clip_range(loss, ends)
+    """Formulas with the numbers of a loss: those with its policy term; if there are none, all."""
+    limits = [limit(lambda x, a=a: share(loss, x, a), far) for far, a in DIRECTIONS]
+    ends, held = zip(*limits)
+    clip = clip_range(held)
     soft = soft_weights(loss)
     weight = sampler_weight(loss)
     profile = policy_profile(loss)
@@ -949,7 +952,7 @@ def loss_formulas(loss):
         for mean, penalty in itertools.product(MEANS, penalties(loss)):
             formula = Loss(ratio, mean, *penalty, **numbers)
             (likely if alike else others).append(formula)
-    return likely, others
+    return likely or others
 
 
 def policy_profile(loss):
@@ -1109,7 +1112,7 @@ def judge_advantages(advantages, new=False):
         for root, measured in measured_eps(Advantages(*kind), small).items():
             formulas += [Advantages(*kind, eps, root) for eps in [measured, *EPSILONS]]
     look = lambda: properties(of)
-    return verdict(answer, [formulas], lambda x: x, ADVANTAGE_MISTAKES, look, [], new)
+    return verdict(answer, formulas, lambda x: x, ADVANTAGE_MISTAKES, look, [], new)
 
 
 @dataclass
@@ -1155,35 +1158,34 @@ def multiple(mine, your):
     return times if times > 0 else math.nan
 
 
-def verdict(answer, stages, finish, mistakes, look, remarks, new):
+def verdict(answer, formulas, finish, mistakes, look, remarks, new):
     """Compare the answer with each formula: (right, names, text)."""
     name = answer.name
 
     def distance(formula):
         return max(answer.gaps(formula))
 
-    def agreeing(formulas, slip="", scaled=False):
+    def agreeing(slip="", scaled=False):
         """The first formula with this slip that agrees, or None."""
         for formula in formulas:
             formula = finish(replace(formula, slip=slip))
             if answer.agrees(formula, scaled):
                 return formula
 
-    right = None
     if answer.finite:
-        for scaled in (False, name == "advantages"):
-            right = right or agreeing(itertools.chain(*stages), scaled=scaled)
-    if right:
-        return True, [right.name], "\n".join([agreement(answer, right), *remarks])
-    for formulas in stages:
-        texts = {}
-        for slip, consequence in mistakes.items():
-            wrong = agreeing(formulas, slip)
-            if wrong:
-                texts[slip] = f"✗ {name}: {slip}\n{consequence} Otherwise it is {wrong}."
-        if texts:
-            return False, list(texts), "\nor ".join(texts.values())
-    nearest = min((finish(formula) for formula in itertools.chain(*stages)), key=distance)
+        right = agreeing()
+        if name == "advantages":
+            right = right or agreeing(scaled=True)
+        if right:
+            return True, [right.name], "\n".join([agreement(answer, right), *remarks])
+    texts = {}
+    for slip, consequence in mistakes.items():
+        wrong = agreeing(slip)
+        if wrong:
+            texts[slip] = f"✗ {name}: {slip}\n{consequence} Otherwise it is {wrong}."
+    if texts:
+        return False, list(texts), "\nor ".join(texts.values())
+    nearest = min((finish(formula) for formula in formulas), key=distance)
     near = distance(nearest) < 0.03
     lines = []
     if near or not new:
@@ -1236,8 +1238,7 @@ def largest_difference(answer, formula):
 
 def show(text):
     """Print a text: its first line, then the details, indented, in 80 columns."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a console without the character ✓
+    sys.stdout.reconfigure(errors="replace")  # a console without the character ✓
     for line in text.splitlines():
         indent = "" if line[:1] in "✓✗–" else "  "
         print(textwrap.fill(line, 80, initial_indent=indent, subsequent_indent="  "))

@@ -68,6 +68,7 @@ from check_grpo import (
     TOKEN,
     Advantages,
     Loss,
+    counts_of,
     judge_advantages,
     main,
     multiple,
@@ -291,7 +292,7 @@ def train(model, parts, config, formula, slip="", optimizer=None):
             if config.reference:
                 reference = copy.deepcopy(config.reference).double()
                 ref = log_probs_of(reference, episodes, ref_config)[0].detach()
-        step = SimpleNamespace(completions=len(a), tokens=mask.sum(), micro_batches=len(parts))
+        step = counts_of(*mask.split(sizes))
         columns = [column.split(sizes) for column in (log_probs, old, ref, a, mask)]
         losses = [loss(*rows, step=step) for rows in zip(*columns)]
         if slip == "only the last part counts":
@@ -321,9 +322,9 @@ def advantages_of(episodes, advantages, slip, parts):
 
 def algorithms(own=None):
     """(advantages, loss) for each kind of advantages, or for the adapter's own, and each mean."""
-    formulas = [own] if own else [Advantages(*kind) for kind in KINDS]
+    known = [Advantages(*kind) for kind in KINDS]
     # A relative of one may be another one's multiple, which is a remark.
-    formulas = [x for x in formulas if x is own or "relative" not in x.name]
+    formulas = [own] if own else [x for x in known if "relative" not in x.name]
     for advantages, mean in itertools.product(formulas, [*MEANS[:3], EACH]):
         yield advantages, Loss(TOKEN, mean)
 

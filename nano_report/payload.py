@@ -6,6 +6,7 @@ rounded, because so they compress well.
 
 import base64
 import gzip
+import itertools
 import json
 import os
 import re
@@ -26,17 +27,13 @@ def pack(run):
     """{name: base64 text}: "head", and "step12" for each step that is shown."""
     blocks = {}
     head = pack_run(run)
-    used = set()
     best = [((), 0, 1)]
     for step in steps_of(run):
         rows = run.step(step)
         best.append(best_group(run, step, rows))
         head["steps"][step] = best[-1][2] if "change" in rows[0] else 0
         head["checks"] += checks_of(run, step, rows)
-        for row in rows:
-            used.update(row.get("token_ids", []), row.get("prompt_ids", []))
         blocks[f"step{step}"] = compress(pack_step(run, rows))
-    head["vocabulary"] = {i: run.vocabulary["tokens"][i] for i in used}
     head["start"] = max(best)[1:]  # step and group
     return {"head": compress(head | metrics_of(run)), **blocks}
 
@@ -83,7 +80,7 @@ def pack_run(run):
         "records": run.records,
         "recorded": len(run.episodes),
         "evaluation": pack_evaluations(run),
-        "special": run.vocabulary["special"],
+        "special": run.special,
         "glance": [[step, levels_of(run, step)] for step in evenly(list(run.episodes), COLUMNS)],
         "checks": [],
         "watched": watched_of(run),
@@ -104,7 +101,7 @@ def pack_evaluations(run):
     steps = sorted({steps[round(k * (len(steps) - 1) / 3)] for k in range(4)}) if steps else []
     attempts = paired([read_rows(run.evaluations[step]) for step in steps])  # of each problem
     problems = [title(rows[0]["problem"]) for rows in attempts]
-    for row in sum(attempts, []):
+    for row in itertools.chain(*attempts):
         del row["problem"]
     return {"steps": steps, "problems": problems, "attempts": attempts}
 
@@ -112,23 +109,19 @@ def pack_evaluations(run):
 def pack_step(run, rows):
     """A step's completions, and their tokens if they were recorded."""
     firsts = rows[:: run.group_size]
-    values = {
-        "problems": [title(row["problem"]) for row in firsts],
-        "prompt_ids": [row.get("prompt_ids") for row in firsts],
-        "rows": [],
-    }
+    problems = [title(row["problem"]) for row in firsts]
+    prompts = [row.get("prompt") for row in firsts]
     # With VinePPO each segment has an advantage, with SDPO or a teacher each token: not the row's.
     other = run.config.get("credit") in ("vineppo", "sdpo") or run.config.get("teacher")
     for row in rows:
-        packed = {**row, "problem": None, "prompt_ids": None}
+        row["problem"] = row["prompt"] = None
         if other:
-            packed["advantage"] = None
+            row["advantage"] = None
         if "change" in row:
-            packed["completion"] = None  # its tokens have the text
+            row["completion"] = None  # its tokens have the text
             for name, digits in DIGITS.items():
-                packed[name] = [round(x, digits) for x in row[name]]
-        values["rows"].append(packed)
-    return values
+                row[name] = [round(x, digits) for x in row[name]]
+    return {"problems": problems, "prompts": prompts, "rows": rows}
 
 
 def checks_of(run, step, rows):
@@ -138,11 +131,10 @@ def checks_of(run, step, rows):
     those of P(yes) after other results and after the target.
     """
     found = [], []
-    tokens = run.vocabulary["tokens"]
     for i, row in enumerate(rows):
         group, place = divmod(i, run.group_size)
-        words = [tokens[k] for k in row.get("token_ids", [])]
-        for line, hit, yes in lines_of(row["problem"], words, row.get("log_probs", [])):
+        lines = lines_of(row["problem"], row.get("tokens", []), row.get("log_probs", []))
+        for line, hit, yes in lines:
             found[hit].append([yes, hit, group + 1, place + 1, line.split()[0]])
     if not all(found):
         return []
@@ -168,19 +160,21 @@ def lines_of(problem, words, log_probs):
 
 def watched_of(run):
     """Completions of step 1, as the model read them later: [{title, frames: [[step, lines]]}]."""
-    tokens = run.vocabulary["tokens"]
-    if 0 not in run.watched or 1 not in run.episodes or not tokens:
+    if 0 not in run.watched or 1 not in run.tokens:
         return []
     first = dict(np.load(run.watched[0]))
-    rows = [read_rows(run.episodes[1])[place] for place in first["place"]]
-    texts = [{"title": title(row["problem"]), "frames": []} for row in rows]
-    for step in evenly(list(run.watched), COLUMNS):
-        log_probs = np.load(run.watched[step])["log_probs"]
-        for k, text in enumerate(texts):
-            mask = first["response_mask"][k]
-            words = [tokens[i] for i in first["labels"][k][mask]]
-            lines = lines_of(rows[k]["problem"], words, log_probs[k][mask])
-            text["frames"].append([step, lines])
+    steps = evenly(list(run.watched), COLUMNS)
+    scores = {step: np.load(run.watched[step])["log_probs"] for step in steps}
+    rows = read_rows(run.episodes[1])
+    texts = []
+    for k, place in enumerate(first["place"]):
+        problem = rows[place]["problem"]
+        mask = first["response_mask"][k]
+        words = [run.vocabulary[i] for i in first["labels"][k][mask]]
+        text = {"title": title(problem), "frames": []}
+        for step, log_probs in scores.items():
+            text["frames"].append([step, lines_of(problem, words, log_probs[k][mask])])
+        texts.append(text)
     return texts
 
 
@@ -194,19 +188,9 @@ def best_group(run, step, rows):
     return max(ranked)
 
 
-def group_table(rows):
+def group_table(rows, special=()):
     """A group's rows, as in episodes/, in the form that page/table.js draws."""
-    return {"title": title(rows[0]["problem"]), "completions": rows}
-
-
-def recorded_table(run, step, group):
-    """The same of a run's group, counted from 1, with what the update did to each token."""
-    rows = run.step(step)[run.group_size * (group - 1) : run.group_size * group]
-    tokens = run.vocabulary["tokens"]
-    for row in rows:
-        row["tokens"] = [tokens[i] for i in row["token_ids"]]
-    special = [tokens[i] for i in run.vocabulary["special"]]
-    return {**group_table(rows), "special": special}
+    return {"title": title(rows[0]["problem"]), "completions": rows, "special": special}
 
 
 def rank_of(group):
@@ -230,5 +214,7 @@ def rank_of(group):
 
 
 def choose_example(run):
-    """(step, group) of the recorded group that shows best what an update does."""
-    return max([best_group(run, step, run.step(step)) for step in run.tokens])[1:]
+    """(step, group, its table) of the recorded group that shows best what an update does."""
+    _, step, group = max(best_group(run, step, run.step(step)) for step in run.tokens)
+    rows = run.step(step)[run.group_size * (group - 1) : run.group_size * group]
+    return step, group, group_table(rows, run.special)

@@ -1,18 +1,13 @@
 """The recorder writes what one update did to each token, in files that the report reads.
 
-`out/NAME/tokens/step_000012.0.npz` has flat arrays (.1.npz is the second process's, and so on).
-These arrays have the N completions of this process, in the order of the step:
+`out/NAME/tokens/step_000012.0.npz` has flat arrays (.1.npz is the second process's, and so on), of
+the completions of this process, in the order of the step:
 
-    token_ids                       (F,)   the tokens of all completions, one after the other
-    log_probs                       (F,)   the sampler's
-    mask                            (F,)   False: the model did not write it
-    prompt_ids                      (Q,)   the tokens of all their prompts
-
-These arrays have the completions in the order of the update's micro-batches, and of these only the
-tokens that the model wrote:
-
-    place                           (M,)   each completion's place among the N
-    old_log_probs, new_log_probs    (F',)  each token's log-prob before and after the update
+    token_ids     (F,)   the tokens of all completions, one after the other
+    log_probs     (F,)   the sampler's
+    change        (F,)   what the update has added to each token's log-prob; NaN if the token was
+                         not in the update, such as one that a tool wrote
+    prompt_ids    (Q,)   the tokens of all their prompts
 
 `out/NAME/watched/` has a micro-batch of step 1, which is scored again after each update:
 step_000000.0.npz has its tokens and its place, and, as each later file, its log_probs (B, T).
@@ -39,29 +34,29 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
     if not config.record_tokens_every:
         return
     rank = os.environ.get("RANK", "0")
-    place = {id(e): i for i, e in enumerate(episodes)}
-    watch(f"{path}/watched", step, place, batches, engine, rank)
+    watch(f"{path}/watched", step, episodes, batches, engine, rank)
     if (step - 1) % config.record_tokens_every:
         return
-    arrays = {"place": [place[id(e)] for batch in batches for e in batch["episodes"]]}
-    for name in ("token_ids", "mask", "prompt_ids", "log_probs"):
-        arrays[name] = np.concatenate([getattr(e, name) for e in episodes])
+    change = {id(e): np.full(len(e.token_ids), np.nan) for e in episodes}
     for batch in batches:
-        batch["new_log_probs"] = engine(batch)
-    for name in ("new_log_probs", "old_log_probs"):
-        written = [batch[name][batch["response_mask"]] for batch in batches]
-        arrays[name] = torch.cat(written).cpu()
+        moved = (engine(batch) - batch["old_log_probs"]).cpu()
+        for e, row, mask in zip(batch["episodes"], moved, batch["response_mask"].cpu()):
+            change[id(e)][e.mask] = row[mask]
+    arrays = {"change": np.concatenate(list(change.values()))}
+    for name in ("token_ids", "log_probs", "prompt_ids"):
+        arrays[name] = np.concatenate([getattr(e, name) for e in episodes])
     if rank == "0" and not os.path.exists(f"{path}/tokenizer"):  # the first recorded step
         tokenizer.save_pretrained(f"{path}/tokenizer")
     save(f"{path}/tokens/step_{step:06d}.{rank}.npz", arrays)
 
 
-def watch(folder, step, place, batches, engine, rank):
+def watch(folder, step, episodes, batches, engine, rank):
     """Score a micro-batch of step 1 again, the densest in rejected solutions."""
     file = f"{folder}/step_000000.{rank}.npz"
     if step == 1:
         batch = max(batches, key=rejected_solutions)
         arrays = {name: batch[name].cpu() for name in TEXTS}
+        place = {id(e): i for i, e in enumerate(episodes)}
         arrays["place"] = [place[id(e)] for e in batch["episodes"]]
         arrays["log_probs"] = batch["old_log_probs"].cpu()
         save(file, arrays)

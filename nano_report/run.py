@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +23,7 @@ class Run:
         self.evaluations = numbered(f"{path}/evaluations", "jsonl")
         self.config = next(iter(read_rows(f"{path}/config.json")), {})
         self.group_size = self.config.get("group_size", 1)
-        self.vocabulary = {"tokens": [], "special": []}
-        if self.tokens and os.path.exists(f"{path}/tokenizer"):
-            self.vocabulary = vocabulary(f"{path}/tokenizer")
+        self.vocabulary, self.special = vocabulary(f"{path}/tokenizer") if self.tokens else ([], [])
 
     def step(self, step):
         """The rows of a step, with their tokens (`add_tokens`) if these were recorded."""
@@ -33,59 +31,50 @@ class Run:
         if step in self.tokens:
             files = sorted(Path(self.tokens[step]).parent.glob(f"step_{step:06d}.*.npz"))
             parts = [dict(np.load(file)) for file in files]  # without pickle, which could run code
-            add_tokens(rows, parts)
+            add_tokens(rows, parts, self.vocabulary)
         return rows
 
 
 def paired(evaluations):
-    """[rows of one problem, a row of each evaluation], for the problems that all of them have.
+    """[the rows of one problem, one of each evaluation], for the problems that all of them have.
 
     Evaluations can differ in their problems and in the order of these: a resumed run may have
     another --eval_problems or another number of processes.
     """
     columns = []
     for rows in evaluations:
-        seen = Counter()
-        column = {}
+        column = defaultdict(list)
         for row in rows:
-            key = str(row["problem"])
-            column[key, seen[key]] = row  # a problem can occur twice
-            seen[key] += 1
+            column[str(row["problem"])].append(row)  # a problem can occur twice
         columns.append(column)
-    if not columns:
-        return []
-    common = [key for key in columns[0] if all(key in column for column in columns)]
-    return [[column[key] for column in columns] for key in common]
+    found = []
+    for problem in columns[0] if columns else ():
+        found += zip(*[column[problem] for column in columns])
+    return found
 
 
-def add_tokens(rows, parts):
-    """Add the arrays of record.py to the rows, as lists, unless they belong to another run.
+def add_tokens(rows, parts, vocabulary):
+    """Add the arrays of record.py to the rows, unless a process has not written its own yet.
 
-    prompt_ids, token_ids, log_probs (the sampler's), and change: the change of each token's
-    log-prob by the update; NaN if the token was not in the update.
+    tokens; for each of them the sampler's log_probs, and change: the change of its log-prob by the
+    update; and the prompt as a text.
     """
     flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     ends = np.cumsum([row["length"] for row in rows])
     if ends[-1] != len(flat["token_ids"]):
         return
-    share = len(rows) // len(parts)  # completions of a process
-    places = np.concatenate([part["place"] + rank * share for rank, part in enumerate(parts)])
-    # Each micro-batch token's place among all tokens.
-    of_rows = np.split(np.arange(ends[-1]), ends[:-1])
-    order = np.concatenate([of_rows[i] for i in places])
-    order = order[flat["mask"][order]]
-    flat["change"] = np.full(ends[-1], np.nan)
-    flat["change"][order] = flat["new_log_probs"] - flat["old_log_probs"]
     for name in ("token_ids", "log_probs", "change"):
         for row, own in zip(rows, np.split(flat[name], ends[:-1])):
             row[name] = own.tolist()
     ends = np.cumsum([row["prompt_length"] for row in rows])
-    for row, own in zip(rows, np.split(flat["prompt_ids"], ends[:-1])):
-        row["prompt_ids"] = own.tolist()
+    for row, prompt_ids in zip(rows, np.split(flat["prompt_ids"], ends[:-1])):
+        row["tokens"] = [vocabulary[i] for i in row.pop("token_ids")]
+        prompt = "".join(vocabulary[i] for i in prompt_ids)
+        row["prompt"] = prompt.encode("latin-1").decode(errors="replace")
 
 
 def vocabulary(path):
-    """{"tokens": [...], "special": ids without text} of a tokenizer's directory.
+    """(all tokens, the special ones) of a tokenizer's directory.
 
     A token is stored as its bytes, written as characters U+0000 to U+00FF, because one character
     of a text may be split over tokens.
@@ -103,7 +92,7 @@ def vocabulary(path):
         if byte_level and i not in added:
             raw = bytes([byte_of[letter] for letter in piece])
         tokens[i] = raw.decode("latin-1")
-    return {"tokens": tokens, "special": tokenizer.all_special_ids}
+    return tokens, [tokens[i] for i in tokenizer.all_special_ids]
 
 
 def read_rows(path):
@@ -122,5 +111,4 @@ def title(problem):
     """A problem in one line, from its columns."""
     if isinstance(problem.get("nums"), list) and "target" in problem:
         return f"Make {problem['target']} from {', '.join(map(str, problem['nums']))}"
-    columns = [column for column in ("question", "problem") if column in problem]
-    return str(problem[columns[0]] if columns else problem)
+    return str(problem.get("question") or problem.get("problem") or problem)

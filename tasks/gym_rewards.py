@@ -94,11 +94,12 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     score_answer, entries, partial, scored = open_data(problem["data"])
     entry = entries[problem["question"]]
     answer, fault = read_answer(completion)
+    answer = answer.strip()
     score = 0.0
     why = "not passed to the scorer: no answer, too long, or not only arithmetic"
-    if re.fullmatch(scored, answer.strip()):
+    if re.fullmatch(scored, answer):
         try:
-            score = float(score_answer(answer.strip(), entry))
+            score = float(score_answer(answer, entry))
             why = "correct" if score == 1 else f"score {score:.2f}"
         except Exception as error:  # a mistake of the scorer
             say_once(f"--data {problem['data']}: its scorer fails on some texts: no reward")

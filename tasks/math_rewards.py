@@ -54,7 +54,8 @@ from collections import namedtuple
 
 from mpmath import MPContext
 
-Reward = namedtuple("Reward", "total format answer why")  # why: "correct", or what is wrong
+from gsm8k_rewards import CONTROL, Reward
+
 Prompt = namedtuple(  # a way to ask
     "Prompt",
     [
@@ -105,14 +106,9 @@ def gold(problem):
     return problem["answer"]
 
 
-def title(problem):
-    """The problem in one line, for people."""
-    return " ".join(problem["problem"].split())
-
-
 def problem_key(problem):
     """Two problems with the same key are the same: the text, whatever its spacing and case."""
-    return title(problem).lower()
+    return " ".join(problem["problem"].lower().split())
 
 
 def subgroups(problem):
@@ -658,11 +654,6 @@ class Formula:
 
 # ---- Files: a row is read as it is written, or refused
 
-CONTROL = (
-    re.compile(  # characters that no text has, some of them the rest of \\frac, \\text, \\right
-        "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\t(?=ext|imes|heta|frac)|\r(?!\n)"
-    )
-)
 LOST = re.compile("\t|(?<![\\\\}&])(?<![\\\\}&] )\n(?=[a-z])")  # of \tan or \neq, in an answer
 
 

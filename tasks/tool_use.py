@@ -196,17 +196,11 @@ def load_problems(module, split, config):
     return nano_r1.load_problems(module, split, config)
 
 
-FUNCTIONS = {
-    "load_problems": load_problems,
-    "rollout": rollout,
-    "measure": measure,
-    "evaluate": evaluate,
-}
-
-
-def main(config, **replaced):
-    """Call `nano_r1.main` with this file's functions, or those of the caller."""
-    return nano_r1.main(config, **(FUNCTIONS | replaced))
+def main(config):
+    """Call `nano_r1.main` with this file's functions."""
+    return nano_r1.main(
+        config, load_problems=load_problems, rollout=rollout, measure=measure, evaluate=evaluate
+    )
 
 
 if __name__ == "__main__":

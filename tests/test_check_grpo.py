@@ -86,6 +86,7 @@ ADVANTAGES = {
 NEAREST = [
     (
         ADVANTAGES,
+        ADVANTAGE_MISTAKES,
         {
             "REINFORCE++": ["groups along the wrong dimension", "rewards grouped in another order"],
             "REINFORCE": ["mean not subtracted"],
@@ -97,6 +98,7 @@ NEAREST = [
     ),
     (
         LOSSES,
+        LOSS_MISTAKES,
         {
             "GRPO": [
                 "mask one token late",
@@ -160,9 +162,10 @@ def test_each_algorithm_is_named_with_its_numbers(name, right):
     assert str(right).partition(": ")[2] in text or right.ratio == ITSELF
 
 
-@pytest.mark.parametrize("methods, nearest", NEAREST)
-def test_each_mistake_has_a_published_method_nearest_to_it_that_is_right(methods, nearest):
-    mistakes = LOSS_MISTAKES if methods is LOSSES else ADVANTAGE_MISTAKES
+@pytest.mark.parametrize("methods, mistakes, nearest", NEAREST)
+def test_each_mistake_has_a_published_method_nearest_to_it_that_is_right(
+    methods, mistakes, nearest
+):
     assert sorted(itertools.chain(*nearest.values())) == sorted(mistakes)
     for name in nearest:
         right, _, text = judged(methods[name])

@@ -8,14 +8,10 @@ from tasks import coins_rewards
 @pytest.mark.parametrize(
     ("completion", "form", "answer"),
     [
-        ("\n58-29=29\n</think>\n<answer>29</answer>", 1.0, 1.0),
         ("\n29-58=29</think> <answer> 29 </answer>\n", 1.0, 1.0),
         ("</think><answer>28</answer>", 1.0, 0.0),
         ("</think><answer>29 coins</answer>", 0.5, 0.0),
-        ("</think>29", 0.0, 0.0),
         ("<answer>29</answer>", 0.0, 1.0),
-        ("</think><answer>3</answer><answer>29</answer>", 0.0, 1.0),
-        ("</think><answer>" * 100_000, 0.0, 0.0),
     ],
 )
 def test_the_reward_of_the_coins(completion, form, answer):

@@ -46,8 +46,6 @@ def test_a_file_of_each_kind_gives_its_rows_in_order(task, rows, tmp_path, capfd
     files = {  # the content decides, not the name
         "a[1]*? ü.jsonl": text,
         "blank.jsonl": text.replace(b"\n", b"\r\n\r\n"),
-        "mac.jsonl": text.replace(b"\n", b"\r"),
-        "mac.csv": as_csv(rows, "\r"),
         "bom.jsonl": b"\xef\xbb\xbf" + text,
         "a.json": json.dumps(rows, indent=1).encode(),
         "a.jsonl.gz": gzip.compress(text),
@@ -67,7 +65,6 @@ WRONG = [  # (the content of a file, a part of the message)
     (b"ROW\nROW,\n", "row 2: Extra data"),
     (b'ROW\n{"question": "?", "x": [{"y": 1, "y": 2}]}\n', "row 2: a name occurs twice"),
     (b'ROW\n\n{"input": "x"}\n', "row 2: needs question"),
-    (b'ROW\n{"input": "x", "output": "y"}\n', "got {'input': 'x', 'output': 'y'}"),
     (b"ROW\nnull\n", "row 2: needs an object"),
     (b'ROW\nROW\n{"answer": NaN, "x": 1}\n', "row 3: NaN and Infinity are no values"),
     (b'[ROW, {"target": [-Infinity]}, ROW]', "row 2: NaN and Infinity are no values"),
@@ -75,12 +72,10 @@ WRONG = [  # (the content of a file, a part of the message)
     (b'{"question": "caf\xe9"}\n', "'utf-8' codec"),
     (b"ROW\nROW\nROW\n", "needs 2 different"),
     (b"[ROW, ROW,]", "row 1:"),
-    (b"question,answer\n", "needs 2"),
     (b"question,answer\n1?,1\n1?,1,1\n", "row 2: more or fewer cells"),
     (b"question,answer\n1?,1\n7\n", "row 2: more or fewer cells"),
     (b"question,answer,question\n1?,1,1\n", "row 1: more or fewer cells than columns"),
     (b'question,answer\n1?,1\n"7,8\n', "row 2: unexpected end of data"),
-    (b"question,answer\n1?,1\n,\n", "row 2: needs"),
     (b"x;y\n1;2\n", "row 1: needs question"),
     (b"question,answer\0\n", "is UTF-16 or binary: save it as UTF-8"),
     (b"PAR1ROW", "row 1:"),
@@ -137,13 +132,6 @@ def test_a_question_of_gsm8k_with_two_answers_is_refused_unless_all_rows_are_ask
         gsm8k_rewards.load_problems("train", str(path))
 
 
-def test_a_file_is_unpacked_only_up_to_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(problem_files, "LARGEST", 100)
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b" " * 101))
-    with pytest.raises(ValueError, match="row 1: unpacks to more than 1 GiB"):
-        gsm8k_rewards.load_problems("train", str(tmp_path / "a.gz"))
-
-
 def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", open)
     with pytest.raises(ValueError, match="hub, row 1: "):
@@ -159,9 +147,7 @@ def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
         ('stop = "</answer>"', "stop must be a list of texts, not a text"),
         ("stop = [1]", "stop must be a list of texts, not [a number]"),
         ('chat = "false"', "chat must be true or false, not a text"),
-        ("opening = 5", "opening must be a text, not a number"),
         ("weights = [1]", "weights must be [a number, a number], not [a number]"),
-        ("weights = [nan, 1]", "weights must be [a number, a number], not"),
         ("partial = true", "partial must be a number, not true or false"),
         ("colour = 1", "unexpected keyword argument 'colour'"),
         ("text =", "Invalid value"),

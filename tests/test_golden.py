@@ -4,7 +4,6 @@ The sampler's calls are written down. From them, from the files of episodes and 
 the base the test computes what the run must have drawn, measured, learned and logged.
 """
 
-import json
 import os
 import random
 import subprocess
@@ -46,6 +45,7 @@ SETTINGS = nano_r1.Config(
     gradient_checkpointing=True,
     eval_every=2,
     eval_problems=5,
+    record_tokens_every=2,
     seed=3,
 )
 RATES = [2e-3 / 2, 2e-3 * 2 / 3, 2e-3 / 3]  # warm-up: 1/2, 1, 1; linear: 1, 2/3, 1/3
@@ -226,15 +226,12 @@ def assert_as_sampled(file, call, n, problems, advantages, plain):
 
 
 def test_each_step_is_drawn_with_its_own_seeds(golden, plain):
-    seeds = set()
     for step, call in enumerate(golden.sampler.calls[N], 1):
         label = f"step {step}, 0"
         problems = random.Random(seed_of(3, label, "questions")).sample(TRAIN, 4)
         file = golden.path / f"episodes/step_{step:06d}.jsonl"
         assert_as_sampled(file, call, N, problems, plain.advantages[step - 1], plain)
         assert call.seeds == [seed_of(3, label, place) for place in range(4)]
-        seeds.update(call.seeds)
-    assert len(seeds) == 12
 
 
 def test_each_metric_of_a_step_is_that_of_the_plain_loop(golden, plain):
@@ -264,12 +261,6 @@ def test_each_evaluation_has_the_same_seeds(golden, plain):
         evaluated |= {"eval/pass@1_low": low, "eval/pass@1_high": high}
         row = golden.metrics[step].items()
         assert {(name, value) for name, value in row if "eval/" in name} == set(evaluated.items())
-
-
-def test_in_the_report_a_token_has_a_change_if_the_model_wrote_it(golden):
-    tokens = sum([token_ids for token_ids, _ in golden.sampler.calls[N][0].found], [])
-    changes = sum([row["change"] for row in Run(golden.path).step(1)], [])
-    assert [change == change for change in changes] == written(tokens)  # not NaN
 
 
 def test_wandb_receives_each_row_at_its_step(golden):
@@ -305,20 +296,20 @@ def test_two_processes_measure_what_one_does(golden, two):
 def test_two_processes_record_what_one_does(golden, two):
     changes = []
     for path in (golden.path, two / "run"):
-        rows = Run(path).step(1)
-        changes.append({str(row["prompt_ids"] + row["token_ids"]): row["change"] for row in rows})
+        rows = Run(path).step(3)  # of several lengths
+        changes.append({str([row["prompt"], row["tokens"]]): row["change"] for row in rows})
     for text, change in changes[0].items():
         np.testing.assert_allclose(changes[1][text], change, atol=0.01)
 
 
 def test_an_update_by_two_processes_is_the_update_by_one(two):
-    found = json.loads((two / "weights").read_text())
+    found, _ = nano_r1.read_rows(two / "results")
     for name, weights in two_processes.weights_of_cases().items():
         assert_same(found[name], weights)
 
 
 def test_check_step_agrees_with_two_processes_of_ours(two):
-    said = (two / "said").read_text()
+    _, said = nano_r1.read_rows(two / "results")
     assert "✓ step: agrees with the formula in 7 of 8 situations\n" in said
 
 

@@ -9,7 +9,6 @@ from test_countdown_rewards import rewards_of_hostile_texts
 import countdown_rewards
 import gsm8k_rewards
 from gsm8k_rewards import (
-    PROMPTS,
     final_answer,
     generate_problems,
     gold,
@@ -37,15 +36,8 @@ PROBLEM = {
         ("7/14", 1, 0, "is 1/2, not 57"),
         ("7/0", 0.5, 0, "more than one number"),
         ("57 eggs", 0.5, 1, "correct; format: something else in the answer block"),
-        ("**$57**", 0.5, 1, "correct"),
         ("", 0.5, 0, "no number: ''"),
-        ("x = 57", 0.5, 0, "not a plain number"),
         ("57 million", 0.5, 0, "'million' may change the number"),
-        (201 * "5", 0.5, 0, "not a plain number"),
-        # Just short enough to be read, and slow to read for a careless expression
-        (100 * "a ", 0.5, 0, "no number"),
-        ("5" + 190 * " " + "!", 0.5, 0, "not a plain number"),
-        ("5 " + 60 * "ab ", 0.5, 0, "not a plain number"),
         ("1" + 49 * ",080", 0.5, 0, "not a plain number"),
     ],
 )
@@ -70,25 +62,21 @@ def test_a_unit_is_that_of_the_gold_answer_if_both_have_one(answer, correct):
 
 NUMBERS = {
     "72": [
-        "72", "72.", "72 degrees.", "72°", "72 °F", "72^\\circ", "72^{\\circ} C", "**72 eggs.**",
-        "**72** eggs", "\\(72\\)", "$72$", "`72`", "\\boxed{72} inches", "\\[ \\boxed{72} \\]",
-        "$\\boxed{72}$ square inches.", "\\boxed{72 \\text{ cm}}", "\\text{72}", "72 miles/hour",
-        "72 km/h", "72 g/l", "(72)", "**(72)**", "(72 apples)", "\\boxed{72}\\ years", "72~apples",
+        "72 degrees.", "72 °F", "72^\\circ", "72^{\\circ} C", "**72 eggs.**", "\\(72\\)", "`72`",
+        "\\[ \\boxed{72} \\]", "$\\boxed{72}$ square inches.", "\\boxed{72 \\text{ cm}}", "72 km/h",
+        "72 g/l", "(72 apples)", "72~apples",
     ],
-    "7": ["+7", "007", "7.0", "7 percent", "7\\%", "7¢", "$7", "£7", "14 / 2", "7 quarters"],
-    "-7": ["-7", "\u22127", "\u20137", "- 7", "-$7", "$-7", "-\\boxed{7}", "-\\frac{7}{1}"],
-    "5": ["USD 5", "US$5", "A$5.00", "Rs. 5", "₹5", "5 USD", "5€", "CA\\$5"],
-    "0": ["0", "-0", "0.0", "0  ."],
+    "7": ["+7", "007", "7\\%", "7¢", "$7", "£7", "14 / 2"],
+    "-7": ["- 7", "$-7", "-\\boxed{7}"],
+    "5": ["USD 5", "US$5", "A$5.00", "Rs. 5", "₹5", "CA\\$5"],
+    "0": ["0  ."],
     "0.5799": [".5799"],
-    "9.77339": ["9.77339."],
-    "7789": ["7 789"],
-    "12345678": ["12,345,678"],
-    "1/2": [".5", "7/14", "\\frac{7}{14}", "$\\tfrac{1}{2}$ cup", "\\frac12", "\\cfrac 1 2"],
-    "7/2": ["3\\frac{1}{2}", "3 \\frac12 cups", "3 1/2", "\\boxed{3 1/2}", "\\$\\frac{7}{2}"],
-    "-7/2": ["-3 1/2", "-3\\frac{1}{2}"],
-    "1080": ["1,080", "1 080", "1\u00a0080", "1\u2009080", "1\u202f080", "1{,}080", "1\\,080"],
-    "2900001/2": ["1,450,000.50", "$1,450,000.5"],
-    "-1000000": ["-1,000,000", "−1\u00a0000\u00a0000", "–1,000,000.00 eggs"],
+    "1/2": [".5", "$\\tfrac{1}{2}$ cup", "\\cfrac 1 2"],
+    "7/2": ["3 \\frac12 cups", "3 1/2", "\\boxed{3 1/2}"],
+    "-7/2": ["-3 1/2"],
+    "1080": ["1\u2009080", "1\u202f080", "1{,}080", "1\\,080"],
+    "2900001/2": ["$1,450,000.5"],
+    "-1000000": ["−1\u00a0000\u00a0000", "–1,000,000.00 eggs"],
     30 * "9": [30 * "9"],
 }  # fmt: skip
 
@@ -100,23 +88,19 @@ def test_how_a_number_is_read(value):
 
 
 REFUSED = [
-    "", ".", "-", "$", "%", "eggs", "NaN", "inf", "**", "\\boxed{}",
+    ".", "$", "inf", "\\boxed{}",
     # Two numbers
-    "3 or 4", "3, 4", "3 4", "5 apples and 3 pears", "3-4", "9*8=72", "72 cm^2", "5:30", "7^2",
-    "5 $600", "$5$600", "\\boxed{5}600", "5**600**", "1$080", "\\(5\\)000", "`1`,080", "5\\ 6",
-    "1 3/2", "1 2/2", "1/2 1/2", "1 1/2/3", "(5)(6)", "\\boxed{5} or \\boxed{6}", "**5** or **6**",
-    "\\frac123", "\\frac{7}{14}\\frac{1}{2}", "5 USD 6", "7/2/3", "7/-2", "7/0", "\\frac{7}{0}",
+    "3 or 4", "3, 4", "3 4", "5 apples and 3 pears", "9*8=72", "72 cm^2", "\\boxed{5}600", "1$080",
+    "5\\ 6", "1 2/2", "1/2 1/2", "\\frac123", "7/-2", "\\frac{7}{0}",
     # Groups that are not of three
-    "1,08", "12,34,56", "1,0800", ",080", "1,080 200", "0,123", "1234,567", "1\n080", "1.2.3",
+    "1,08", ",080", "1,080 200", "0,123", "1234,567", "1\n080",
     # Words that change the number
-    "5 million", "5 Dozen", "2 and a half", "3 to five", "5 squared", "5 tens", "5 minus two",
-    "1 third", "5 lakh", "5 bn", "3 sevenths", "\\boxed{5} \\text{ million}", "5 pi",
-    "0.3 repeating", "5 is wrong", "5 none", "5 per mille", "72 of the very many eggs",
+    "5 million", "5 Dozen", "5 tens", "3 sevenths", "\\boxed{5} \\text{ million}", "5 is wrong",
+    "72 of the very many eggs",
     # A unit of one letter, and what is no unit
-    "5k", "5x", "5 M", "2i", "5π", "5 k/h", "5/x", "US5", "x$5", "5 <b>eggs</b>",
+    "5x", "5 k/h", "5/x", "US5", "x$5",
     # Notations that are not read
-    "1e3", "0x10", "1_000", "3.2--", "--7", "~7", "=7", "x = 72", "about 72", "7!", "√4", "7...",
-    "(5", "5)", "\\boxed{5", "７２", "٧٢", "½", "五", "7\u200b2", "\ud800", 31 * "9",
+    "1e3", "1_000", "--7", "~7", "7!", "7^2", "about 72", "(5", "７２", 31 * "9",
 ]  # fmt: skip
 
 
@@ -126,16 +110,15 @@ def test_what_is_not_clearly_one_number_is_refused(text):
 
 
 FRAGMENTS = [
-    "<answer>57", "</think><answer>57</answer>", "5", "057", "1,080", "1,08", "1 080", "1.", ".5",
-    "7/0", "/14", "+", "−", "$", "\\$", "€", "%", "\\%", "°", "**", "`", "\\(", "\\)", ",", "#",
-    "\\boxed{", "\\boxed{57}", "\\[", "^\\circ", " times", "{", "}", "{}", "\\text{",
-    "#### 57", "\\frac", "\\frac{57}{1}", "(57)", "USD ", "Rs.", "~", "km/", " eggs", "ab",
-    " and ", "５７", "\u00a0", "{question}",
+    "<answer>57", "</think><answer>57</answer>", "5", "1,080", "1 080", "1.", ".5", "7/0", "/14",
+    "+", "\\$", "%", "°", "**", "\\(", ",", "\\boxed{", "\\boxed{57}", "\\[", "^\\circ", "{", "}",
+    "\\text{", "#### 57", "\\frac", "\\frac{57}{1}", "(57)", "USD ", "Rs.", "~", "km/", " eggs",
+    "ab", " and ", "５７", "\u00a0",
 ]  # fmt: skip
 
 
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
-    rewards_of_hostile_texts(gsm8k_rewards, PROBLEM, FRAGMENTS, PROMPTS)
+    rewards_of_hostile_texts(reward, PROBLEM, FRAGMENTS)
 
 
 # The generator
@@ -169,9 +152,7 @@ def test_no_problem_is_in_both_splits(task):
     assert task.load_problems("test", seed=123) == test
 
 
-@pytest.mark.parametrize(
-    "steps, names", [(0, []), (1, ["1_step"]), (3, ["3_steps"]), (9, ["4_or_more_steps"])]
-)
+@pytest.mark.parametrize("steps, names", [(0, []), (3, ["3_steps"]), (9, ["4_or_more_steps"])])
 def test_subgroups_name_the_number_of_steps_of_the_worked_answer(steps, names):
     assert subgroups({"question": "?", "answer": "1+1=<<1+1=2>>2\n" * steps + "#### 2"}) == names
 
@@ -181,7 +162,7 @@ def test_subgroups_name_the_number_of_steps_of_the_worked_answer(steps, names):
 ROW = {"question": "1+1?", "answer": "1+1=<<1+1=2>>2\n#### 2"}
 
 
-@pytest.mark.parametrize("answer", [2, "2", "2.0", ROW["answer"]])
+@pytest.mark.parametrize("answer", [2, "2.0", ROW["answer"]])
 def test_the_answer_of_a_row_is_a_number_or_ends_in_one(answer):
     assert to_problem({"question": "A?", "answer": answer, "x": 1}) == {
         "question": "A?",
@@ -189,15 +170,13 @@ def test_the_answer_of_a_row_is_a_number_or_ends_in_one(answer):
     }
 
 
-@pytest.mark.parametrize(
-    "question", ["", " \n", None, 7, "so\fon", "\b", "\ud800", "2\times 3", "1\r2"]
-)
+@pytest.mark.parametrize("question", [" \n", 7, "so\fon", "\ud800", "2\times 3", "1\r2"])
 def test_a_question_that_is_no_clear_text_is_refused(question):
     with pytest.raises(ValueError, match="needs question, a text|a control character"):
         to_problem({**ROW, "question": question})
 
 
-@pytest.mark.parametrize("answer", [None, True, [2], "many", "#### 3 or 4\n", "57\n####", "2\x00"])
+@pytest.mark.parametrize("answer", [None, True, "#### 3 or 4\n", "57\n####", "2\x00"])
 def test_an_answer_that_is_no_clear_number_is_refused(answer):
     with pytest.raises(ValueError, match="needs .* answer, a number or a text with ####"):
         to_problem({**ROW, "answer": answer})

@@ -42,12 +42,6 @@ def test_a_data_set_pays_its_own_answers(name):
     assert paid(name, "zzz") == [1.0 if name in PAYS_ANY_TEXT else 0.0] * 2
 
 
-def test_composite_needs_the_settings_of_its_parts():
-    assert len(NAMES) == 106
-    with pytest.raises(SystemExit, match="composite: no such data set or setting: "):
-        gym_rewards.load_problems("train", "composite")
-
-
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_data_set_that_executes_the_text_is_refused_unless_it_is_allowed(name):
     with pytest.raises(SystemExit, match=f"{name}: its scorer executes a text; .* unsafe=1"):
@@ -79,7 +73,7 @@ def test_a_text_that_names_a_huge_number_gets_no_reward_with_little_work(name):
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
     fragments = ["</think><answer>2</answer>", "[" * 99, "9*9"]
     problem, _ = gym_rewards.load_problems("all", "chain_sum?size=2")
-    rewards_of_hostile_texts(gym_rewards, problem, fragments, gym_rewards.PROMPTS)
+    rewards_of_hostile_texts(gym_rewards.reward, problem, fragments)
 
 
 def test_a_scorer_that_raises_costs_the_reward(capfd):
@@ -119,6 +113,7 @@ def test_a_prompt_can_show_neither_the_answer_nor_the_metadata():
     [
         (None, "--task gym needs --data NAME"),
         ("puzzle25", "puzzle25: no such data set or setting: .*not registered"),
+        ("composite", "composite: no such data set or setting: "),  # it needs those of its parts
         ("chain_sum?colour=3", "no such data set or setting: .*'colour'"),
         ("chain_sum?min_terms=0", "no such data set or setting: min_terms must be positive"),
     ],

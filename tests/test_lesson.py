@@ -1,13 +1,10 @@
 """docs/make/all.sh, and the lesson it makes: in a browser the page asks before it shows."""
 
-import contextlib
 import os
 import re
-import runpy
 import shutil
 import statistics
 import subprocess
-import sys
 
 import pytest
 
@@ -16,7 +13,6 @@ from docs.make.lesson import make, source
 from nano_report.run import read_rows
 
 SOURCE = source.FILE.read_text()
-SCRIPT = source.ROOT / "docs/make/all.sh"
 FLAGS = "--steps 2 --prompts_per_step 2 --eval_problems 4 --max_tokens 128"
 COMPLETIONS = 16  # of a step
 WIDTH = 1400  # of a page
@@ -32,35 +28,19 @@ ONE_LINE_OF_A_KIND = """() => {
 }"""
 
 
-def commands_of(folder, **options):
-    """The words behind each `python` of docs/make/all.sh, for a short run."""
-    program = folder / "python"
-    program.write_text('#!/bin/sh\necho "$@"\n')
-    program.chmod(0o755)
-    command = ["bash", SCRIPT, folder, *FLAGS.split()]
-    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
-    return [line.split() for line in done.stdout.splitlines()]
+def make_pages(folder, **options):
+    command = ["bash", source.ROOT / "docs/make/all.sh", folder, *FLAGS.split()]
+    return subprocess.run(command, check=True, text=True, **options)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with the pages of a short run. Its programs run in this process."""
+    """A folder with the pages of a short run."""
     if shutil.which("chromium") is None:  # which draws the picture
         pytest.skip("no chromium: `apt-get install chromium` and run it again")
     folder = tmp_path_factory.mktemp("pages")
-    with contextlib.chdir(source.ROOT), pytest.MonkeyPatch.context() as patch:
-        for words in commands_of(folder):  # the script stops where there is no page yet
-            patch.setattr(sys, "argv", [word for word in words if word != "-m"])
-            run = runpy.run_module if words[0] == "-m" else runpy.run_path
-            run(sys.argv[0], run_name="__main__")
+    make_pages(folder)
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def again(made):
-    """The words of a second start, which finishes the pages."""
-    return commands_of(made, check=True)
 
 
 def test_each_page_states_its_commit(made):
@@ -79,8 +59,13 @@ def test_the_picture_has_the_result_of_its_run(made, tmp_path, opened):
     assert f"Held-out problems solved: {first:.1%} → {last:.1%};" in said
 
 
-def test_a_finished_run_is_not_run_again(again):
-    assert [words[1] for words in again] == ["docs.make.lesson.make", "docs.make.hero"]
+def test_a_finished_run_is_not_run_again(made, tmp_path):
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\necho "$2"\n')
+    program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    again = make_pages(made, env=environment, stdout=subprocess.PIPE)
+    assert again.stdout.split() == ["docs.make.lesson.make", "docs.make.hero"]
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +89,14 @@ def test_the_values_of_the_loss_are_those_of_the_completion(record):
     assert advantage == pytest.approx(completion["advantage"], abs=1e-3)
     losses = [number(text) for text in value(record, "grpo_loss", "loss = loss +")[2]]
     part = number(value(record, "grpo_loss", "return")[1])
-    assert len(losses) == len(record["pieces"]) == len(completion["tokens"])
+    assert len(losses) == len(completion["tokens"])
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
 
 def test_a_completion_is_shown_by_its_first_tokens_and_log_probs(record):
     _, shown, _ = value(record, "sample_and_reward", "completions = ")
-    assert shown.startswith(f"({record['pieces'][0]!r} ") and shown.count("…") == 2
+    [first, *_] = make.completion_of(record)["tokens"]
+    assert shown.startswith(f"({first!r} ") and shown.count("…") == 2
 
 
 def test_the_page_has_each_line_of_code_once_in_the_order_of_the_file(record):

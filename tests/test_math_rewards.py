@@ -2,9 +2,9 @@
 
 import random
 import re
-import tracemalloc
 
 import pytest
+from test_countdown_rewards import rewards_of_hostile_texts
 from work import light
 
 from tasks.math_rewards import (
@@ -27,8 +27,6 @@ PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
     "completion, total, why",
     [
         (r"The final answer is $\boxed{\frac{1}{2}}$.", 2, "correct"),
-        ("\\boxed{0.5} I hope it is correct.<|im_end|>\n", 2, "correct"),
-        (r"\boxed{2}", 1, r"'2' is not '\\frac{1}{2}'"),
         (r"\boxed{\frac{1}{2} x 3}", 1, "not read in full"),
         ("\\boxed{" + 501 * "0" + "}", 1, "longer than 500 characters"),
         # The last box counts.
@@ -37,11 +35,9 @@ PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
         (r"\boxed{0.5} \boxed{", 0.5, "empty or never closed"),
         # A box ends at its own brace.
         (r"\boxed{\{1, 2\}}", 1, r"'\\{1, 2\\}' is not"),
-        (r"\boxed{x = \boxed{5}}", 1, "'5' is not"),
         (r"\boxed{1\}", 0.5, "empty or never closed"),
         ("\\boxed{ \n }", 0.5, "empty or never closed"),
         (r"\fbox{0.5}", 0, r"no \boxed{...}"),
-        ("", 0, r"no \boxed{...}"),
     ],
 )
 def test_what_a_completion_earns(completion, total, why):
@@ -53,110 +49,101 @@ def test_what_a_completion_earns(completion, total, why):
 
 CASES = [  # (gold, right answers, wrong answers)
     # Numbers
-    (r"\frac{1}{2}", [r"\dfrac12", ".5", r"\sqrt{1/4}"], ["2", "½"]),
+    (r"\frac{1}{2}", [r"\dfrac12", ".5"], ["½"]),
     ("3.5", [r"3\frac12"], [r"2\frac{3}{2}", "2 3/2", r"2^3\frac12"]),
     (r"\frac{1}{3}", [r"\frac{3}{9}"], ["0.333333", r"0.\overline{3}"]),
-    (r"\sqrt{8}", [r"2\sqrt2", r"\sqrt[3]{8}\sqrt{2}"], [r"\sqrt6", "2.828427", "2√2"]),
-    (r"1-\mathrm{e}", ["-(e-1)"], ["1", r"1-\mathrm{f}"]),
+    (r"\sqrt{8}", [r"\sqrt[3]{8}\sqrt{2}"], []),
+    (r"1-\mathrm{e}", ["-(e-1)"], [r"1-\mathrm{f}"]),
     ("2i", [r"\sqrt{-4}", "(1+i)^2"], ["-2i"]),
-    ("1e-5", ["10^{-5}", "0.00001"], ["e-5"]),
-    ("4!", ["4!"], ["24"]),
-    ("0", ["0.0"], [r"\frac{0}{0}", "10^{-40}", "10^{-200}", r"\sin(\pi)"]),
+    ("1e-5", ["0.00001"], []),
+    ("4!", [], ["24"]),
+    ("0", ["0.0"], ["10^{-40}", "10^{-200}"]),
     ("10^{60}", [r"10^30\cdot 10^{30}"], ["10^{60}+1"]),
     # What stands side by side is not a sum, and braces that print nothing are not read.
-    ("40", ["4(10)", "(4)(10)"], ["4{10}", "4 10", r"\frac{80}2 0", "3 37"]),
+    ("40", ["4(10)"], ["4{10}", "4 10", r"\frac{80}2 0", "3 37"]),
     # Thousands
     (
         "43500",
-        ["43,500", "43{,}500", r"43\,500", r"43,\!500", "43\u202f500"],
+        ["43{,}500", r"43\,500", r"43,\!500", "43\u202f500"],
         ["43, 500", "43 500", "4,3500"],
     ),
-    ("(100, 200)", ["(100,200)"], ["100200", "100, 200"]),
-    ("2000, 1000", ["1,000, 2,000"], ["1, 0, 2, 0"]),
+    ("(100, 200)", ["(100,200)"], ["100200"]),
+    ("2000, 1000", ["1,000, 2,000"], []),
     # A part that is not read, or that says something else, is not dropped.
     (
         "5",
-        ["x = 5", "5 = x", "2+3=5", "x = 10/2 = 5", "f(2)=5", "$5$.", "(5)", r"\text{5}"],
+        ["5 = x", "x = 10/2 = 5", "f(2)=5", "$5$.", "(5)", r"\text{5}"],
         [
             "2x=10",
             "x = 2x = 5",
             "6 = 5",
-            "f(5)",
-            "5t",
             "5...",
             r"5\approx 5.0",
             "5\u200b",
-            "5 or 6",
             "5 or more",
             r"\text{about }5",
             r"\geq 5",
             r"\neq 5",
-            "<5",
-            "-5",
-            "25",
             "f(5",
             "{1}05",
-            "5{10}",
             "5_{99}",
             "5!!",
-            "5'",
             "5, 7",
-            r"5\ldots",
             r"5\text{ million}",
         ],
     ),
-    ("f(2)=18", ["18", "18 = f(2)"], ["9", "f(3)=18", "f(1)=9"]),
+    ("f(2)=18", ["18"], ["f(3)=18"]),
     # Units, and words
     (
         "5",
-        [r"5\text{ cm}", "5 cm", "5 units", r"5\%", "5°", r"\$5", r"5\mathrm{kg}"],
-        [r"5\text{ M}", "5 apples", "5 am", r"5\text{ is wrong}", "5 pi", r"\text{5 or 6}"],
+        [r"5\text{ cm}", "5 cm", r"5\%", "5°", r"\$5", r"5\mathrm{kg}"],
+        [r"5\text{ M}", "5 apples", "5 am", "5 pi", r"\text{5 or 6}"],
     ),
     (
         r"5\text{ cm}^2",
-        ["5", "5 square centimeters", "5 cm²"],
-        [r"5\text{ cm}^3", r"5\text{ m}^2", r"5\text{ cm}", r"5\text{ million cm}^2"],
+        ["5 square centimeters", "5 cm²"],
+        [r"5\text{ cm}^3", r"5\text{ m}^2", r"5\text{ cm}"],
     ),
-    (r"7\text{ girls}", ["7", "7 girls", r"\text{7 girls}"], [r"7\text{ boys}", r"7\text{ cm}"]),
-    (r"90^\circ", ["90", r"90^{\circ}", r"90\text{ degrees}"], [r"9^\circ 0"]),
+    (r"7\text{ girls}", [r"\text{7 girls}"], [r"7\text{ cm}"]),
+    (r"90^\circ", [r"90^{\circ}"], [r"9^\circ 0"]),
     (r"\frac12", [r"\sin\frac{\pi}{6}"], [r"\sin 30^\circ"]),
-    (r"28\%", ["28", "28 percent"], ["0.28"]),
-    (r"\$18.90", ["18.9"], [r"18.90\text{ cents}", r"\$18.90\text{ million}"]),
+    (r"28\%", ["28 percent"], ["0.28"]),
+    (r"\$18.90", ["18.9"], [r"18.90\text{ cents}"]),
     ("2516_8", ["2516", "2516_{8}"], ["2516_9"]),
     # Formulas with letters
-    ("x^2 + 2x + 1", ["(x+1)^2", "y=(x+1)^2", "x²+2x+1"], ["(t+1)^2", "(X+1)^2"]),
-    (r"\frac12c", ["c/2", "0.5c"], ["2c", "1/2c"]),
+    ("x^2 + 2x + 1", ["y=(x+1)^2", "x²+2x+1"], ["(X+1)^2"]),
+    (r"\frac12c", ["c/2"], ["1/2c"]),
     (r"\sin x\cos y", [r"\cos y \sin x"], [r"\sin(x\cos y)"]),
     (r"\frac{\sin x}{2}", [r"\frac12\sin x"], [r"\sin x/2"]),
-    ("1", ["2-1"], [r"1+\sin(128\pi x)", "x/x"]),
-    ("I(0)e^{-t}", [r"I(0) \cdot e^{-1t}"], ["I(1)e^{-t}", "0"]),
+    ("1", [], [r"1+\sin(128\pi x)", "x/x"]),
+    ("I(0)e^{-t}", [r"I(0) \cdot e^{-1t}"], ["I(1)e^{-t}"]),
     # Letters that are a text
     ("HHTT", [r"\text{HHTT}"], ["HTHT"]),
-    ("A-C-B", ["A-C-B"], ["A-B-C"]),
+    ("A-C-B", [], ["A-B-C"]),
     (r"\text{Evelyn}", ["Evelyn", r"\textbf{evelyn}"], [r"\text{Eve}"]),
-    (r"\text{(B)}", ["(B)", "B", "b"], ["C", r"\text{(B) } 5"]),
+    (r"\text{(B)}", ["b"], [r"\text{(B) } 5"]),
     # Lists, pairs, sets
     ("1, 2", [r"\{2, 1\}", r"2 \text{ and } 1", "x=2 or x=1", "2; 1"], ["1,2,2", "1,2,", "1"]),
-    ("(2,1)", ["(2 , 1)", "(x,y)=(2,1)"], ["(1,2)", "[2,1]", r"\{2,1\}", "(2,1"]),
+    ("(2,1)", ["(x,y)=(2,1)"], ["(1,2)", "[2,1]", "(2,1"]),
     (r"1\pm\sqrt2", [r"1-\sqrt{2},\ 1+\sqrt 2"], [r"1+\sqrt 2", r"\pm 1\pm\sqrt2"]),
-    ("x=5,y=6", ["y=6, x=5", "5,6"], ["x=6,y=5", "6,5", "x=5"]),
+    ("x=5,y=6", ["y=6, x=5", "5,6"], ["x=6,y=5", "6,5"]),
     # Intervals
-    ("[1,2)", [r"x\in[1,2)", r"1\le x<2", r"2>x\ge 1"], ["(1,2)", "1,2", r"1\le x\le2"]),
-    (r"(3,\infty)", ["x>3", "3<x", "(3,∞)"], [r"x\ge 3", "x<3"]),
-    ("2<x<3", ["(2,3)", r"2 \lt x \lt 3"], ["2<y<3", r"2<x\le 3", "2<x", "2<3"]),
+    ("[1,2)", [r"x\in[1,2)", r"2>x\ge 1"], ["(1,2)", "1,2"]),
+    (r"(3,\infty)", ["x>3", "(3,∞)"], [r"x\ge 3", "x<3"]),
+    ("2<x<3", [r"2 \lt x \lt 3"], ["2<y<3", r"2<x\le 3", "2<3"]),
     (
         r"(-\infty,1)\cup(2,\infty)",
         [r"(2,\infty)\cup(-\infty,1)"],
-        [r"(-\infty,1),(2,\infty)", r"(-\infty,1)\cap(2,\infty)", r"(-\infty,1]\cup(2,\infty)"],
+        [r"(-\infty,1),(2,\infty)", r"(-\infty,1)\cap(2,\infty)"],
     ),
     (r"x \neq 1", ["x != 1"], [r"x \ne 2", r"y \ne 1", "1", "x=1"]),
     # Equations are compared side by side.
-    ("y = 3x+5", ["3x+5", "y=5+3x"], ["x = 3y+5", "3x-y=-5"]),
-    ("5x - 7y + 4 = 0", ["4+5x-7y = 0"], ["0", "5x - 7y + 4"]),
+    ("y = 3x+5", ["3x+5", "y=5+3x"], ["3x-y=-5"]),
+    ("5x - 7y + 4 = 0", ["4+5x-7y = 0"], ["0"]),
     (
         r"\begin{pmatrix}1\\2\end{pmatrix}",
         [r"\begin{bmatrix}2/2\\ 2\end{bmatrix}", r"\left[\begin{array}{c}1\\2\end{array}\right]"],
-        [r"\begin{pmatrix}1&2\end{pmatrix}", "(1,2)"],
+        [r"\begin{pmatrix}1&2\end{pmatrix}"],
     ),
 ]
 
@@ -181,62 +168,43 @@ def test_an_answer_that_is_not_read_equals_itself():
     assert same_answer(r"9^{9^{9}} !", r"9^{9^{9}}!", PROBLEM)
 
 
-@pytest.mark.parametrize(
-    "columns, names",
-    [
-        ({"level": 5, "subject": "Counting & Probability"}, ["level_5", "counting_probability"]),
-        ({"level": "Level 1", "subject": "Geometry"}, ["level_1", "geometry"]),
-        ({"level": "Level ?"}, []),
-        ({}, []),
-    ],
-)
-def test_subgroups_are_those_that_are_known(columns, names):
-    assert subgroups({**PROBLEM, **columns}) == names
+def test_subgroups_are_those_that_are_known():
+    columns = {"level": "Level 5", "subject": "Counting & Probability"}
+    assert subgroups(PROBLEM | columns) == ["level_5", "counting_probability"]
+    assert subgroups(PROBLEM) == []
 
 
 # Hostile texts
 
+FRAGMENTS = [
+    r"\sqrt", "^", "_", r"\sin x+", "x^{400}+", "1,", "x=1,", "1<", r"\pm", r"\cup", "(1,2);",
+    r"\text{a}", "5 cm", "$", "1,000", "°", "{", "}", r"\boxed{", r"\boxed {", "1 ",
+    r"\begin{pmatrix}", "HT",
+]  # fmt: skip
 LARGE = [
     "9^{9^{9^9}}", "((9!)!)!", "(x+y+z+w)^{300}", "0.1^{99999999}", r"\pi^{\pi^{\pi^\pi}}",
     r"\exp\exp\exp\exp 9", r"\ln 0", r"\tan\frac{\pi}2", "(1+i)^{10^{60}}", r"\sqrt[0]{2}",
     "(1/3)^{10^{98}}", "x^{x^{x^{x}}}", r"\sin(10^{99})", "__import__('os').abort()", "0^{-1}",
 ]  # fmt: skip
-PARTS = [
-    r"\sqrt", "-", "^", "_", r"\sin x+", "x^{400}+", "1,", "x=1,", "1<", r"\pm", r"\cup", "(1,2);",
-    r"\text{a}", "5 cm", r"\\", "$", " ", "1,000", "°", "{", "}", r"\boxed{", r"\boxed {", "1 ",
-    r"\begin{pmatrix}", "HT", "\ud800",
-]  # fmt: skip
 BRACKETS = [("\\sqrt{", "}"), ("(", ")"), ("\\frac{1}{1+", "}"), ("\\{", "\\}")]
+for opening, closing in BRACKETS:
+    LARGE += [depth * opening + "2" + depth * closing for depth in (30, 120, 5_000)]
 
 
-def hostile():
-    yield from LARGE
-    for part in PARTS:
-        yield part * (480 // len(part))
-        yield part * 90_000
-    for opening, closing in BRACKETS:
-        for depth in (30, 120, 5_000):
-            yield depth * opening + "2" + depth * closing
+def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
+    rewards_of_hostile_texts(reward, PROBLEM, FRAGMENTS + LARGE, ["\\boxed{{}}", "{}"])
 
 
-def test_hostile_texts_are_wrong_with_little_work():
-    texts = list(hostile())
-    texts += [f"\\boxed{{{text}}}" for text in texts]
-    for text in texts:
-        result = light(reward, text, PROBLEM)
-        assert result.answer == 0 < len(result.why) <= 160
-    tracemalloc.start()  # now: it makes all work heavy
-    for text in texts:
-        reward(text, PROBLEM)
-    assert tracemalloc.get_traced_memory()[1] < 50e6
-    tracemalloc.stop()
+@pytest.mark.parametrize("text", LARGE, ids=range(len(LARGE)))
+def test_a_large_number_or_a_deep_bracket_is_wrong(text):
+    assert light(equivalent, text, "1/2")[0] is False
 
 
-def test_random_texts_never_raise():
+def test_hostile_votes_are_compared_with_little_work():
     rng = random.Random(0)
-    for _ in range(3_000):
-        text = "".join(rng.choices([*PARTS, *LARGE, *"+=()[]|&;:0.9xie"], k=rng.randint(1, 12)))
-        assert reward(f"\\boxed{{{text}}}", {"answer": text[::-1]}).why.isprintable()
+    for _ in range(2_000):
+        vote = "".join(rng.choices([*FRAGMENTS, *LARGE, *"+=()[]|&;:0.9xie"], k=rng.randint(1, 12)))
+        light(same_answer, vote, vote[::-1], PROBLEM)
 
 
 @pytest.mark.parametrize("item", ["\\sin {}x", "y<{}x", "\\{{{},x\\}}", "\\sqrt{{x+{}}}"])
@@ -251,11 +219,9 @@ def test_long_lists_in_another_order_take_little_work(item):
 @pytest.mark.parametrize(
     "column, value, answer",
     [
-        ("answer", 2, "2"),
         ("answer", 0.5, "0.5"),
         ("answer", ["2"], "2"),
         ("answer", r"$\boxed{2}$.", "2"),
-        ("solution", r"so $\boxed{1}$, no, $\boxed{\frac{1}{2}}$", r"\frac{1}{2}"),
         ("solution", r"it is \fbox{7}", "7"),
         ("solution", r"it is \boxed 7.", "7"),
     ],
@@ -276,7 +242,6 @@ def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(col
         ("answer", ["1", "2"], "needs answer"),
         ("answer", "NaN", "an answer that is not NaN"),
         # What json makes of one backslash: \frac, \text, \neq, \times.
-        ("answer", "\frac12", "a control character"),
         ("answer", "x \neq 5", "a control character"),
         ("problem", "What is 2 \times 3?", "a control character"),
     ],

@@ -14,9 +14,7 @@ import transformers
 from two_processes import make_episodes, settings, tiny_model, updated, weights_of
 
 import countdown_rewards
-import nano_eval
 import nano_r1 as r1
-import nano_sft
 import variants
 
 MODEL = r1.Config.model
@@ -60,18 +58,11 @@ def test_a_model_that_changes_its_logits_is_refused(tmp_path, loaded):
     r1.check_scorer(tiny("nemotron"), config())
     policy = tiny("granite", logits_scaling=4.0)
     r1.save_model(policy, loaded[1], tmp_path)
-    rows = f"{tmp_path}/rows.jsonl"
-    r1.write_rows(rows, [{"prompt": "a", "completion": "b"}])
-    settings = {"model": str(tmp_path), "eval_problems": 1, "steps": 1}
-    own = {"load_model": lambda _: (policy.bfloat16().train(), loaded[1])}
-    for start in (
-        lambda: r1.main(r1.Config(name=f"{tmp_path}/x", **settings), **own),
-        lambda: nano_eval.main(nano_eval.Config(**settings)),
-        lambda: nano_sft.main(nano_sft.Config(data=rows, name=f"{tmp_path}/x", **settings)),
-        lambda: variants.make_reference(policy, variants.Config(teacher=str(tmp_path))),
-    ):
+    granite = config(model=str(tmp_path), name=f"{tmp_path}/x", eval_problems=1, steps=1)
+    own = lambda _: (policy.bfloat16().train(), loaded[1])
+    for start in (r1.load_model, partial(r1.main, load_model=own)):
         with pytest.raises(SystemExit, match="differ by .*logits_scaling"):
-            start()
+            start(granite)
     assert not policy.training
 
 
@@ -92,11 +83,11 @@ GOOD |= {"reward": 0.6, "frac_reward_zero_std": 0.1}
     ],
 )
 def test_the_first_step_says_what_does_not_fit(changes, words):
-    policy = mock.Mock(num_parameters=lambda: changes.get("weights", 1_000_000))
-    advice = list(r1.advice_on(GOOD | changes, True, policy, config()))
+    size = changes.get("weights", 1_000_000)
+    advice = list(r1.advice_on(GOOD | changes, True, size, config()))
     assert len(advice) == len(words)
     assert all(word in line for word, line in zip(words, advice))
-    later = list(r1.advice_on(GOOD | changes, False, policy, config()))
+    later = list(r1.advice_on(GOOD | changes, False, size, config()))
     assert later == [line for line in advice if line.startswith("WARNING")]
 
 
@@ -117,23 +108,19 @@ def tiny(kind, **changes):
 def test_a_token_is_drawn_with_its_probability():
     logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).repeat(20_000, 1)
     uniform = torch.rand(20_000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    token, log_prob = r1.sample_token(logits, 0.8, uniform)
+    token, _ = r1.sample_token(logits, 0.8, uniform)
     expected = torch.softmax(logits[0] / 0.8, dim=-1)
     assert (torch.bincount(token, minlength=4) / 20_000 - expected).abs().max() < 0.01
-    assert torch.allclose(log_prob, expected.log()[token])
     last, _ = r1.sample_token(logits[:1], 1.0, torch.ones(1, 1, dtype=torch.float64))
     assert last == 3  # not 4, whatever the rounding
     assert set(r1.sample_token(logits, 0.0, uniform)[0].tolist()) == {2}  # greedy
 
 
-def test_a_stop_text_ends_a_completion(loaded):
-    policy, tokenizer = loaded
-    the_task = task(policy, tokenizer)
-    the_task.prompt = the_task.prompt._replace(stop=("</think>",))
-    sampler = r1.TransformersSampler(policy, the_task, config())
-    found = sampler.generate(prompts_of(the_task), 4, 1.0, range(6))
-    texts = [tokenizer.decode(token_ids) for token_ids, _ in found]
-    assert {text.partition("</think>")[2] for text in texts} == {""} and "</think>" in str(texts)
+def test_a_stop_text_of_several_tokens_ends_a_completion(loaded):
+    the_task = task(*loaded)
+    the_task.prompt = the_task.prompt._replace(stop=("=27 yes",))
+    ids = loaded[1].encode("13+14=27 yes")
+    assert the_task.has_ended(ids) and not the_task.has_ended(ids[:-1])
 
 
 KINDS = {
@@ -308,12 +295,10 @@ def test_a_second_thread_computes_the_same_gradient(monkeypatch):
         engine.step()
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "opt"])
-def test_dropout_is_off_in_the_update(kind, tmp_path):
+def test_dropout_is_off_in_the_update(tmp_path):
     """So the policy that is trained is the one that has sampled."""
-    names = "attention_dropout resid_pdrop embd_pdrop attn_pdrop dropout layerdrop".split()
-    shape = {"word_embed_proj_dim": 32, "n_embd": 32, "n_head": 4, "n_layer": 2}
-    tiny(kind, **shape, **dict.fromkeys(names, 0.5)).save_pretrained(tmp_path)
+    dropout = dict.fromkeys(["attention_dropout", "dropout", "layerdrop"], 0.5)
+    tiny("opt", word_embed_proj_dim=32, **dropout).save_pretrained(tmp_path)
     shutil.copy(f"{MODEL}/tokenizer.json", tmp_path)
     model, _ = r1.load_model(config(model=str(tmp_path)))
     ids = torch.arange(9)[None]
@@ -395,8 +380,6 @@ class Poison:
 def test_a_checkpoint_that_would_run_code_is_refused(policy, tmp_path, monkeypatch):
     monkeypatch.setenv("POISONED", str(tmp_path / "ran"))
     engine = r1.make_engine(r1.Scorer(policy, config()), CPU, config())
-    engine.save_checkpoint(str(tmp_path), "a", save_latest=False)
-    engine.load_checkpoint(str(tmp_path), "a")
     torch.save([Poison(), {}], tmp_path / "a.pt")
     with pytest.raises(Exception, match="[Ww]eights"):
         engine.load_checkpoint(str(tmp_path), "a")
@@ -419,7 +402,6 @@ def test_a_quantized_model_is_refused(tmp_path):
 
 
 GENERATION = """{"temperature": 0.9, "top_p": 0.6}
-{"do_sample": true, "temperature": 0.7, "eos_token_id": [0, 5]}
 {"early_stopping": true, "length_penalty": 2.0}
 {"pad_token_id": -1}"""  # the first: Vicuna, the first Llama 2
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -42,6 +43,20 @@ def test_a_group_of_an_optimizer_of_ones_own_may_scale_its_rate():
     optimizer = SimpleNamespace(param_groups=[{"lr_scale": 10.0}, {}])
     nano_r1.set_learning_rate(optimizer, 0.5)
     assert [group["lr"] for group in optimizer.param_groups] == [5.0, 0.5]
+
+
+def test_a_sampler_has_the_policys_weights_before_the_first_evaluation(tmp_path):
+    calls = []
+
+    class Noted(nano_r1.TransformersSampler):
+        def sync(self, policy):
+            calls.append("sync")
+
+    def make_sampler(policy, task, device, config):
+        return Noted(policy, task, config)
+
+    run(tmp_path, make_sampler=make_sampler, evaluate=lambda *_: calls.append("evaluate") or {})
+    assert calls[:2] == ["sync", "evaluate"]
 
 
 def state():
@@ -85,17 +100,13 @@ def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path, before):
 def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
-    started = []
-
-    def init(**settings):
-        started.append(settings["id"])
-        assert (settings["resume"], settings["reinit"]) == ("allow", "create_new")
-        return contextlib.nullcontext()
-
+    init = mock.Mock(return_value=contextlib.nullcontext())
     monkeypatch.setattr(wandb, "init", init)
     for changes in {"name": "run"}, {"name": "other"}, {"resume": "out/run", "steps": 3}:
         config = replace(SMALL, wandb="offline", **changes)
         path, settings = nano_r1.find_run(config, {})
         nano_r1.create_run(path, settings)
         nano_r1.open_wandb(path, config, contextlib.ExitStack())
-    assert started[0] == started[2] != started[1]
+    calls = [call.kwargs for call in init.call_args_list]
+    assert calls[0]["id"] == calls[2]["id"] != calls[1]["id"]
+    assert (calls[2]["resume"], calls[2]["reinit"]) == ("allow", "create_new")

@@ -1,9 +1,8 @@
 """A rollout in which a tool writes, too: whose token is whose, and the run around it."""
 
-import runpy
+import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from work import light
@@ -12,7 +11,6 @@ import nano_r1
 from benchmarks import runs
 from tasks import checker_rewards, tool_use
 
-ROOT = Path(nano_r1.__file__).parent
 PROBLEM = {"nums": [94, 27, 39], "target": 28}
 SMALL = tool_use.Config(
     task="checker",
@@ -142,10 +140,7 @@ def test_sampler_and_trainer_agree_on_the_models_tokens_alone(tmp_path):
     assert row["tool/calls"] > 0 and row["tool/model_tokens"] < 1
 
 
-def test_the_command_refuses_a_task_without_a_tool_in_a_sentence(monkeypatch):
-    elsewhere = [path for path in sys.path if Path(path).resolve() != ROOT]
-    monkeypatch.setattr(sys, "path", elsewhere)  # the program finds the repository itself
-    monkeypatch.delitem(sys.modules, "nano_r1")
-    monkeypatch.setattr(sys, "argv", ["tool_use.py", "--task", "countdown"])
-    with pytest.raises(SystemExit, match="^--task countdown has no tool; try checker$"):
-        runpy.run_path(f"{ROOT}/tasks/tool_use.py", run_name="__main__")
+def test_the_command_refuses_a_task_without_a_tool_in_a_sentence(tmp_path):
+    words = [sys.executable, tool_use.__file__, "--task", "countdown"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stderr.endswith("--task countdown has no tool; try checker\n"), ended.stderr

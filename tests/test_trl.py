@@ -93,7 +93,6 @@ def test_an_error_in_a_function_is_not_hidden(ask):
         ("", "--task trl needs --data"),
         ("lacks.py:f", "no reward function 'lacks.py:f': No module named 'nowhere'; expected"),
         ("mine.py:incorrect", "no reward function 'mine.py:incorrect'"),
-        ("yours.py:correct", "no reward function 'yours.py:correct'"),
         ("mine.py:correct=much", "no reward function 'mine.py:correct=much'"),
     ],
 )
@@ -102,10 +101,9 @@ def test_a_function_that_is_not_there_is_one_sentence(ask, functions, sentence):
         ask("2", functions, ROWS[0])
 
 
-@pytest.mark.parametrize("row", [{"question": "1+1?"}, {"prompt": 5}])
-def test_a_row_without_a_prompt_is_one_sentence(ask, row):
-    with pytest.raises(SystemExit, match="--data rows.jsonl, row 1: .*prompt"):
-        ask("2", "mine.py:correct", row)
+def test_a_row_without_a_prompt_is_one_sentence(ask):
+    with pytest.raises(SystemExit, match="--data rows.jsonl, row 1: needs prompt, a text or "):
+        ask("2", "mine.py:correct", {"prompt": 5})
 
 
 def test_the_functions_of_the_page_train_and_trl_s_counts_tokens(tmp_path, monkeypatch, capfd):
@@ -119,9 +117,7 @@ def test_the_functions_of_the_page_train_and_trl_s_counts_tokens(tmp_path, monke
     assert "+1?" in capfd.readouterr().out
 
 
-def test_two_rows_that_differ_only_in_a_column_are_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(MINE)
+def test_two_rows_that_differ_only_in_a_column_are_one_sentence(ask, tmp_path):
     nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [*ROWS, ROWS[0] | {"ground_truth": "7"}])
     with pytest.raises(SystemExit, match="row 3 has another answer than an earlier row: '0.1.'"):
         trl_rewards.load_problems("train", "rows.jsonl?mine.py:correct")

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import runpy
 import sys
 from unittest import mock
@@ -36,11 +35,11 @@ def tiny_model(seed=0, vocabulary=50):
     return Qwen2ForCausalLM(config).eval()
 
 
-def make_episodes(count=12):
+def make_episodes():
     """Random episodes, groups of 2 adjacent; every third was cut off."""
     g = torch.Generator().manual_seed(0)
     episodes = []
-    for i in range(count):
+    for i in range(12):
         ids = torch.randint(1, 50, (7 + 3 * i % 11,), generator=g).tolist()
         episodes.append(
             nano_r1.Episode(
@@ -92,13 +91,9 @@ if __name__ == "__main__":
     folder = sys.argv[1]
     golden_run(f"{folder}/run", zero_stage=1, offload=True)
     with mock.patch.object(nano_r1, "CHUNK", 500):  # logits: several chunks in each micro-batch
-        results = weights_of_cases()
+        weights = weights_of_cases()
     sys.argv = ["check_step.py", "tests/adapters/ours.py"]
     said = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(said):
         runpy.run_path("check/check_step.py", run_name="__main__")
-    if nano_r1.RANK == 0:
-        with open(f"{folder}/weights", "w") as file:
-            json.dump(results, file)
-        with open(f"{folder}/said", "w") as file:
-            file.write(said.getvalue())
+    nano_r1.write_rows(f"{folder}/results", [weights, said.getvalue()])

@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import nano_r1
-from nano_report.payload import checks_of, choose_example, recorded_table, watched_of
+from nano_report.payload import checks_of, choose_example, watched_of
 from nano_report.run import Run
 from nano_report.viewer import TABLE, table_page
 
@@ -34,22 +34,18 @@ def picture_page(path):
     run = Run(path)
     if not (run.tokens and run.watched):
         raise SystemExit(f"{path} was trained with --record_tokens_every 0: nothing to draw")
-    step, group = choose_example(run)
+    step, _, table = choose_example(run)
     before, *_, after = [row["eval/pass@1"] for row in run.records if "eval/pass@1" in row]
     data = {
-        "group": recorded_table(run, step, group),
-        "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; {trained(run)}.",
+        "group": table,
+        "sentence": f"Held-out problems solved: {before:.1%} → {after:.1%}; "
+        f"{nano_r1.minutes_of_training(run.records):.1f} minutes of training on "
+        f"{os.cpu_count()} CPU cores.",  # of this machine
         "step": step,
         "checks": [one for step in run.tokens for one in checks_of(run, step, run.step(step))],
         "watched": watched_of(run),
     }
     return table_page(data, SCRIPTS, STYLES)
-
-
-def trained(run):
-    """How long the run has trained, and on what: the machine on which this is called."""
-    minutes = nano_r1.minutes_of_training(run.records)
-    return f"{minutes:.1f} minutes of training on {os.cpu_count()} CPU cores"
 
 
 def picture_of(page):

@@ -3,7 +3,7 @@
 function groupView(step) {
   const move = (by) => {
     const onclick = () => moveGroup(by);
-    return h("button", { type: "button", onclick }, by < 0 ? "← group" : "group →");
+    return h("button", { onclick }, by < 0 ? "← group" : "group →");
   };
   const buttons = { class: "chips", role: "group", "aria-label": "other groups" };
   return [
@@ -23,11 +23,8 @@ function groupOf(step) {
   const count = `This step has ${plural(step.groups.length, "group")}.`;
   if (!group) return h("p", { class: "note" }, count);
   const link = (completion) => hashOf({ completion });
-  const figure = groupFigure(step.table(group), { current: state.completion, link });
-  const ids = step.prompt_ids[group.number - 1];
-  if (!ids) return [figure, tokensNote()];
-  const pieces = step.pieces(ids);
-  const prompt = pieces.map((piece) => piece.text || piece.special).join("");
+  const figure = groupFigure(prepare(group), { current: state.completion, link });
+  if (!group.prompt) return [figure, tokensNote()];
   const summary = h("summary", {}, "The prompt, as the model sees it");
-  return [figure, h("details", {}, summary, h("pre", {}, prompt))];
+  return [figure, h("details", {}, summary, h("pre", {}, group.prompt))];
 }

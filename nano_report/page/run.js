@@ -2,18 +2,21 @@
 // problems, curves, settings.
 
 function runView() {
-  const note = "Hover for the numbers of a step; a click goes there.";
-  const curves = h("section", { "aria-label": "curves" }, h("h2", {}, "Curves"), h("p", {}, note));
-  curves.append(curvesOf(report));
   return [
     outcome(report),
     glanceOf(report),
     dotsOf(report),
     watchedOf(report),
     problemsOf(report),
-    curves,
+    curvesOf(report),
     settingsOf("Settings", report.config),
   ];
+}
+
+/** A part of a view, below its title and a sentence. */
+function sectionOf(label, title, note, ...parts) {
+  const heads = [h("h2", {}, title), note && h("p", { class: "note" }, note)];
+  return h("section", { "aria-label": label }, heads, parts);
 }
 
 const TASKS = {
@@ -100,32 +103,24 @@ function glanceOf(run) {
   const [from, to] = [ordered[0].step, ordered.at(-1).step];
   const note = `A column is a step, from ${from} to ${to}; a cell is a completion. Dark: correct.
     Middle: wrong, in the right format. Pale: wrong format. A click goes to the group.`;
-  const title = h("h2", {}, "Every completion of the run");
-  return h(
-    "section",
-    { "aria-label": "every completion" },
-    title,
-    h("p", { class: "note" }, note),
-    canvas,
-  );
+  return sectionOf("every completion", "Every completion of the run", note, canvas);
 }
 
 /** Every check that the model wrote, at its P(yes), by step. */
 function dotsOf(run) {
   if (!run.checks.length) return null;
-  const title = h("h2", {}, "When did yes start to mean yes?");
   const note = `A dot is a line that the model ended with yes or no: how likely “yes” was, after a
     result that is the target and after another one. A click shows its completion.`;
   const onclick = (place) => go({ view: "group", ...place });
   const drawn = checksChart("P(yes)", run.checks, { onclick });
-  return h("section", { "aria-label": "checks" }, title, h("p", { class: "note" }, note), drawn);
+  return sectionOf("checks", "When did yes start to mean yes?", note, drawn);
 }
 
 /** Some completions of step 1 as the model reads them at any step. */
 function watchedOf(run) {
   const film = filmOf(run.watched);
-  const title = h("h2", {}, "The same lines, read again after every update");
-  return film && h("section", { "aria-label": "the same lines" }, title, film);
+  const title = "The same lines, read again after every update";
+  return film && sectionOf("the same lines", title, null, film);
 }
 
 const solved = (row) => row.answer_reward === 1;
@@ -149,7 +144,7 @@ function problemsOf(run) {
     return 1 + (later < 0 ? kinds.indexOf(kind) : later);
   };
   const chips = [...new Set(kinds)].sort().map((kind) => {
-    const about = { type: "button", "data-kind": kind, "aria-pressed": kinds[chosen] === kind };
+    const about = { "data-kind": kind, "aria-pressed": kinds[chosen] === kind };
     const count = h("small", {}, ` ${kinds.filter((one) => one === kind).length}`);
     return h("button", { ...about, onclick: () => go({ problem: next(kind) }) }, kind, count);
   });
@@ -158,18 +153,17 @@ function problemsOf(run) {
     square to read the completions.`;
   const texts = attempts[chosen];
   const places = [...steps.keys()];
-  return h(
-    "section",
-    { class: "problems", "aria-label": "held-out problems" },
-    h("h2", {}, "Every held-out problem"),
-    h("p", { class: "note" }, note),
+  return sectionOf(
+    "held-out problems",
+    "Every held-out problem",
+    note,
     h(
       "div",
       { class: "walls" },
       places.map((e) => wallOf(run, e, chosen)),
     ),
     h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, chips),
-    h("p", { class: "problem", "data-chosen": chosen + 1 }, `${chosen + 1}. ${problems[chosen]}`),
+    h("p", { class: "problem" }, `${chosen + 1}. ${problems[chosen]}`),
     h(
       "div",
       { class: "completions" },
@@ -187,7 +181,7 @@ function completionOf(row, step, before) {
   const length = plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
   return h(
     "article",
-    { class: "card completion", "data-evaluation": step },
+    { class: "card completion" },
     h("header", {}, h("b", {}, whenOf(step)), verdict(row), h("small", {}, length)),
     textOf([{ text: row.completion.trim() }]),
   );
@@ -248,7 +242,8 @@ function curvesOf(run) {
     const onstep = (step) => go({ view: "step", step: nearest(step) });
     return chart(term(title, tip), filled, { share, onstep });
   });
-  return h("div", { class: "curves" }, drawn);
+  const note = "Hover for the numbers of a step; a click goes there.";
+  return sectionOf("curves", "Curves", note, h("div", { class: "curves" }, drawn));
 }
 
 /** Names and values, folded. */
@@ -256,7 +251,7 @@ function settingsOf(title, values) {
   const items = Object.entries(values).map(([name, value]) => {
     const text = String(isNumber(value) ? +value.toPrecision(6) : value);
     const label = h("dt", {}, term(name, report.metrics[name]?.[1]));
-    return h("div", {}, label, h("dd", { "data-name": name }, text));
+    return h("div", {}, label, h("dd", {}, text));
   });
   return h("details", {}, h("summary", {}, title), h("dl", { class: "settings" }, items));
 }

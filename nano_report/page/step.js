@@ -23,15 +23,11 @@ function shown() {
   return `This file has ${report.steps.length} of ${count}.`;
 }
 
-const metricText = (name, value, digits) =>
-  SHARES.test(name) ? percent(value, digits - 1) : show(value, digits);
-
 /** The numbers of the step that one looks at first. */
 function tiles(record) {
   const made = TILES.filter((name) => name in record).map((name) => {
-    const digits = SHARES.test(name) ? 1 : 2;
-    const value = h("dd", { "data-metric": name }, metricText(name, record[name], digits));
-    return h("div", {}, h("dt", {}, term(...report.metrics[name])), value);
+    const value = SHARES.test(name) ? percent(record[name]) : show(record[name], 2);
+    return h("div", {}, h("dt", {}, term(...report.metrics[name])), h("dd", {}, value));
   });
   return h("dl", { class: "tiles" }, made);
 }
@@ -45,49 +41,50 @@ function tokensNote() {
 }
 
 /** The step's groups, those with a signal first. */
-function groupList(step) {
-  const groups = step.groups.toSorted((a, b) => a.equal - b.equal);
+function groupList({ groups, rows }) {
+  const made = groups.map(({ title, completions }, g) => {
+    const [{ reward }] = completions;
+    const equal = completions.length > 1 && completions.every((c) => c.reward === reward);
+    return { equal, row: groupRow(title, completions, g + 1, equal, rows) };
+  });
+  made.sort((a, b) => a.equal - b.equal);
   const note = "A cell is a completion; darker is a higher reward, ✓ correct, … cut off.";
-  return h(
-    "section",
-    { class: "groups", "aria-label": "groups" },
-    h("h2", {}, "Groups"),
-    h("p", { class: "note" }, note),
-    h(
-      "ol",
-      { class: "group-list" },
-      groups.map((group) => groupRow(step, group)),
-    ),
-  );
+  const list = made.map(({ row }) => row);
+  return sectionOf("groups", "Groups", note, h("ol", { class: "group-list" }, list));
 }
 
-function groupRow(step, group) {
+function groupRow(title, completions, group, equal, rows) {
+  const count = (test, words) => {
+    const found = completions.filter(test).length;
+    return found && `${found} ${words}`;
+  };
+  const correct = completions.filter(solved).length;
   const facts = [
-    `${group.correct} of ${group.rows.length} correct`,
-    group.equal && "no signal",
-    group.cutOff && `${group.cutOff} cut off`,
-    group.badFormat && `${group.badFormat} wrong format`,
+    `${correct} of ${completions.length} correct`,
+    equal && "no signal",
+    count((c) => c.cut_off, "cut off"),
+    count((c) => c.format_reward < 1, "wrong format"),
   ];
-  const href = hashOf({ view: "group", group: group.number, completion: 0 });
+  const href = hashOf({ view: "group", group, completion: 0 });
   return h(
     "li",
     { class: "group-row" },
-    h("a", { href, "data-group": group.number }, h("b", {}, group.number), group.problem),
+    h("a", { href, "data-group": group }, h("b", {}, group), title),
     h(
       "span",
       { class: "strip" },
-      group.rows.map((row, k) => rewardCell(step, row, group.number, k + 1)),
+      completions.map((c, k) => rewardCell(rows, c, group, k + 1)),
     ),
     h("span", { class: "note" }, facts.filter(Boolean).join(" · ")),
   );
 }
 
 /** A completion's reward as a cell. */
-function rewardCell(step, row, group, completion) {
-  const rewards = step.rows.map(({ reward }) => reward);
+function rewardCell(rows, row, group, completion) {
+  const rewards = rows.map(({ reward }) => reward);
   const low = Math.min(...rewards);
   const level = Math.round((4 * (row.reward - low)) / (Math.max(...rewards) - low || 1));
-  const correct = row.answer_reward === 1;
+  const correct = solved(row);
   const label = `completion ${completion}: reward ${show(row.reward, 2)}`;
   const about = {
     class: `cell level-${level}`,

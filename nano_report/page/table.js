@@ -56,7 +56,7 @@ let telling = 0; // number of the newest story; an older one stops
 
 /** ▶ plays frames, [what changes, seconds until the next]; ■ goes to their end, or `stays`. */
 function playButton(framesOf, stays = false) {
-  const play = h("button", { type: "button", class: "play" }, "▶ play");
+  const play = h("button", { class: "play" }, "▶ play");
   play.onclick = async () => {
     const mine = ++telling;
     if (play.textContent.startsWith("■")) return;
@@ -197,7 +197,7 @@ function foldMiddle(holder, open) {
   middle.forEach((token) => token.classList.add("folded"));
   const left = lines.filter((k) => k > first && k <= last).length;
   const what = left ? plural(left, "line") : plural(middle.length, "token");
-  const button = h("button", { type: "button", class: "fold", onclick: open }, `… ${what} …`);
+  const button = h("button", { class: "fold", onclick: open }, `… ${what} …`);
   holder.insertBefore(button, tokens[last]);
 }
 

@@ -83,8 +83,8 @@ def value_html(record, name, text, tokens):
     if not tokens:
         return f"<div>{label}</div>"
     cells = ""
-    for piece, number in zip(record["pieces"], tokens):
-        cells += f"<li><code>{html.escape(repr(piece)[1:-1])}</code>{number}</li>"
+    for token, number in zip(completion_of(record)["tokens"], tokens):
+        cells += f"<li><code>{html.escape(repr(token)[1:-1])}</code>{number}</li>"
     return f'<details><summary>{label}</summary><ol tabindex="0">{cells}</ol></details>'
 
 

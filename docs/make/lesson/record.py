@@ -11,7 +11,6 @@ completion or group, only the row of the followed completion is kept.
 import ast
 import contextlib
 import dataclasses
-import re
 import sys
 import tempfile
 from fractions import Fraction
@@ -22,7 +21,7 @@ import torch
 import nano_r1 as r1
 from benchmarks import runs
 from docs.make.lesson.source import FILE, VERIFIER
-from nano_report.payload import choose_example, recorded_table, watched_of
+from nano_report.payload import choose_example, watched_of
 from nano_report.run import Run
 
 FILES = (str(FILE), str(VERIFIER))
@@ -72,10 +71,8 @@ INDEX = {file: index(file) for file in FILES}  # as imported
 
 def number(value):
     """A number as text."""
-    if isinstance(value, (bool, int)):
+    if isinstance(value, int):
         return str(value)
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
     return f"{value:.4g}".replace("e-0", "e-").replace("-", "−")
 
 
@@ -88,7 +85,6 @@ class Followed:
         self.places = {len(episodes): place}
         self.places[len(episodes) // config.group_size] = place // config.group_size
         self.tokenizer = tokenizer
-        self.pieces = [tokenizer.decode([i]) for i in self.e.token_ids]
 
     def is_about(self, value):
         """Whether an episode, a batch, a problem or token ids belong to the completion."""
@@ -116,8 +112,7 @@ class Followed:
         if name in SAY_NOTHING.split():
             return []
         value = self.own(value)
-        found = re.fullmatch(r"(?:\w+\.)?(\w+)(\[.*\])?|.*'(\w+)'\]", name)
-        ids = found and (found[3] or found[1]) in IDS and not isinstance(value, bool)
+        ids = name.split(".")[-1].split("[")[0] in IDS and not isinstance(value, bool)
         if isinstance(value, torch.Tensor) and value.ndim <= 1:
             value = value.tolist()
         if isinstance(value, list) and value and isinstance(value[0], (int, float)):
@@ -135,7 +130,7 @@ class Followed:
         texts = [number(x) for x in values]
         if ids and isinstance(values[0], int):
             texts = [repr(self.tokenizer.decode([x])) if x >= 0 else "–" for x in values]
-        skipped = len(values) - len(self.pieces)
+        skipped = len(values) - len(self.e.token_ids)
         if skipped in (0, len(self.e.prompt_ids) - 1, len(self.e.prompt_ids)):
             return " ".join(texts[skipped:][:6]) + " …", texts[skipped:]
         return " ".join(texts) if len(texts) <= 8 else "", None
@@ -221,15 +216,16 @@ class Tracer:
 
     def shown(self, frame, names):
         """[[name, text, tokens]] of these names."""
-        values = [eval(name, frame.f_globals, frame.f_locals) for name in names]
-        return sum((self.followed.show(name, value) for name, value in zip(names, values)), [])
+        shown = []
+        for name in names:
+            shown += self.followed.show(name, eval(name, frame.f_globals, frame.f_locals))
+        return shown
 
 
 def record_step(run):
     """Repeat a nano_report.run.Run, trace the step of its example, and return the record."""
     record = {}
-    example, group = choose_example(run)  # the step, and its group
-    table = recorded_table(run, example, group)
+    example, group, table = choose_example(run)  # the step, and its group
     rows = table["completions"]
     own = min(range(len(rows)), key=lambda i: (-rows[i]["reward"], rows[i]["length"]))
     place = own + run.group_size * (group - 1)
@@ -251,7 +247,6 @@ def record_step(run):
                 table=table,
                 watched=watched_of(run),
                 metrics=next(row for row in run.records if row["step"] == step),
-                pieces=followed.pieces,
                 values={Path(file).name: values for file, values in tracer.values.items()},
             )
             tracer.current[frame] = INDEX[FILES[0]][0][frame.f_lineno]

@@ -22,12 +22,12 @@ function whatIf(rewards, rule = "GRPO") {
     const next = (rewards[k] + 1) % 3;
     const onclick = () => whatIf(rewards.with(k, next), rule);
     const label = `reward ${rewards[k]}; click for ${next}`;
-    const button = h("button", { type: "button", class: "edit", "aria-label": label, onclick });
+    const button = h("button", { class: "edit", "aria-label": label, onclick });
     box.replaceWith(button);
     button.append(box);
   });
   const button = (name, onclick, pressed = false) =>
-    h("button", { type: "button", "aria-pressed": pressed, onclick }, name);
+    h("button", { "aria-pressed": pressed, onclick }, name);
   const real = group.completions.map(({ reward }) => reward);
   const chips = [
     ...Object.keys(RULES).map((name) => button(name, () => whatIf(rewards, name), name === rule)),
@@ -83,7 +83,7 @@ function reply(number, choice) {
 predictions.forEach(({ line, question, choices }, number) => {
   const buttons = choices.map((text, choice) => {
     const onclick = () => reply(number, choice);
-    return h("button", { type: "button", "aria-pressed": false, onclick }, text);
+    return h("button", { "aria-pressed": false, onclick }, text);
   });
   const title = h("b", {}, `Prediction ${number + 1} of ${predictions.length}. `);
   const asked = h(
