@@ -108,16 +108,16 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.0)
 pushed = mask & (batch["advantages"] != 0)  # (B, T)
 for step in range(8):
     log_probs = scorer(batch)
+    log_probs.retain_grad()
     loss = r1.grpo_loss(log_probs, batch, config).sum()
-    (slope,) = torch.autograd.grad(loss, log_probs, retain_graph=True)  # (B, T)
-    frozen = (slope[pushed] == 0).float().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    frozen = (log_probs.grad[pushed] == 0).float().mean()
     ratio = (log_probs.detach() - batch["old_log_probs"])[mask].exp()
     print(
         f"after {step} steps: loss {loss.item():+.4f}, ratio {ratio.min():.2f} to "
         f"{ratio.max():.2f}, frozen {frozen:.1%}"
     )
-    optimizer.zero_grad()
-    loss.backward()
     optimizer.step()
 
 # %% [markdown]
