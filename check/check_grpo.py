@@ -1238,7 +1238,8 @@ def largest_difference(answer, formula):
 
 def show(text):
     """Print a text: its first line, then the details, indented, in 80 columns."""
-    sys.stdout.reconfigure(errors="replace")  # a console without the character ✓
+    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
+        sys.stdout.reconfigure(errors="replace")  # a console without the character ✓
     for line in text.splitlines():
         indent = "" if line[:1] in "✓✗–" else "  "
         print(textwrap.fill(line, 80, initial_indent=indent, subsequent_indent="  "))

@@ -56,8 +56,7 @@ def watch(folder, step, episodes, batches, engine, rank):
     if step == 1:
         batch = max(batches, key=rejected_solutions)
         arrays = {name: batch[name].cpu() for name in TEXTS}
-        place = {id(e): i for i, e in enumerate(episodes)}
-        arrays["place"] = [place[id(e)] for e in batch["episodes"]]
+        arrays["place"] = [episodes.index(e) for e in batch["episodes"]]
         arrays["log_probs"] = batch["old_log_probs"].cpu()
         save(file, arrays)
     if os.path.exists(file):

@@ -269,10 +269,11 @@ def test_wandb_receives_each_row_at_its_step(golden):
 
 
 def test_the_sampler_sleeps_during_an_update(golden):
-    step = [f"generate {N}", "sleep", "sync"]
+    start = ["sleep", "sync"]
+    step = [f"generate {N}", *start]
     test = ["generate 1"]
     # (`main` takes `close` first, to call it at the end.)
-    assert golden.sampler.events == ["close", *test, *step, *step, *test, *step, *test]
+    assert golden.sampler.events == ["close", *start, *test, *step, *step, *test, *step, *test]
 
 
 @pytest.fixture(scope="module")

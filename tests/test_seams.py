@@ -45,20 +45,6 @@ def test_a_group_of_an_optimizer_of_ones_own_may_scale_its_rate():
     assert [group["lr"] for group in optimizer.param_groups] == [5.0, 0.5]
 
 
-def test_a_sampler_has_the_policys_weights_before_the_first_evaluation(tmp_path):
-    calls = []
-
-    class Noted(nano_r1.TransformersSampler):
-        def sync(self, policy):
-            calls.append("sync")
-
-    def make_sampler(policy, task, device, config):
-        return Noted(policy, task, config)
-
-    run(tmp_path, make_sampler=make_sampler, evaluate=lambda *_: calls.append("evaluate") or {})
-    assert calls[:2] == ["sync", "evaluate"]
-
-
 def state():
     environment = dict(os.environ)
     environment.pop("PYTEST_CURRENT_TEST", None)
