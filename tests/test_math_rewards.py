@@ -192,7 +192,7 @@ for opening, closing in BRACKETS:
 
 
 def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
-    rewards_of_hostile_texts(reward, PROBLEM, FRAGMENTS + LARGE, ["\\boxed{{}}", "{}"])
+    rewards_of_hostile_texts(reward, PROBLEM, FRAGMENTS + LARGE, ["\\boxed{{}}"])
 
 
 @pytest.mark.parametrize("text", LARGE, ids=range(len(LARGE)))
