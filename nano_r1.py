@@ -205,7 +205,7 @@ class Config:
     ).split()
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True, eq=False)  # two are equal only if they are the same
 class Episode:
     """One completion, and what is known of it. A row of episodes/*.jsonl has the same names."""
 
