@@ -731,14 +731,13 @@ def value_and_gradient(loss, batch):
     log_probs, *others, step = batch
     log_probs = log_probs.clone().requires_grad_()
     value = call("loss", lambda *tensors: loss(*tensors, step), (log_probs, *others), ())
-    gradient = None
     if value.requires_grad:
-        (gradient,) = torch.autograd.grad(value, log_probs, allow_unused=True)
+        value.backward()
     require(
-        gradient is not None,
+        log_probs.grad is not None,
         "loss has no gradient for log_probs. Look for detach(), item() or no_grad().",
     )
-    return value.detach(), gradient
+    return value.detach(), log_probs.grad
 
 
 @functools.cache
@@ -778,10 +777,11 @@ def probe(loss, log_ratio=0.0, d=0.0, advantage=0.0, log_weight=0.0):
     return loss(log_probs, old, ref, a, mask, old - log_weight, counts_of(mask)).item()
 
 
-def push(loss, log_ratio, advantage, log_weight=0.0, d=0.0):
+def push(loss, log_ratio, advantage, log_weight=0.0):
     """What the advantage adds to the loss if it is twice as large."""
-    once = probe(loss, log_ratio, d, advantage, log_weight)
-    return probe(loss, log_ratio, d, 2 * advantage, log_weight) - once
+    # The reference moves along with the old policy, for a loss that takes one for the other.
+    once = probe(loss, log_ratio, -log_ratio, advantage, log_weight)
+    return probe(loss, log_ratio, -log_ratio, 2 * advantage, log_weight) - once
 
 
 def terms(loss, d=1.0):
@@ -798,11 +798,10 @@ def terms(loss, d=1.0):
 LARGE = 1e3
 
 
-def share(loss, log_ratio, advantage=LARGE, log_weight=0.0):
+def share(loss, log_ratio, advantage, log_weight=0.0):
     """The policy term at this ratio, relative to that of the ratio 1."""
     at_1 = push(loss, 0.0, advantage) or 1.0
-    # d moves the reference along with the old policy, for a loss that takes one for the other.
-    return push(loss, log_ratio, advantage, log_weight, d=-log_ratio) / at_1
+    return push(loss, log_ratio, advantage, log_weight) / at_1
 
 
 def edge(holds, end):
