@@ -21,6 +21,7 @@ import zlib
 from collections import namedtuple
 
 Hub = namedtuple("Hub", "path name has_test_split", defaults=(None, True))  # as in load_dataset
+LARGEST = 2**30  # bytes of a file that is unpacked: a few kilobytes can hold far more
 
 
 class Refused(SystemExit, ValueError):
@@ -97,7 +98,9 @@ def read_file(path):
     with open(path, "rb") as file:
         content = file.read()
     if content.startswith(b"\x1f\x8b"):
-        content = gzip.decompress(content)
+        content = gzip.open(io.BytesIO(content)).read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ValueError("unpacks to more than 1 GiB")
     if content.startswith(b"version https://git-lfs"):
         raise ValueError("a pointer of git-lfs, not the file: git lfs pull")
     if content.startswith(b"PAR1"):

@@ -132,6 +132,13 @@ def test_a_question_of_gsm8k_with_two_answers_is_refused_unless_all_rows_are_ask
         gsm8k_rewards.load_problems("train", str(path))
 
 
+def test_a_file_is_unpacked_only_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(problem_files, "LARGEST", 100)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b" " * 101))
+    with pytest.raises(ValueError, match="row 1: unpacks to more than 1 GiB"):
+        gsm8k_rewards.load_problems("train", str(tmp_path / "a.gz"))
+
+
 def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", open)
     with pytest.raises(ValueError, match="hub, row 1: "):
