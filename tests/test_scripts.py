@@ -162,21 +162,29 @@ def test_the_advantage_of_docs_own_loss_trains_with_the_flags_of_a_script(folder
     monkeypatch.setattr(sys, "argv", command)
     mine = runpy.run_path(command[0], run_name="__main__")["advantages"]
     [path] = (folder / "out").iterdir()
+    config = (path / "config.json").read_text()
+    assert '"robust": true' in config and '"task": "gsm8k"' in config and '"steps": 1,' in config
     rows = nano_r1.read_rows(path / "episodes/step_000001.jsonl")
-    assert "question" in rows[0]["problem"]  # of GSM8K
     rewards, found = torch.tensor([[e["reward"], e["advantage"]] for e in rows]).T
     assert_close(found.view(2, 8), mine(rewards.view(2, 8)))
     assert found.any()
 
 
-@pytest.mark.parametrize("task", ["coins", "gym"])
-def test_the_command_of_docs_own_task_takes_a_step(task, tmp_path, monkeypatch):
-    text = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
-    [(name, flags)] = re.findall(rf"python (\w+)\.py (--task {task} [^`\n]+)", text)
-    monkeypatch.chdir(tmp_path)
+OWN_TASK = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
+
+
+def rows_of_a_step(task):
+    """The episodes of a step with the command of docs/own_task.md for a task."""
+    [(name, flags)] = re.findall(rf"python (\w+)\.py (--task {task} [^`\n]+)", OWN_TASK)
     config = runs.parse(name, f"{flags} {SMALL} --model {runs.ROOT}/models/nano-base")
     path = importlib.import_module(name).main(config)
-    assert len(nano_r1.read_rows(f"{path}/episodes/step_000001.jsonl")) == 4
+    return nano_r1.read_rows(f"{path}/episodes/step_000001.jsonl")
+
+
+@pytest.mark.parametrize("task", ["coins", "gym"])
+def test_the_command_of_docs_own_task_takes_a_step(task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(rows_of_a_step(task)) == 4
 
 
 @pytest.mark.parametrize("name, memory", TABLE.items())
