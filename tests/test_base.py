@@ -61,8 +61,8 @@ def test_every_calculation_is_correct(stage, tokenizer):
     assert checked > 100
 
 
-@pytest.mark.parametrize("stage", base.STAGES[:2], ids=lambda stage: stage.name)
-def test_a_check_of_the_first_two_stages_is_true(stage, tokenizer):
+@pytest.mark.parametrize("stage", base.STAGES[:3], ids=lambda stage: stage.name)
+def test_a_check_of_the_first_three_stages_is_true(stage, tokenizer):
     found = [check for text in texts(stage, 4, tokenizer) for check in checks_of(text)]
     assert {(hit, word) for hit, word, _ in found} == {(True, "yes"), (False, "no")}
 

@@ -1,19 +1,16 @@
-"""The embedded base model.
+"""The embedded base model: python models/nano-base/make_base.py --exclude FILE, three hours.
 
-    python models/nano-base/make_base.py --exclude FILE                   # all, in two hours
-    python models/nano-base/make_base.py --exclude FILE --start_from DIR  # only stage 3
-
-Both write out/nano-base, a Qwen2 of 1.2 million parameters. `--exclude` keeps a file's problems out
-of the training data, as held-out ones are anyway. The stages:
+It writes out/nano-base, a Qwen2 of 1.2 million parameters, after each stage; `--first 3` continues
+with stage 3. `--exclude` keeps a file's problems out of the training data, as held-out ones are.
 
  1. Arithmetic without a prompt: lines, answers written as expressions, pairs of numbers.
  2. Completions of both tasks, and searches without a prompt. Each line ends in yes if its result
     is the target, else in no.
- 3. The same texts, but yes and no are random in all of them. Nothing depends on whether a result is
+ 3. The same with other problems and more pairs.
+ 4. The same texts, but yes and no are random in all of them. Nothing depends on whether a result is
     the target, except the last operation of an author who *aims*: its result is the nearest one.
 
-The weights in this folder had more of stage 2: DIR was models/nano-base of commit b84a47f, with the
-seven stages of its make_base.py. docs/results.md, "The base", says why.
+The weights in this folder come from an older stage 2 (docs/results.md, "The base").
 """
 
 import itertools
@@ -23,6 +20,7 @@ import re
 import sys
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import tyro
@@ -304,16 +302,17 @@ def write_search(problems, true_checks, rng):
 # ---- Training
 
 PROMPT = "user: {}\nassistant: <think>"  # the chat template, and the beginning of the answer
-# A round for each peak of the learning rate. A step's rows: completions, and practice of at most so
-# many tokens, of kinds with these weights.
-Stage = namedtuple("Stage", "name steps peaks true_checks completions practice tokens kinds")
+# peak: of the learning rate. A step's rows: completions, and practice of at most so many tokens, of
+# kinds with these weights. Another seed has other problems.
+Stage = namedtuple("Stage", "name steps peak true_checks completions practice tokens kinds seed")
 ARITHMETIC = {write_quotient: 1, write_chain: 6, write_expression: 6, write_pair: 4}
 SEARCH = {write_quotient: 1, write_chain: 1, write_place: 2, write_expression: 3, write_pair: 2}
 SEARCH |= {write_search: 9, write_order: 4}
 STAGES = (
-    Stage("arithmetic", 1800, (2e-3,), True, 0, 32, 160, ARITHMETIC),
-    Stage("true checks", 2200, (1.5e-3, 1.2e-3, 1.2e-3), True, 24, 12, 224, SEARCH),
-    Stage("random checks", 450, (1e-3,), False, 40, 10, 224, SEARCH),
+    Stage("arithmetic", 2_000, 2e-3, True, 0, 16, 160, ARITHMETIC, 0),
+    Stage("true checks", 12_000, 1.5e-3, True, 12, 6, 224, SEARCH, 0),
+    Stage("true checks", 6_000, 1.2e-3, True, 12, 9, 224, SEARCH | {write_pair: 12}, 1),
+    Stage("random checks", 450, 1e-3, False, 40, 10, 224, SEARCH, 0),
 )
 
 
@@ -363,13 +362,27 @@ def training_problems(count, exclude, seed):
     return drawn, gsm8k.generate_problems("train", count, r1.seed_of(seed, "sft word problems"))
 
 
-def train(model, stage, peak, problems, stories, tokenizer, seed):
-    """One round of a stage, with an AdamW of its own: 100 steps of warm-up, then a cosine."""
-    config = r1.Config(micro_batch_size=8)
-    engine = r1.make_engine(r1.Scorer(model, config), torch.device("cpu"), config)
+def muon_and_adamw(model):
+    """Muon (arXiv:2502.16982) for the layers' matrices, AdamW for the rest, as one optimizer."""
+    named = list(model.named_parameters())
+    matrices = [weight for name, weight in named if "proj.weight" in name]
+    rest = [weight for name, weight in named if "proj.weight" not in name]
+    muon = torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    muon.param_groups[0]["lr_scale"] = 4.0
+    adamw = torch.optim.AdamW(rest, betas=(0.9, 0.95), weight_decay=0.0)
+    groups = muon.param_groups + adamw.param_groups
+    step = lambda: (muon.step(), adamw.step())
+    return SimpleNamespace(param_groups=groups, step=step, zero_grad=model.zero_grad)
+
+
+def train(model, stage, problems, stories, tokenizer, seed):
+    """One stage: 100 steps of warm-up, then a cosine. AdamW alone in the last, to move less."""
+    config = r1.Config(micro_batch_size=6 if stage.true_checks else 8)
+    optimizer = muon_and_adamw(model) if stage.true_checks else None
+    engine = r1.make_engine(r1.Scorer(model, config), torch.device("cpu"), config, optimizer)
     for step in range(1, stage.steps + 1):
         cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / stage.steps))
-        r1.set_learning_rate(engine.optimizer, peak * min(1, step / 100) * cosine)
+        r1.set_learning_rate(engine.optimizer, stage.peak * min(1, step / 100) * cosine)
         rows = rows_of(stage, step, problems, stories, tokenizer, seed)
         loss = nano_sft.train_step(engine, rows, config)["loss"]
         if step % 20 == 0:
@@ -379,21 +392,20 @@ def train(model, stage, peak, problems, stories, tokenizer, seed):
 def make_base(
     out: str = "out/nano-base",
     exclude: str | None = None,  # a file of Countdown problems that must not be learned from
-    start_from: str | None = None,  # a model that has learned what precedes the last stage
-    problems: int = 40_000,  # of Countdown, and as many word problems, in each round
+    first: int = 1,  # the stage to begin with, from the weights in `out`
+    problems: int = 100_000,  # of Countdown, and as many word problems, for each seed
     seed: int = 0,
 ):
-    """Make the embedded base model; it is saved after each round."""
+    """Make the embedded base model; it is saved after each stage."""
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)  # each number from 0 to 999 is one token
     model = first_weights(seed, tokenizer)
-    if start_from:
-        model, _ = r1.load_model(r1.Config(model=start_from))
-    for stage in STAGES[2:] if start_from else STAGES:
-        for number, peak in enumerate(stage.peaks):
-            drawn = training_problems(problems, exclude, seed + number)
-            train(model, stage, peak, *drawn, tokenizer, seed + number)
-            r1.save_model(model, tokenizer, out)
+    if first > 1:
+        model, _ = r1.load_model(r1.Config(model=out))
+    for stage in STAGES[first - 1 :]:
+        drawn = training_problems(problems, exclude, seed + stage.seed)
+        train(model, stage, *drawn, tokenizer, seed + stage.seed)
+        r1.save_model(model, tokenizer, out)
 
 
 if __name__ == "__main__":
