@@ -85,7 +85,8 @@ def vocabulary(path):
 
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
-    byte_level = "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # a slow tokenizer has none
+    byte_level = "ByteLevel" in repr(getattr(backend, "decoder", None))
     added = tokenizer.added_tokens_decoder  # slow: once, not for each token
     tokens = [""] * (max(tokenizer.get_vocab().values()) + 1)
     for piece, i in tokenizer.get_vocab().items():

@@ -14,12 +14,12 @@ import pytest
 import torch
 from axe_playwright_python import sync_playwright as axe
 from test_nano_r1 import plain_log_probs as alone
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, ByT5Tokenizer
 from two_processes import settings, tiny_model
 
 import nano_r1
 from nano_report import labels, payload, record, viewer
-from nano_report.run import Run
+from nano_report.run import Run, vocabulary
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 1200  # of a page
@@ -368,3 +368,9 @@ def test_a_recording_is_whole_or_not_there(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):  # it stops in the middle
         record.save(f"{tmp_path}/tokens/step_000001.0.npz", {})
     assert not list(tmp_path.glob("tokens/*.npz"))
+
+
+def test_a_slow_tokenizer_has_a_vocabulary(tmp_path):
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    tokens, special = vocabulary(tmp_path)
+    assert tokens[100] == "a" and "</s>" in special
