@@ -20,10 +20,10 @@ out/NAME/ gets the table in evaluation.json ([mean, low, high]) and all completi
 temperature_T.jsonl. temperature_T.txt has the first completion of each problem, by category. Its
 seed is that of nano_r1.py's evaluation. So at the same temperature it is the same completion.
 
-With --ask, type numbers and a target (3 8 5 = 24, or make 24 from 3, 8, 5). With another task, type
-a question, then its answer. Enter draws one of the task's held-out problems, and q quits. The last
---temperature counts. A typed line (8*3=24) gets P(yes): how far the model believes that it solves
-the last problem. With --beside, both models' P(yes) is shown, also where their lines say yes or no.
+With --ask, type numbers and a target (3 8 5 = 24). With another task, type a question, then its
+answer. Enter draws one of the task's held-out problems, and q quits. The last --temperature counts.
+A typed line (8*3=24) gets P(yes): how far the model believes that it solves the last problem. With
+--beside, both models' P(yes) is shown, also where their lines say yes or no.
 """
 
 import itertools
@@ -190,8 +190,6 @@ def read_problem(text, task):
     """The typed text as a problem of the task. ValueError has one sentence for the user."""
     columns = set(re.findall(r"\{(\w+)\}", task.prompt.text)) - {"answer"}
     if columns == {"nums", "target"}:
-        # "make 24 from 3, 8 and 5" is "3, 8 5 = 24"
-        text = re.sub(r"(?i)make (\d+) from (.*)", r"\2 = \1", text).replace(" and ", " ")
         if not re.fullmatch(r"\d{1,5}([\s,]+\d{1,5}){1,7}\s*=\s*\d{1,5}", text):
             raise ValueError("Type two to eight whole numbers and a target, e.g. 19 36 55 7 = 65")
         *nums, target = map(int, re.findall(r"\d+", text))
@@ -200,9 +198,6 @@ def read_problem(text, task):
         raise ValueError("Type only Enter: this task draws its problems")
     if len(columns) != 1 or len(text.split()) < 4:
         raise ValueError("Type a question of a sentence or more, or press Enter to draw a problem")
-    question, _, answer = text.partition("? = ")
-    if answer:
-        return {columns.pop(): f"{question}?", "answer": answer}
     return {columns.pop(): text, "answer": input("its answer, if you know it\n> ").strip()}
 
 

@@ -121,18 +121,16 @@ def type_in(monkeypatch, *texts):
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
 
 
-@pytest.mark.parametrize("text", ["make 24 from 3, 8, 5", "Make 24 from 3, 8 and 5", "3, 8 5 =24"])
-def test_a_problem_may_be_typed_as_the_pages_write_it(text):
-    assert nano_eval.read_problem(text, COUNTDOWN) == {"nums": [3, 8, 5], "target": 24}
+def test_numbers_are_typed_with_spaces_or_commas():
+    assert nano_eval.read_problem("3, 8 5 =24", COUNTDOWN) == {"nums": [3, 8, 5], "target": 24}
 
 
-def test_an_answer_is_typed_behind_the_question_or_after_it(monkeypatch):
+def test_an_answer_is_typed_after_its_question(monkeypatch):
     type_in(monkeypatch, " 7 ")
-    for text in (WORDS, f"{WORDS} = 7"):
-        assert nano_eval.read_problem(text, GSM8K) == {"question": WORDS, "answer": "7"}
+    assert nano_eval.read_problem(WORDS, GSM8K) == {"question": WORDS, "answer": "7"}
 
 
-MISTAKES = ["1 2", "3.5 2 = 4", "-3 4 = 1", "100000 1 = 2", "1 2 3 4 5 6 7 8 9 = 1"]
+MISTAKES = ["3.5 2 = 4", "-3 4 = 1", "100000 1 = 2", "1 2 3 4 5 6 7 8 9 = 1"]
 
 
 @pytest.mark.parametrize(
