@@ -284,13 +284,10 @@ def judged(folder, function, config, models, problems, more):
         # It is the same after any number of steps.
         of_model = dataclasses.replace(config, model=model, steps=0)
         what = [function.__name__, more, dataclasses.asdict(of_model), runs.version(model)]
-        key = f"{what} {runs.checksum(json.dumps(problems))}"
-        file = f"{folder}/{runs.checksum(key)}.json"
+        file = f"{folder}/{runs.checksum(json.dumps([what, problems]))}.json"
         if not os.path.exists(file):
-            found = function(of_model, problems, more)
-            nano_r1.write_rows(file, [{"key": key, "result": found}])
-        (kept,) = nano_r1.read_rows(file)
-        results.append(kept["result"])
+            nano_r1.write_rows(file, function(of_model, problems, more))
+        results.append(nano_r1.read_rows(file))
     return results
 
 
