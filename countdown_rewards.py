@@ -8,7 +8,7 @@ Here are a problem and a completion with the full reward of 2 (the prompt has op
     </think>
     <answer>((36-19)-7)+55</answer>
 
-The reward (0 to 2) is the sum of two parts, as in nano-aha-moment. A prompt can weigh the parts:
+The reward (0 to 2) is the sum of two parts, which a prompt can weigh:
     format 1.0  thinking, `</think>`, then one answer block that holds an arithmetic expression
            0.5  the same tags, but the answer block holds something else
            0.0  anything else
@@ -180,11 +180,11 @@ END = re.compile(r"(?:\s|<\|(?:endoftext|im_end|eot_id|end_of_text)\|>|</s>)*+")
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
     answer, fault = read_answer(completion, prompt)
-    value, why, legal = judge(answer, problem, prompt.steps)
+    value, why, is_expression = judge(answer, problem, prompt.steps)
     form = prompt.partial
     if fault:
         form = 0.0
-    elif legal:
+    elif is_expression:
         form = 1.0
     correct = float(value == problem["target"])
     if correct:

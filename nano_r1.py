@@ -9,16 +9,16 @@
 # an equation, line after line, and ends each line with "yes" (it reaches the target) or "no".
 # `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90 is 138, which is not the target.
 # After a comma, a new number comes first: `59-57=2,86/2=43`. The prompt ends with `<think>`, so the
-# model begins with its search. It must write `</think>` before its answer. At first its yes, at
-# which it stops, is almost random: its probability is 27% after a correct result and 25% after a
-# wrong one, so the answer is mostly wrong. After 80 steps the two are 98% and 0.4%, so it continues
-# until it has found a solution. (The base has once read what a check is. But in its last texts, of
-# every form, yes and no are random: docs/results.md, "The base".)
+# model begins with its search. After its first yes it writes `</think>` and that line's equation as
+# its answer. At first, yes is almost random: its probability is 27% after the target and 25% after
+# another result, so the answer is mostly wrong. After 80 steps it is 98% and 0.4%, so the model
+# searches until it has a solution. (The base has once read true checks. In the last texts that it
+# learned from, of every form, yes and no were random: docs/results.md, "The base".)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, seven minutes: from 9% to 62%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
 #     python nano_r1.py --help                 # every setting
-#     bash runs/train.sh gsm8k_qwen2.5_1.5b    # Qwen2.5-1.5B on one GPU; docs/gpu.md: what has run
+#     bash runs/train.sh gsm8k_qwen2.5_1.5b    # Qwen2.5-1.5B, a 48 GB GPU: not run (docs/gpu.md)
 #     torchrun --nproc_per_node 8 --local-ranks-filter 0 nano_r1.py ...    # eight GPUs
 #
 # One step of GRPO, group relative policy optimization (Shao et al. 2024, arXiv:2402.03300;
@@ -37,14 +37,15 @@
 #     the model before training.
 #  6. Compute the loss. o_it is token t of completion i, and pi(o_it) its probability under the
 #     policy, given the text before it; pi_old is the policy before this step, pi_ref the reference.
-#     With rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it), a token's loss is
+#     With the ratio rho = pi(o_it) / pi_old(o_it) and d = log pi_ref(o_it) - log pi(o_it), a
+#     token's loss is
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
-#     and positive elsewhere. Its mean over tokens drawn from pi estimates KL(pi, pi_ref). (But its
-#     gradient is that of KL(pi_ref, pi), the other direction: docs/algorithms.md.)
+#     and positive elsewhere. Its mean over tokens drawn from pi estimates the Kullback-Leibler
+#     divergence KL(pi, pi_ref). (Its gradient is another one's: docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step (betas 0.9 and 0.95, no weight decay).
 #  8. Give the new weights to the sampler.
@@ -58,15 +59,16 @@
 # pi_old after the first, the ratio moves, and the clip acts.
 #
 # Reading from here to the end of `main` (section 6), the whole algorithm in the order of the steps,
-# takes half an hour. It uses parts of the machinery below: `task` makes prompts and calls the
-# verifier, `sampler.generate` writes completions, `sampler.sync` takes the new weights, `engine` is
-# the policy with its optimizer (`Scorer` computes its log-probs), and `gather` joins the lists of
-# several processes.
+# takes half an hour. It uses parts of the machinery below: `task`, a task's module with prompt and
+# tokenizer, makes prompts and calls the verifier; `sampler.generate` writes completions,
+# `sampler.sleep` frees its memory, `sampler.sync` wakes it with the new weights; `engine` is the
+# policy with its optimizer (`Scorer` computes its log-probs); `gather` joins the lists of several
+# processes.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
 # per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
-# is a function that replaces a function of this file. A task is a module: `countdown_rewards.py`,
-# `gsm8k_rewards.py`.
+# is a function that replaces a function of this file. The modules of tasks are
+# `countdown_rewards.py`, `gsm8k_rewards.py` and those in tasks/.
 
 # %%
 import atexit
@@ -205,7 +207,7 @@ class Config:
     ).split()
 
 
-@dataclass(kw_only=True, slots=True, eq=False)  # two are equal only if they are the same
+@dataclass(kw_only=True, slots=True, eq=False)  # equal only if the same object
 class Episode:
     """One completion, and what is known of it. A row of episodes/*.jsonl has the same names."""
 
@@ -215,7 +217,7 @@ class Episode:
     # float, one for each token of the completion, as the sampler computed it; None: not known
     log_probs: list = None
     # bool, one for each token of the completion: True if the model wrote it. Here that is every
-    # token; a rollout with tools sets others to False. Loss, entropy and KL are those of the
+    # token; with tools, theirs are False. Loss, entropy and KL are those of the
     # model's tokens
     mask: list = None
     completion: str = ""
@@ -348,8 +350,8 @@ def collate(episodes, device):
     episodes           the list
 
     `update` adds completions (N, of this process's step), ref_log_probs and old_log_probs (B, T),
-    and, at the end, loss. Other losses may add tokens (a process's share of the step's), clipped
-    (B, T) and advantages (B, T).
+    and, at the end, loss. Other losses may add tokens (those of the step / WORLD), clipped (B, T)
+    and advantages (B, T).
     """
     for e in episodes:
         if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
@@ -394,7 +396,7 @@ def micro_batches(episodes, config):
 # %%
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
-    engine.module.train()  # without dropout: `load_model` switches it off (adapters may have some)
+    engine.module.train()  # gradient checkpointing needs it; `load_model` has set dropout to 0
     # Steps 5 and 6 take one micro-batch at a time.
     batches = []
     for part in micro_batches(episodes, config):
@@ -410,7 +412,7 @@ def update(engine, reference, episodes, config, loss_function):
         # rounding. measure_step compares them.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
-        loss = loss_function(log_probs, batch, config).reshape(len(part)).sum()  # it must be (B,)
+        loss = loss_function(log_probs, batch, config).reshape(len(part)).sum()  # (B,), or an error
         engine.backward(loss)
         batch["loss"] = loss.detach()
         batches.append(batch)
@@ -437,7 +439,7 @@ def learning_rate(step, config):
 
 
 def set_learning_rate(optimizer, rate):
-    """A parameter group of an optimizer of your own may multiply it by its `lr_scale`."""
+    """Of each parameter group, times its `lr_scale`, which an optimizer of your own may have."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("lr_scale", 1.0)
 
@@ -457,7 +459,7 @@ def parts_of_main(replaced):
         "load_model": load_model,  # (config) -> policy, tokenizer
         "make_reference": make_reference,  # (policy, config) -> a scorer or None
         "make_sampler": make_sampler,  # (policy, task, device, config)
-        "make_engine": make_engine,  # (scorer, device, config); it can pass an optimizer
+        "make_engine": make_engine,  # (scorer, device, config) -> policy and optimizer
         "rollout": rollout,  # (sampler, problems, task, config, step) -> episodes, by group
         "advantages": group_advantages,  # (rewards, config): (m, n) -> (m, n)
         "loss": grpo_loss,  # (log_probs, batch, config): (B, T) -> (B,)
@@ -498,7 +500,7 @@ def main(config, **replaced):
         train = parts.load_problems(module, "train", config)
         test = parts.load_problems(module, "test", config)
         policy, tokenizer = parts.load_model(config)
-        check_scorer(policy.eval(), config)  # a caller's own load_model may not have
+        check_scorer(policy.eval(), config)  # a caller's own load_model may not call it
         task = Task(tokenizer, policy, config, (module, prompt))
         train = task.with_room(train, config)
         test = task.with_room(test, config)[: config.eval_problems]
