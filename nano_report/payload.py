@@ -197,9 +197,8 @@ def rank_of(group):
     """How well the rows of a group show what an update does: the largest tuple is the best.
 
     The tuple is (completions whose probability moved in the direction of their advantage, whether
-    at least a quarter is correct and a quarter wrong, whether a quarter gives another result than
-    the target, movement). The movement is a sum over the completions: the largest change of a
-    token's probability in the direction of the advantage.
+    at least a quarter is correct and a quarter wrong, movement). The movement is a sum over the
+    completions: the largest change of a token's probability in the direction of the advantage.
     """
     agreeing = 0
     movement = 0.0
@@ -209,8 +208,7 @@ def rank_of(group):
         gains = np.exp(row["log_probs"]) * np.expm1(change)
         movement += max(gains * np.sign(row["advantage"]))
     correct = statistics.mean(row["answer_reward"] == 1 for row in group)
-    unequal = statistics.mean(row["why"].startswith("equals") for row in group)
-    return int(agreeing), 0.25 <= correct <= 0.75, unequal >= 0.25, float(movement)
+    return int(agreeing), 0.25 <= correct <= 0.75, float(movement)
 
 
 def choose_example(run):

@@ -116,14 +116,14 @@ def test_a_record_is_what_the_model_says_around_the_update(run):
 
 
 def test_which_group_is_the_example():
-    # Against its advantages; all correct; another mistake; hardly; the example.
-    others = ["equals 4", "correct", "uses 4", "equals 4", "equals 4"]
+    # Against its advantages; all correct; hardly; the example.
     ranks = []
-    for moved, why in zip([-1, 1, 1, 0.01, 0.1], others):
-        good = {"advantage": 1, "change": [moved], "why": "correct", "answer_reward": 1}
-        bad = {"advantage": -1, "change": [-moved], "why": why, "answer_reward": why == "correct"}
-        ranks.append(payload.rank_of([row | {"log_probs": [0.0]} for row in (good, bad)]))
-    assert sorted(ranks) == ranks and len(set(ranks)) == 5
+    for moved, other in [(-1, 0), (1, 1), (0.01, 0), (0.1, 0)]:
+        row = {"log_probs": [0.0]}
+        good = row | {"advantage": 1, "change": [moved], "answer_reward": 1}
+        bad = row | {"advantage": -1, "change": [-moved], "answer_reward": other}
+        ranks.append(payload.rank_of([good, bad]))
+    assert ranks == sorted(set(ranks))
 
 
 def test_a_run_ends_with_the_problems_gained_and_a_command_that_names_its_data(
@@ -333,14 +333,12 @@ def test_a_page_of_a_large_run_has_some_of_its_steps(run, tmp_path, opened, monk
 
 def test_evaluations_in_another_order_are_compared_problem_by_problem(tmp_path):
     """A run that was resumed with more --eval_problems, by two processes."""
-    row = {"answer_reward": 1.0, "format_reward": 1.0, "why": "correct"}
-    for step, numbers in (0, "0213"), (5, "02461357"):
-        rows = [row | {"problem": {"n": n}, "completion": n} for n in numbers]
-        nano_r1.write_rows(tmp_path / f"evaluations/step_{step:06d}.jsonl", rows)
+    for numbers in ("0213", "02461357"):
+        rows = [{"problem": {"n": n}, "completion": n} for n in numbers]
+        nano_r1.write_rows(tmp_path / f"evaluations/step_{len(numbers):06d}.jsonl", rows)
     nano_r1.write_rows(tmp_path / "metrics.jsonl", [{"step": 0}])
     attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
-    found = [[row["completion"] for row in rows] for rows in attempts]
-    assert found == [[n, n] for n in "0213"]
+    assert attempts == [({"completion": n},) * 2 for n in "0213"]
 
 
 def in_notebook(cell, folder, opened):
