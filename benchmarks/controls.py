@@ -204,21 +204,32 @@ def searches(config, problems, way, threshold=None):
     """(a completion of each problem up to its first yes or answer, P(yes) of all checks)."""
     sampler, task = runs.load(config)
     encode = task.tokenizer.encode
-    task.stop_ids |= {encode(text)[-1] for text in (" yes", "</answer>")}
+    ends = task.stop_ids | {encode(text)[-1] for text in (" yes", "</answer>")}
     prompts = []
     for place, problem in enumerate(problems):
         rng = random.Random(nano_r1.seed_of("examples", place))
         before = [example(way.form, task, rng) for _ in range(way.examples)]
         prompts.append(encode("".join(before) + question_of(way.form, problem, task)))
+    batch = task.tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
+    width = batch["input_ids"].shape[1]
     check = Threshold(threshold, task.tokenizer)
-    options = {"logits_processor": [] if threshold is None else [check]}
+    options = {"logits_processor": [] if threshold is None else [check], "do_sample": False}
+    if config.temperature:
+        options |= {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
     if way.rule != "no rule":
         numbers = [problem["nums"] for problem in problems]
-        rule = Rule(way.rule, task.tokenizer, numbers, max(map(len, prompts)))
-        options["prefix_allowed_tokens_fn"] = rule
+        options["prefix_allowed_tokens_fn"] = Rule(way.rule, task.tokenizer, numbers, width)
     torch.manual_seed(config.seed)
-    rows = runs.generate(sampler, prompts, config.temperature, **options)
-    return task.tokenizer.batch_decode(rows), check.seen
+    rows = sampler.model.generate(
+        **batch.to(sampler.model.device),
+        max_new_tokens=config.max_tokens,
+        eos_token_id=sorted(ends),
+        pad_token_id=task.tokenizer.pad_token_id,
+        **options,
+    )
+    # After a row's end there is only padding, which is a special token.
+    texts = task.tokenizer.batch_decode(rows[:, width:], skip_special_tokens=True)
+    return texts, check.seen
 
 
 def is_solved(text, problem):

@@ -1,4 +1,4 @@
-"""What benchmarks share: runs that are trained once, samples of a model, statistics.
+"""What benchmarks share: runs that are trained once, statistics.
 
 Not a benchmark. Everything starts from the repository's root.
 """
@@ -116,7 +116,7 @@ def commit():
     return f"a change of {name}" if changed else name
 
 
-# ---- Samples
+# ---- Models
 
 
 def load(config):
@@ -125,27 +125,6 @@ def load(config):
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config)
     return nano_r1.TransformersSampler(policy.to(device), task, config), task
-
-
-def generate(sampler, prompts, temperature, **options):
-    """A completion of each prompt by transformers' `generate`, up to its first end token."""
-    ends = sampler.task.stop_ids
-    pad = sampler.task.tokenizer.pad
-    batch = pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
-    sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-    rows = sampler.model.generate(
-        **batch.to(sampler.model.device),
-        max_new_tokens=sampler.config.max_tokens,
-        eos_token_id=sorted(ends),
-        pad_token_id=sampler.task.tokenizer.pad_token_id,
-        **(sampled if temperature else {"do_sample": False}),
-        **options,
-    )
-    completions = []
-    for row in rows[:, batch["input_ids"].shape[1] :].tolist():
-        length = next((place + 1 for place, token in enumerate(row) if token in ends), len(row))
-        completions.append(row[:length])
-    return completions
 
 
 # ---- Statistics

@@ -89,17 +89,13 @@ def test_a_threshold_decides_between_yes_and_no():
     assert " yes" not in str(texts) and len(seen) > 8
 
 
-def test_the_first_line_begins_with_the_numbers_subtracted():
-    texts, _ = searches(("question", 0, "begun"), 0.0)
-    for problem, text in zip(PROBLEMS, texts):
-        assert re.fullmatch(controls.subtracted(problem["nums"]) + ".* yes", text)
-
-
-def test_whatever_helps_a_search_does_not_know_the_target(monkeypatch):
+def test_a_begun_line_has_the_numbers_subtracted_and_nothing_knows_the_target(monkeypatch):
     monkeypatch.setattr(controls, "question_of", lambda _, p, __: f"\n{p['nums']} 65\n")
     others = [problem | {"target": 65} for problem in PROBLEMS[:8]]
     found = searches(("question", 1, "begun"), 0.0)
     assert found == searches(("question", 1, "begun"), 0.0, others)
+    for problem, text in zip(PROBLEMS, found[0]):
+        assert re.fullmatch(controls.subtracted(problem["nums"]) + ".* yes", text)
 
 
 def test_the_threshold_is_the_best_one_on_training_problems(monkeypatch):
