@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from test_countdown_rewards import rewards_of_hostile_texts
 from work import light
 
 import nano_r1
@@ -68,12 +67,6 @@ def test_no_scorer_that_is_not_refused_executes_a_text(name, monkeypatch):
 def test_a_text_that_names_a_huge_number_gets_no_reward_with_little_work(name):
     for text in ("1e999999999", "9**9**9**9", "-1e-999999999", "9" * 1999, "9*" * 999 + "9"):
         assert light(paid, name, text) == [0.0, 0.0]
-
-
-def test_hostile_text_up_to_800_kilobytes_gets_a_reward_with_little_work():
-    fragments = ["</think><answer>2</answer>", "[" * 99, "9*9"]
-    problem, _ = gym_rewards.load_problems("all", "chain_sum?size=2")
-    rewards_of_hostile_texts(gym_rewards.reward, problem, fragments)
 
 
 def test_a_scorer_that_raises_costs_the_reward(capfd):
