@@ -41,33 +41,24 @@ def make_notebooks():
     return books
 
 
-def open_first(address):
-    """The README's sentence on what to open first: GitHub does not show pages."""
-    if not address:
-        return (
-            "Start with the report of the run below (`docs/report_default_run.html`), or the "
-            "lesson (`docs/lesson.html`), which\nwalks through nano_r1.py with the values of a "
-            "real step. Open them from a clone."
-        )
+def with_address(readme, address):
+    """README.md with links to the pages at an address: GitHub does not show them."""
     owner, name = address.rstrip("/").split("/")[-2:]
     pages = f"https://{owner}.github.io/{name}"
     colab = f"https://colab.research.google.com/github/{owner}/{name}/blob/main"
-    return (
+    first = (
         f"Start with [the report of the run below]({pages}/report_default_run.html), or\n"
         f"[the lesson]({pages}), which walks through nano_r1.py with the values of a real step.\n"
         f"[The notebook on Colab]({colab}/notebooks/colab.ipynb) needs no installation."
     )
-
-
-def with_address(readme, address):
-    """README.md with the links of an address."""
-    readme = OPEN_FIRST.sub(lambda found: found[1] + open_first(address) + found[2], readme)
-    return re.sub("git clone [^ ]+", f"git clone {address or 'THIS_REPOSITORY'}", readme)
+    readme = OPEN_FIRST.sub(lambda found: found[1] + first + found[2], readme)
+    return re.sub("git clone [^ ]+", f"git clone {address}", readme)
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(with_address(readme.read_text("utf-8"), ADDRESS), "utf-8")
+    if ADDRESS:
+        readme = ROOT / "README.md"
+        readme.write_text(with_address(readme.read_text("utf-8"), ADDRESS), "utf-8")
     for path, book in make_notebooks().items():
         if path.stem in (sys.argv[1:] or [path.stem]):
             print(path.name, flush=True)

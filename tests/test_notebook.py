@@ -104,12 +104,10 @@ def test_alone_the_first_cell_unpacks_a_zip_file(kernel, tmp_path):
     assert kernel.run("print(os.getcwd())").strip() == str(tmp_path / "nano_r1")
 
 
-@pytest.mark.parametrize("address", ["", "https://github.com/owner/name"])
-def test_the_readme_links_pages_only_if_they_have_an_address(address):
+def test_with_an_address_the_readme_links_pages():
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert make.with_address(readme, make.ADDRESS) == readme
-    links = "](https://owner.github.io/name" in make.with_address(readme, address)
-    assert links == bool(address) and "](docs/lesson.html)" not in readme
+    linked = make.with_address(readme, "https://github.com/owner/name")
+    assert "](https://owner.github.io/name" in linked and "THIS_REPOSITORY" not in linked
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
