@@ -23,8 +23,7 @@ mask            (B, T), bool: True at the tokens that the policy wrote, its end
                 token included
 
 `log_probs[:, t]`, `mask[:, t]` and the other columns t belong to the same
-token. `loss` returns a scalar to minimize. All numbers are float64. Copy inputs
-before you change them in place.
+token. `loss` returns a scalar to minimize. All numbers are float64.
 
 Two more arguments are passed by name if your function has them:
 
@@ -63,7 +62,7 @@ import torch
 import torch.nn.functional as F
 
 # mistake: why the gradient is wrong. A choice that a published method makes is no mistake, nor is
-# a constant factor: those are in ALGORITHMS and NOTES. Those that name no project are common slips.
+# a constant factor: see BASELINES, RATIOS and NOTES. Those that name no project are common slips.
 ADVANTAGE_MISTAKES = {
     "groups along the wrong dimension": (
         "Completions of different prompts are compared with each other."
@@ -117,9 +116,6 @@ LOSS_MISTAKES = {
         "to one length, that is Dr. GRPO's constant (verl's seq-mean-token-sum-norm). Seen: "
         "NovaSky-AI/SkyRL PR #462, McGill-NLP/nano-aha-moment."
     ),
-    "mean over rows, then over tokens": (
-        "A token counts more at a position that few completions reach."
-    ),
     "micro-batches averaged": "A completion counts more if its micro-batch has few completions.",
     "micro-batches added up": (
         "The gradient grows with the number of micro-batches. Seen: huggingface/trl PR #3716."
@@ -167,7 +163,6 @@ LOSS_MISTAKES = {
         "The penalty counts tokens that the policy did not write. Seen: allenai/open-instruct PR "
         "#535."
     ),
-    "length divided twice": "A token of a long completion hardly counts.",
 }
 RENORMALIZED = "advantages normalized again over the micro-batch"
 INDEPENDENT = "does not depend on the advantages"
@@ -186,8 +181,8 @@ TOKENS = "mean over all tokens"
 CONSTANT = "sum over tokens / (completions x constant)"
 EACH = "mean over each micro-batch's tokens"
 MEANS = [COMPLETIONS, TOKENS, CONSTANT, "sum over tokens / constant", EACH]
-# {baseline: {scale: name}} of advantages, and {ratio: {mean: name}} of losses
-ALGORITHMS = {
+# names of advantages: {baseline: {scale: name}}
+BASELINES = {
     "group mean": {
         "deviation with n - 1": "GRPO",
         "deviation with n": "GRPO",
@@ -201,24 +196,23 @@ ALGORITHMS = {
         "deviation with n": "REINFORCE++",
         "no deviation": "REINFORCE with the batch mean",
     },
-    "mean of the others": {
-        "no deviation": "RLOO",
-    },
-    "no baseline": {
-        "no deviation": "REINFORCE",
-    },
+    "mean of the others": {"no deviation": "RLOO"},
+    "no baseline": {"no deviation": "REINFORCE"},
+}
+# names of losses: {ratio: {mean: name}}
+REINFORCE = dict.fromkeys(MEANS, "REINFORCE") | {CONSTANT: "RLOO"}
+RATIOS = {
     TOKEN: {COMPLETIONS: "GRPO", TOKENS: "DAPO", CONSTANT: "Dr. GRPO", EACH: "BNPO"},
     COMPLETION: {COMPLETIONS: "GSPO", CONSTANT: "LUSPO"},
     WEIGHT: {TOKENS: "CISPO"},
-    NO_RATIO: dict.fromkeys(MEANS, "REINFORCE") | {CONSTANT: "RLOO"},
+    NO_RATIO: REINFORCE,
+    ITSELF: REINFORCE,
     PRODUCT: {COMPLETIONS: "RLOO with a clip"},
     GEOMETRIC: {COMPLETIONS: "GMPO"},
     EITHER_SIGN: {TOKENS: "Kimi K2.5"},
     GATE: {COMPLETIONS: "SAPO"},
     GAMMA: {TOKENS: "VESPO"},
 }
-ALGORITHMS[ITSELF] = ALGORITHMS[NO_RATIO]
-RATIOS = [TOKEN, COMPLETION, WEIGHT, NO_RATIO, ITSELF, PRODUCT, GEOMETRIC, EITHER_SIGN, GATE, GAMMA]
 # What a loss drops, by the edges at which the policy term becomes 0: of a rise and of a fall of the
 # policy, each with a positive and with a negative advantage
 DPPO = "DPPO's mask"
@@ -263,9 +257,8 @@ NOTES = {
     ),
     "in the reward": "Not looked at: a KL without gradient. In the reward it has none.",
 }
-SCALES = list(ALGORITHMS["group mean"])
 KINDS = [  # of advantages: (baseline, scale)
-    *itertools.product(("group mean", "mean of the others", "batch mean"), SCALES),
+    *itertools.product(("group mean", "mean of the others", "batch mean"), BASELINES["group mean"]),
     ("no baseline", "no deviation"),
     ("no baseline", "mean instead of the deviation"),
 ]
@@ -316,7 +309,7 @@ class Advantages:
             deviation = variance.sqrt() + eps
         quotient = centred / deviation
         # Equal rewards give 0 / 0, which counts as 0. There are ways to get 0 even without eps.
-        result = torch.where(quotient.isnan(), 0.0, quotient)
+        result = quotient.nan_to_num(0.0)
         match self.slip:
             case "brackets forgotten":
                 return r - baseline / deviation
@@ -363,7 +356,7 @@ class Advantages:
 
     @property
     def name(self):
-        return name_of(self.baseline, self.scale)
+        return name_of(BASELINES[self.baseline], self.scale)
 
     def __str__(self):
         text = f"{self.name}: {self.baseline}, {self.scale}"
@@ -432,8 +425,6 @@ class Loss:
         elif self.slip != "mask only in the denominator":
             loss = loss * mask
         divisor = self.divisor(mask, lengths, step)
-        if self.slip == "length divided twice":
-            divisor = divisor * lengths
         if self.slip == "divided by the micro-batches twice" and step:
             divisor = divisor * step.micro_batches
         return (loss / divisor).sum() / self.constant
@@ -444,9 +435,9 @@ class Loss:
         left = mask.flip(1).cumsum(dim=1).flip(1)  # tokens from here on
         match self.slip:
             case "mask one token late":
-                return F.pad(mask, (1, 0))[:, :-1]
+                return F.pad(mask, (1, -1))
             case "mask one token early":
-                return F.pad(mask, (0, 1))[:, 1:]
+                return F.pad(mask, (-1, 1))
             case "end token left out":
                 return mask & (left > 1)
             case "prompt counted":
@@ -570,9 +561,6 @@ class Loss:
                 step = part
             case "padding in the denominator":
                 return step.completions * mask.shape[1]
-            case "mean over rows, then over tokens":
-                reached = mask.sum(dim=0)  # completions that reach a position, (T,)
-                return step.micro_batches * reached.clamp(min=1) * (reached > 0).sum()
         match self.mean:
             case "mean of the completions' means":
                 return step.completions * lengths
@@ -589,7 +577,7 @@ class Loss:
     def name(self):
         if self.drop not in ("", SEQUENCES):
             return self.drop.partition("'")[0]
-        return name_of(self.ratio, self.mean)
+        return name_of(RATIOS[self.ratio], self.mean)
 
     def __str__(self):
         text = f"{self.name}: {self.ratio}"
@@ -615,10 +603,9 @@ class Loss:
         return text
 
 
-def name_of(part, other):
-    """The name of an algorithm with these two parts."""
-    names = ALGORITHMS[part]
-    return names.get(other, f"a relative of {next(iter(names.values()))}")
+def name_of(names, part):
+    """The name of an algorithm among those that share its other part."""
+    return names.get(part, f"a relative of {next(iter(names.values()))}")
 
 
 def total(x, mask):
@@ -679,27 +666,20 @@ STEPS = [
 
 
 @functools.cache
-def frozen_batches(options):
-    """[(log_probs, old, ref, advantages, mask, sampler, step)] for a loss with these options.
-
-    Without "step", it is None: a micro-batch is its own step. Without "sampler_log_probs", the
-    sampler is the old policy.
-    """
+def frozen_batches():
+    """[(log_probs, old, ref, advantages, mask, sampler, step)]"""
     generator = torch.Generator().manual_seed(0)
     batches = []
     for moved, *parts in STEPS:
         masks = [torch.tensor([[x == "o" for x in row] for row in rows]) for rows in parts]
-        step = counts_of(*masks) if "step" in options else None
         for mask in masks:  # (B, T)
             noise = torch.randn(5, *mask.shape, generator=generator, dtype=torch.float64)
             log_probs = -0.1 - noise[0].abs()
             old = -(log_probs - moved * noise[1]).abs()
             ref = -(log_probs + 0.5 * noise[2]).abs()
-            advantages = noise[3, :, 0]
-            sampler = old
-            if "sampler_log_probs" in options:
-                sampler = -(old + noise[4]).abs()
-            batches.append((log_probs, old, ref, advantages, mask, sampler, step))
+            sampler = -(old + noise[4]).abs()
+            a = noise[3, :, 0]
+            batches.append((log_probs, old, ref, a, mask, sampler, counts_of(*masks)))
     return batches
 
 
@@ -714,16 +694,27 @@ def require(condition, sentence):
 
 def call(name, function, tensors, shape):
     """The result of an adapter's function in float64, if it is a tensor of that shape."""
-    given = [x.clone() for x in tensors]
-    result = function(*given)
-    same = all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(tensors, given))
-    require(same, f"{name} changes an input in place. Clone it first.")
+    result = function(*[x.clone() for x in tensors])  # it may change them in place
     is_tensor = isinstance(result, torch.Tensor) and result.is_floating_point()
     require(
         is_tensor and result.shape == shape,
         f"{name} has to return a float64 tensor of shape {tuple(shape)}.",
     )
     return result.double()
+
+
+def with_options(loss, options):
+    """A function of a frozen batch: the loss, with these of the two named arguments.
+
+    A formula without a step takes a micro-batch for one, and without a sampler the old policy.
+    """
+
+    def subject(log_probs, old, ref, advantages, mask, sampler, step):
+        named = {"sampler_log_probs": sampler, "step": step}
+        passed = {name: named[name] for name in options}
+        return loss(log_probs, old, ref, advantages, mask, **passed)
+
+    return subject
 
 
 def value_and_gradient(loss, batch):
@@ -745,7 +736,7 @@ def expected(formula, place, options):
     """A formula's tensors for one frozen input: (advantages,) or (value, gradient)."""
     if isinstance(formula, Advantages):
         return (formula(REWARDS[place]),)
-    return value_and_gradient(formula, frozen_batches(options)[place])
+    return value_and_gradient(with_options(formula, options), frozen_batches()[place])
 
 
 # The largest gap between equal results, in float32 or float64, relative to the largest entry
@@ -769,7 +760,7 @@ def probe(loss, log_ratio=0.0, d=0.0, advantage=0.0, log_weight=0.0):
     The log-prob of each token is PROBED.
     """
     ones = torch.ones(1, 4).double()
-    log_probs = (PROBED * ones).requires_grad_()
+    log_probs = PROBED * ones
     old = PROBED * ones - log_ratio
     ref = PROBED * ones + d
     a = advantage * ones[:, 0]
@@ -864,11 +855,11 @@ def soft_weights(loss):
     found = {GATE: {}, GAMMA: {}}
     for name, advantage in (("positive", LARGE), ("negative", -LARGE)):
         # The probed completion has four tokens, so VESPO's w is e, then 1 / e.
-        points = [share(loss, x, advantage) for x in (math.log(2.0), 0.25, -0.25)]
-        double, up, down = torch.tensor(points, dtype=torch.float64)
-        tau = (double / 2).logit()
-        decay = -(up * down).log() / (2 * math.cosh(1) - 2)
-        k = (up / down).log() / 2 + decay * math.sinh(1)
+        points = [share(loss, x, advantage) for x in (0.25, -0.25)]
+        up, down = torch.tensor(points, dtype=torch.float64).log()
+        tau = (up.exp() / 2).logit() / math.expm1(0.25)
+        decay = (up + down) / (2 - 2 * math.cosh(1))
+        k = (up - down) / 2 + decay * math.sinh(1)
         found[GATE][name] = (tidy(tau),)
         found[GAMMA][name] = (tidy(k), tidy(decay))
     return found
@@ -1014,26 +1005,22 @@ def properties_of_loss(loss, batch):
 def unchanged(loss, answer, change):
     """Whether changed advantages give the same loss and gradient."""
 
-    def of_others(log_probs, old, ref, advantages, *others):
-        return loss(log_probs, old, ref, change(advantages), *others)
+    def of_others(log_probs, old, ref, advantages, mask, **named):
+        return loss(log_probs, old, ref, change(advantages), mask, **named)
 
     return all(gap < 1e-4 for gap in answer.gaps(of_others))
 
 
 def leaks(loss, batch):
-    """Whether -inf or NaN outside of the mask reaches the loss or its gradient."""
+    """Whether NaN outside of the mask reaches the loss or its gradient, as -inf would at most."""
     *tensors, step = batch
-    mask = tensors[4]
-    for hidden in (-math.inf, math.nan):
-        for place in (0, 1, 2, 5):  # the log-probs
-            tensors[place] = tensors[place].masked_fill(~mask, hidden)
-        try:
-            found = value_and_gradient(loss, (*tensors, step))
-        except (AssertionError, RuntimeError, ValueError):  # the loss itself refuses it
-            continue
-        if not all(x.isfinite().all() for x in found):
-            return True
-    return False
+    for place in (0, 1, 2, 5):  # the log-probs
+        tensors[place] = tensors[place].masked_fill(~tensors[4], math.nan)
+    try:
+        found = value_and_gradient(loss, (*tensors, step))
+    except (AssertionError, RuntimeError, ValueError):  # the loss itself refuses it
+        return False
+    return not all(x.isfinite().all() for x in found)
 
 
 # ---- The verdict
@@ -1042,13 +1029,8 @@ def leaks(loss, batch):
 def judge_loss(loss, new=False):
     """(right, names, text) for a function like `loss` in this file's docstring."""
     options = frozenset(inspect.signature(loss).parameters) & {"step", "sampler_log_probs"}
-    batches = frozen_batches(options)
-
-    def subject(*inputs):
-        *five, sampler, step = inputs
-        named = {"sampler_log_probs": sampler, "step": step}
-        return loss(*five, **{name: named[name] for name in options})
-
+    batches = frozen_batches()
+    subject = with_options(loss, options)
     answer = Answer("loss", [value_and_gradient(subject, batch) for batch in batches], options)
     if not answer.finite:
         name = "NaN in the value"
@@ -1073,7 +1055,7 @@ def judge_loss(loss, new=False):
             "step it is a constant factor: normalize before the loss. Seen: axon-rl/gem PR #113.",
         ),
     ):
-        if unchanged(subject, answer, change):
+        if unchanged(loss, answer, change):
             return False, [name], f"✗ loss: {name}\n{sentence}"
 
     remarks = []
@@ -1248,11 +1230,10 @@ def load(path):
     """The names that an adapter defines. It can import what lies beside it."""
     require(os.path.exists(path), f"There is no file {path}.")
     sys.path[:0] = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
-    with contextlib.redirect_stdout(sys.stderr):  # what it prints
-        try:
-            return runpy.run_path(path)
-        except SystemExit:  # its code, perhaps 0, would be ours
-            raise SystemExit(f"{path} calls exit.") from None
+    try:
+        return runpy.run_path(path)
+    except SystemExit:  # its code, perhaps 0, would be ours
+        raise SystemExit(f"{path} calls exit.") from None
 
 
 def judge_functions(adapter, new):
@@ -1273,8 +1254,8 @@ def main(description=__doc__, judge=judge_functions, has_new=True, prints=True):
         text = "exit with 0 for a new algorithm, too"
         parser.add_argument("--new", action="store_true", help=text)
     arguments = vars(parser.parse_args())
-    adapter = load(arguments.pop("adapter"))
     with contextlib.redirect_stdout(sys.stderr):  # what the adapter prints
+        adapter = load(arguments.pop("adapter"))
         rights, _, texts = zip(*judge(adapter, **arguments))
     if prints:
         show("\n\n".join(texts))

@@ -158,18 +158,35 @@ END = 1  # the end token. No completion has the token 0, so it can pad.
 # ---- The frozen model and the frozen episodes
 
 
-class Decoder(torch.nn.Module):
-    """Each token sees a sum of the tokens before it, with less weight for those far away.
+class TinyModel(torch.nn.Module):
+    """What trainers use of a model of transformers.
 
-    Positions are learned, as in GPT-2: without position_ids, padding counts as a position.
+    Each token sees a sum of the tokens before it, with less weight for those far away. Positions
+    are learned, as in GPT-2: without position_ids, padding counts as a position.
     """
 
-    def __init__(self):
+    def __init__(self, seed):
         super().__init__()
+        self.config = SimpleNamespace(vocab_size=VOCABULARY)
+        self.config.get_text_config = lambda: self.config
         self.embedding = torch.nn.Embedding(VOCABULARY, 12)
         self.position = torch.nn.Embedding(32, 12)
+        self.head = torch.nn.Linear(12, VOCABULARY)
+        generator = torch.Generator().manual_seed(seed)
+        for weight in self.parameters():  # so small that k3 is below 10, where some stop it
+            weight.data.normal_(std=0.7, generator=generator)
 
-    def forward(self, input_ids, attention_mask=None, position_ids=None, **others):
+    def get_decoder(self):
+        return self.decode
+
+    def get_output_embeddings(self):
+        return self.head
+
+    def forward(self, input_ids, **inputs):
+        hidden = self.decode(input_ids, **inputs).last_hidden_state
+        return SimpleNamespace(logits=self.head(hidden))
+
+    def decode(self, input_ids, attention_mask=None, position_ids=None, **others):
         place = position_ids
         if place is None:
             place = torch.arange(input_ids.shape[1])
@@ -179,30 +196,6 @@ class Decoder(torch.nn.Module):
         distance = place[..., :, None] - place[..., None, :]  # (T, T) or (B, T, T)
         weight = (0.7**distance).tril()
         return SimpleNamespace(last_hidden_state=torch.tanh(weight.to(x) @ x))
-
-
-class TinyModel(torch.nn.Module):
-    """What trainers use of a model of transformers."""
-
-    def __init__(self, seed):
-        super().__init__()
-        self.config = SimpleNamespace(vocab_size=VOCABULARY)
-        self.config.get_text_config = lambda: self.config
-        self.decoder = Decoder()
-        self.head = torch.nn.Linear(12, VOCABULARY)
-        generator = torch.Generator().manual_seed(seed)
-        for weight in self.parameters():  # so small that k3 is below 10, where some stop it
-            weight.data.normal_(std=0.7, generator=generator)
-
-    def get_decoder(self):
-        return self.decoder
-
-    def get_output_embeddings(self):
-        return self.head
-
-    def forward(self, input_ids, attention_mask=None, position_ids=None, **others):
-        hidden = self.decoder(input_ids, attention_mask, position_ids).last_hidden_state
-        return SimpleNamespace(logits=self.head(hidden))
 
 
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.5, 2.0, 0.0, 1.0]
@@ -233,13 +226,13 @@ def log_probs_of(model, episodes, config):
     side = config.padding_side
     ids = pad_sequence(rows, batch_first=True, padding_side=side)  # (B, T + 1)
     mask = pad_sequence(masks, batch_first=True, padding_side=side)
-    inputs = {"input_ids": ids[:, :-1]}
+    inputs = {}
     if side == "left":
         seen = ids[:, :-1] > 0
         places = {"attention_mask": seen, "position_ids": (seen.cumsum(1) - 1).clamp(min=0)}
         hidden = getattr(config, "hidden", "")
-        inputs |= {name: value for name, value in places.items() if name not in hidden}
-    logits = model(**inputs).logits / config.temperature
+        inputs = {name: value for name, value in places.items() if name not in hidden}
+    logits = model(ids[:, :-1], **inputs).logits / config.temperature
     log_probs = logits.log_softmax(dim=-1).gather(-1, ids[:, 1:, None])
     return log_probs[..., 0], mask[:, 1:]
 
@@ -357,7 +350,6 @@ class Situation:
     """What a trainer is asked for, and how far its weights move."""
 
     def __init__(self, name, make_model):
-        self.name = name
         self.changes = SITUATIONS[name]
         self.config = SimpleNamespace(**PLAIN | self.changes)
         self.model = make_model(0)
@@ -424,25 +416,29 @@ class Situation:
         same = (self.moved - times * own).norm() < TOLERANCE * self.moved.norm()
         return times if same else 0.0
 
+    def mistakes(self):
+        """(what it changes in the formula's step, name, sentence) of each possible mistake"""
+        for option in self.changes:
+            yield {option: PLAIN[option]}, f"{option} has no effect", f"It is not passed on. {SEEN}"
+        if "padding_side" in self.changes:
+            for hidden, sentence in NOT_PASSED.items():
+                left = {"padding_side": "left", "hidden": hidden}
+                yield left, f"{hidden} not passed on", sentence
+        else:
+            for slip, sentence in MISTAKES.items():
+                yield {"slip": slip}, slip, sentence
+
     def difference(self, candidates):
-        """(name, sentence) of the mistake with which a candidate moves the weights as far."""
+        """[name, sentence] of the mistake with which a candidate moves the weights as far."""
         if not self.moved.any():
             return "the weights do not change", (
                 "No gradient, or the optimizer has other weights: those of an earlier call?"
             )
         if not self.moved.isfinite().all():
             return "the weights are NaN or infinite", "Look for a group of equal rewards."
-        for option, formula in itertools.product(self.changes, candidates):
-            if self.agrees(formula, **{option: PLAIN[option]}):
-                return f"{option} has no effect", f"It is not passed on. {SEEN}"
-        if "padding_side" in self.changes:
-            for (hidden, sentence), formula in itertools.product(NOT_PASSED.items(), candidates):
-                if self.agrees(formula, padding_side="left", hidden=hidden):
-                    return f"{hidden} not passed on", sentence
-            return "the padding changes the step", "Look at attention_mask and position_ids."
-        for slip, formula in itertools.product(MISTAKES, candidates):
-            if self.agrees(formula, slip):
-                return slip, MISTAKES[slip]
+        for (changes, *said), formula in itertools.product(self.mistakes(), candidates):
+            if self.agrees(formula, **changes):
+                return said
         for formula in candidates:
             times = self.times(formula)
             if times:
@@ -454,6 +450,8 @@ class Situation:
         for advantages, loss in algorithms() if own else ():
             if self.agrees((advantages, loss)):
                 return "your advantages have no effect", f"The step has {advantages}."
+        if "padding_side" in self.changes:
+            return "the padding changes the step", "Look at attention_mask and position_ids."
         return "an unknown difference", "No known mistake gives these weights."
 
 

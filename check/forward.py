@@ -12,12 +12,13 @@ vLLM, if it is installed, and with 8 tokens that it samples after them. If two d
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 import torch
 from torch.nn.functional import pad
 from transformers import AutoModelForCausalLM
 
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(str(Path(__file__).parents[1]))
 import nano_r1
 
 IDS = torch.arange(16)[None]  # (1, T)

@@ -23,7 +23,6 @@ from check_grpo import (
     EACH,
     EITHER_SIGN,
     GAMMA,
-    GATE,
     GEOMETRIC,
     IPO,
     ITSELF,
@@ -31,15 +30,11 @@ from check_grpo import (
     NO_RATIO,
     PAPERS,
     PRODUCT,
-    REWARDS,
-    SEQUENCES,
     TOKEN,
     TOKENS,
     WEIGHT,
     Advantages,
-    Answer,
     Loss,
-    expected,
     frozen_batches,
     judge_advantages,
     judge_loss,
@@ -55,7 +50,6 @@ LOSSES = {
     "BNPO": Loss(TOKEN, EACH, **CLIP),
     "Dr. GRPO": Loss(TOKEN, CONSTANT, "k2", constant=20.0, **CLIP),
     "GSPO": Loss(COMPLETION, COMPLETIONS, "k3", "reward", **CLIP),
-    "LUSPO": Loss(COMPLETION, CONSTANT, "k3 times the ratio", **CLIP),
     "REINFORCE": Loss(NO_RATIO, TOKENS, "k3 with the gradient of k2", kl_weight=0.04),
     "REINFORCE, itself": Loss(ITSELF, COMPLETIONS, kl_weight=0.04),
     "GMPO": Loss(GEOMETRIC, COMPLETIONS, **CLIP),
@@ -63,16 +57,12 @@ LOSSES = {
     "RLOO": Loss(NO_RATIO, CONSTANT, "k1", constant=20.0, kl_weight=0.04),
     "RLOO with a clip": Loss(PRODUCT, COMPLETIONS, "k2", "reward", **CLIP),
     "Kimi K2.5": Loss(EITHER_SIGN, TOKENS, "k2 to the sampler", **CLIP),
-    "SAPO": Loss(GATE, COMPLETIONS, **PAPERS[GATE]),
     "VESPO": Loss(GAMMA, TOKENS, **PAPERS[GAMMA]),
-    "DPPO": Loss(TOKEN, TOKENS, "k2 to the sampler", drop=DPPO, **MOVED),
     "DPPO, verl": Loss(WEIGHT, TOKENS, drop=DPPO, high=19.0, **MOVED),
     "DPPO, KL": Loss(WEIGHT, TOKENS, drop=DPPO_KL, high=19.0, **MOVED),
     "IPO": Loss(TOKEN, TOKENS, drop=IPO, **MOVED),
-    "GRPO, masked": Loss(TOKEN, COMPLETIONS, drop=SEQUENCES, fall=0.5, **CLIP),
     "GRPO, doubled": Loss(TOKEN, COMPLETIONS, constant=0.5, **CLIP),
 }
-ALL = frozenset({"sampler_log_probs", "step"})
 ADVANTAGES = {
     "GRPO": Advantages("group mean", "deviation with n - 1"),
     "GRPO, root": Advantages("group mean", "deviation with n", 1e-5, "inside of the root"),
@@ -82,54 +72,6 @@ ADVANTAGES = {
     "RLOO": Advantages("mean of the others", "no deviation"),
     "REINFORCE": Advantages("no baseline", "no deviation"),
 }
-# mistakes: the published methods nearest to them, which are right
-NEAREST = [
-    (
-        ADVANTAGES,
-        ADVANTAGE_MISTAKES,
-        {
-            "REINFORCE++": ["groups along the wrong dimension", "rewards grouped in another order"],
-            "REINFORCE": ["mean not subtracted"],
-            "MaxRL": ["variance instead of the deviation"],
-            "RLOO": ["brackets forgotten", "sign of the advantage turned"],
-            "GRPO, root": ["eps added after the division"],
-            "Dr. GRPO": ["no eps"],
-        },
-    ),
-    (
-        LOSSES,
-        LOSS_MISTAKES,
-        {
-            "GRPO": [
-                "mask one token late",
-                "mask one token early",
-                "end token left out",
-                "prompt counted",
-                "padding counted",
-                "tokens of a tool counted",
-                "mask not used",
-                "mask only in the denominator",
-                "sign of the policy term turned",
-                "length divided twice",
-            ],
-            "BNPO": ["micro-batches averaged"],
-            "GRPO, doubled": [
-                "micro-batches added up",
-                "divided by the micro-batches twice",
-            ],
-            "Dr. GRPO": ["padding in the denominator", "KL without gradient"],
-            "DAPO": ["mean over rows, then over tokens", "sign of the KL penalty turned"],
-            "REINFORCE, itself": [
-                "ratio without gradient",
-            ],
-            "RLOO with a clip": ["ratio upside down"],
-            "IPO": ["ratio to the reference", "KL of prompt and padding"],
-            "Kimi K2.5": ["old and reference swapped", "maximum instead of the minimum"],
-            "VESPO": ["weight with gradient"],
-            "REINFORCE": ["probability instead of its logarithm", "k3 with d turned"],
-        },
-    ),
-]
 
 
 def mistaken(formula, slip):
@@ -149,12 +91,6 @@ def said(loss):
     return judge_loss(loss)[2]
 
 
-def alike(one, other):
-    frozen = frozen_batches(ALL) if isinstance(one, Loss) else REWARDS
-    answer = Answer("", [expected(one, place, ALL) for place in range(len(frozen))], ALL)
-    return all(gap < 1e-9 for gap in answer.gaps(other))
-
-
 @pytest.mark.parametrize("name, right", [*LOSSES.items(), *ADVANTAGES.items()])
 def test_each_algorithm_is_named_with_its_numbers(name, right):
     agrees, names, text = judged(right)
@@ -162,51 +98,26 @@ def test_each_algorithm_is_named_with_its_numbers(name, right):
     assert str(right).partition(": ")[2] in text or right.ratio == ITSELF
 
 
-@pytest.mark.parametrize("methods, mistakes, nearest", NEAREST)
-def test_each_mistake_has_a_published_method_nearest_to_it_that_is_right(
-    methods, mistakes, nearest
-):
-    assert sorted(itertools.chain(*nearest.values())) == sorted(mistakes)
-    for name in nearest:
-        right, _, text = judged(methods[name])
-        assert right and "✗" not in text
-
-
-# The mistakes of the KL are planted in GRPO.
-OFTEN = {name: replace(LOSSES[name], kl_weight=0.0) for name in ("GSPO", "CISPO", "RLOO")}
-# In these algorithms, this is no mistake, but another algorithm or part of this one.
-HARMLESS = [
-    ("RLOO", "length divided twice"),
-    ("CISPO", "micro-batches averaged"),
-    ("RLOO", "mean not subtracted"),
-    ("Dr. GRPO", "mean not subtracted"),
-    ("MaxRL", "mean not subtracted"),
-    ("REINFORCE++", "mean not subtracted"),
-    ("REINFORCE++", "variance instead of the deviation"),
-    ("REINFORCE++", "no eps"),
+# Each mistake of a loss matters in one of these, those of the KL in the first.
+OFTEN = [LOSSES["GRPO"]] + [
+    replace(LOSSES[name], kl_weight=0.0, mean=COMPLETIONS)
+    for name in ("GSPO", "CISPO", "REINFORCE")
 ]
+NORMALIZED = [ADVANTAGES["GRPO"], ADVANTAGES["GRPO, root"]]
 
 
 @pytest.mark.parametrize(
-    "name, right", [*ADVANTAGES.items(), ("GRPO", LOSSES["GRPO"]), *OFTEN.items()]
+    "slip, algorithms",
+    [
+        *[(slip, OFTEN) for slip in LOSS_MISTAKES],
+        *[(slip, NORMALIZED) for slip in ADVANTAGE_MISTAKES],
+    ],
 )
-def test_each_mistake_is_named(name, right):
-    for slip in LOSS_MISTAKES if isinstance(right, Loss) else ADVANTAGE_MISTAKES:
-        wrong = mistaken(right, slip)
-        agrees, names, _ = judged(wrong)
-        harmless = (name, slip) in HARMLESS or alike(wrong, right)
-        assert agrees if harmless else slip in names, slip
-
-
-@pytest.mark.parametrize(
-    "mistakes, algorithms", [(LOSS_MISTAKES, LOSSES), (ADVANTAGE_MISTAKES, ADVANTAGES)]
-)
-def test_frozen_tensors_separate_each_pair_of_mistakes(mistakes, algorithms):
-    for one, other in itertools.combinations(["", *mistakes], 2):
-        assert not all(
-            alike(mistaken(formula, one), mistaken(formula, other))
-            for formula in algorithms.values()
-        ), (one, other)
+def test_a_mistake_is_named_and_in_one_algorithm_no_other_one(slip, algorithms):
+    found = [judged(mistaken(right, slip)) for right in algorithms]
+    for right, verdict in zip(algorithms, found):
+        assert slip in verdict[1] or verdict == judged(right), right
+    assert [slip] in [names for _, names, _ in found]
 
 
 def gdpo(rewards):
@@ -251,7 +162,6 @@ def test_losses_of_trl_have_their_names(loss_type, options, name, parts):
     "of, leaking",
     [
         (lambda log_probs, mask: log_probs * mask, True),
-        (lambda log_probs, mask: log_probs.exp() * mask, True),  # -inf gives 0, NaN does not
         (lambda log_probs, mask: log_probs[mask], False),
         (  # it refuses NaN
             lambda log_probs, mask: assert_close(log_probs, log_probs) or log_probs[mask],
@@ -259,9 +169,9 @@ def test_losses_of_trl_have_their_names(loss_type, options, name, parts):
         ),
     ],
 )
-def test_infinity_or_nan_under_the_mask_is_found_if_it_reaches_the_gradient(of, leaking):
+def test_nan_under_the_mask_is_found_if_it_reaches_the_gradient(of, leaking):
     loss = lambda log_probs, old, ref, advantages, mask, *rest: of(log_probs, mask).sum()
-    assert leaks(loss, frozen_batches(ALL)[0]) == leaking
+    assert leaks(loss, frozen_batches()[0]) == leaking
 
 
 @pytest.mark.parametrize(
@@ -377,22 +287,22 @@ def test_advantages_of_variants_are_what_their_settings_say(baseline, scale, mon
 
 
 @pytest.mark.parametrize("eps", [5e-4, 0.05, 3e-7])
-@pytest.mark.parametrize("name", ["GRPO", "REINFORCE++"])
-def test_any_eps_is_measured(name, eps):
-    right, names, text = judged(replace(ADVANTAGES[name], eps=eps))
-    assert right and names == [name] and f"eps {eps:g} outside of the root" in text
-    assert ("If you meant GRPO" in text) == (name == "REINFORCE++")
+def test_any_eps_is_measured(eps):
+    text = judged(replace(ADVANTAGES["REINFORCE++"], eps=eps))[2]
+    assert f"eps {eps:g} outside of the root" in text and "If you meant GRPO" in text
 
 
 # ---- What its sentences say
 
 
 def in_dtype(dtype, *inputs):
-    """GRPO's loss, computed in this precision."""
-    return LOSSES["GRPO"](*[x.to(dtype) for x in inputs])
+    """GRPO's loss, computed in this precision. It clears the mask that it got."""
+    loss = LOSSES["GRPO"](*[x.to(dtype) for x in inputs])
+    inputs[4].zero_()
+    return loss
 
 
-def test_a_loss_in_single_precision_agrees():
+def test_a_loss_in_single_precision_that_changes_an_input_agrees():
     right, names, text = judge_loss(partial(in_dtype, torch.float32))
     assert right and names == ["GRPO"] and "clip 0.2 below and 0.28 above" in text
 
@@ -481,7 +391,6 @@ def test_a_new_estimator_is_told_what_it_lacks(new, lacks):
         (lambda loss, mask: loss.item(), "return a float64 tensor of shape ()."),
         (lambda loss, mask: loss.detach(), "no gradient"),
         (lambda loss, mask: loss * float("nan"), "NaN or infinite everywhere"),
-        (lambda loss, mask: loss * mask.zero_().sum(), "changes an input in place"),
     ],
 )
 def test_a_bad_adapter_gets_a_sentence(change, said):
