@@ -494,17 +494,17 @@ def main(config, **replaced):
     with ExitStack() as at_end:
         at_end.enter_context(environment_kept())
         device = start_process(config)
-        path, settings = find_run(config, replaced)
         # Before a model is loaded: a mistake in --task, --prompt or --data costs no time.
         module, prompt = find_task(config)
         train = parts.load_problems(module, "train", config)
         test = parts.load_problems(module, "test", config)
+        path, settings = find_run(config, replaced, [prompt.text, train])
         policy, tokenizer = parts.load_model(config)
         check_scorer(policy.eval(), config)  # a caller's own load_model may not call it
         task = Task(tokenizer, policy, config, (module, prompt))
         train = task.with_room(train, config)
         test = task.with_room(test, config)[: config.eval_problems]
-        check_problems(config, train, parts)
+        check_problems(config, train, test, parts)
         reference = parts.make_reference(policy, config)
         sampler = parts.make_sampler(policy, task, device, config)
         at_end.callback(sampler.close)
@@ -519,9 +519,9 @@ def main(config, **replaced):
         # A checkpoint, or a caller's load_model, may have other weights than the files of --model.
         sampler.sleep()  # sync expects a sleeping sampler
         sampler.sync(policy)
-        history = [row for row in shared_rows(f"{path}/metrics.jsonl") if row["step"] <= start]
+        history = read_history(path, start)
         if not history:  # a new run begins with an evaluation of the base, as step 0
-            metrics = {"step": 0} | parts.evaluate(sampler, test, task, config, path, 0)
+            metrics = {"step": start} | parts.evaluate(sampler, test, task, config, path, start)
             log(metrics, history, path, wandb_run)
         stop_requests = catch_signals(at_end)
         print(COLUMNS)
@@ -1372,17 +1372,25 @@ class Task:
         self.tokenizer = tokenizer
         self.template = self.prompt.text  # of every prompt; a problem's columns stand in {braces}
         self.chat = self.prompt.chat and tokenizer.chat_template
+        end_of_turn = None
         if self.chat:
             turns = [{"role": "user", "content": self.template}]
             try:
                 self.template = tokenizer.apply_chat_template(
-                    turns, tokenize=False, add_generation_prompt=True
+                    turns,
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    # Instead of today's date: a run that is resumed tomorrow has the same prompts.
+                    strftime_now=lambda _: "26 Jul 2024",
                 )
             except Exception as error:  # many kinds: the model's template is a program
                 raise SystemExit(
                     f"The model's chat template fails: {error}; use a prompt without it, such as "
                     "--prompt plain"
                 ) from None
+            # The rest of the question's line: <|im_end|> of Qwen, whose base has another end token.
+            rest = self.template.partition(self.prompt.text)[2].partition("\n")[0]
+            end_of_turn = tokenizer.get_vocab().get(rest)  # None if it is not one token
         self.tags = {}  # {tag of the chat template: the same of the task}
         opened = re.search(THINKING, self.template)
         known = re.search(THINKING, self.prompt.opening)
@@ -1396,7 +1404,7 @@ class Task:
         ends = policy.generation_config.eos_token_id  # a number, a list, or None
         if not isinstance(ends, list):
             ends = [ends]
-        self.stop_ids = {tokenizer.eos_token_id, *ends} - {None}
+        self.stop_ids = {tokenizer.eos_token_id, end_of_turn, *ends} - {None}
         longest = getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf)
         self.max_length = min(longest, 1024 + config.max_tokens)  # of a prompt and its completion
 
@@ -1526,8 +1534,10 @@ def check_numbers(config):
                 raise SystemExit(f"--{name} must be 0 or more, not {value}")
 
 
-def check_problems(config, train, parts):
+def check_problems(config, train, test, parts):
     """Stop with a sentence if a step cannot be drawn or has no group."""
+    if test[0] in train:
+        print("WARNING: a held-out problem is a training problem, too: is it the same file?")
     m = config.prompts_per_step
     if m > len(train) or m % WORLD:
         raise SystemExit(
@@ -1553,7 +1563,10 @@ def read_rows(path):
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        try:
+            return [json.loads(line) for line in file]
+        except ValueError:
+            raise SystemExit(f"{path}: a line is not JSON; if half-written, remove it") from None
 
 
 def path_of(name, default):
@@ -1561,10 +1574,11 @@ def path_of(name, default):
     return os.path.join("out", re.sub("^out/+", "", name or "") or default)
 
 
-def find_run(config, functions):
+def find_run(config, functions, learned=None):
     """(the run's directory, the settings to save; None if it is continued). Nothing is written.
 
-    `functions`: {name: function}, those of the caller; a run is continued with the same ones.
+    `functions`: {name: function}, those of the caller; `learned`: what the run learns from, such as
+    its problems. A run is continued with the same ones.
     """
     default = os.path.basename(config.task).removesuffix("_rewards.py")
     default += time.strftime("-%Y%m%d-%H%M%S")
@@ -1581,11 +1595,12 @@ def find_run(config, functions):
     for name, function in functions.items():
         # A partial function has no name, and its repr has addresses.
         settings[name] = getattr(function, "__qualname__", re.sub(r" at 0x\w+", "", repr(function)))
+    settings["checksum of prompt and data"] = seed_of(learned)
     settings = json.loads(json.dumps(settings))  # as in a file: a tuple is a list
     if not saved:
         return path, settings | {"id": str(time.time_ns())}  # the id of wandb's run
     may_change = [*config.MAY_CHANGE, "id", "make_sampler", "measure", "evaluate"]
-    for setting in saved[0] | settings:
+    for setting in settings | saved[0]:
         value = saved[0].get(setting)
         if value != settings.get(setting) and setting not in may_change:
             raise SystemExit(
@@ -1597,11 +1612,13 @@ def find_run(config, functions):
 def create_run(path, settings):
     """A new run takes its directory. Of two that begin at once, one gets it."""
     if RANK == 0 and settings:
-        os.makedirs(path, exist_ok=True)
         try:
-            open(f"{path}/config.json", "x").close()
+            os.makedirs(f"{path}/checkpoint")
         except FileExistsError:
-            raise SystemExit(f"{path}: another run has just begun there; try --name") from None
+            raise SystemExit(
+                f"{path}/checkpoint: it is of a run without a config.json, or of one that has just "
+                "begun there; try another --name"
+            ) from None
         write_rows(f"{path}/config.json", [settings])
 
 
@@ -1647,9 +1664,17 @@ def load_checkpoint(engine, path):
         if not faults:
             return row["step"]
         print(f"The checkpoint of step {row['step']} cannot be read: {faults[0]}")
-    if saved:
+    if saved or os.path.exists(f"{path}/model"):  # a run that has ended had one
         raise SystemExit(f"--resume {path}: no checkpoint can be read. Start with another --name")
     return 0
+
+
+def read_history(path, start):
+    """The rows of metrics.jsonl up to the checkpoint's step; none if the run is new."""
+    history = [row for row in shared_rows(f"{path}/metrics.jsonl") if row["step"] <= start]
+    if start and not history:
+        print("metrics.jsonl is gone: it begins again, with the step of the checkpoint")
+    return history
 
 
 def save_model(policy, tokenizer, path):

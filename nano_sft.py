@@ -127,11 +127,11 @@ def main(config):
     """
     nano_r1.check_numbers(config)
     device = nano_r1.start_process(config)
-    path, settings = nano_r1.find_run(config, {"update": train_step})
     module, prompt = nano_r1.find_task(config)
     split = "all" if config.eval_data else "test"
     problems = module.load_problems(split, config.eval_data, config.seed)
     texts = read_texts(config)
+    path, settings = nano_r1.find_run(config, {"update": train_step}, texts)
     policy, tokenizer = nano_r1.load_model(config)
     task = nano_r1.Task(tokenizer, policy, config, (module, prompt))
     problems = task.with_room(problems, config)[: config.eval_problems]
@@ -157,11 +157,10 @@ def main(config):
         nano_r1.create_run(path, settings)  # all settings have been checked
         wandb_run = nano_r1.open_wandb(path, config, at_end)
         start = nano_r1.load_checkpoint(engine, path)
-        rows = nano_r1.shared_rows(f"{path}/metrics.jsonl")
-        history = [row for row in rows if row["step"] <= start]
+        history = nano_r1.read_history(path, start)
         if not history:
-            metrics = nano_r1.evaluate(sampler, problems, task, config, path, 0)
-            nano_r1.log({"step": 0} | metrics, history, path, wandb_run)
+            metrics = nano_r1.evaluate(sampler, problems, task, config, path, start)
+            nano_r1.log({"step": start} | metrics, history, path, wandb_run)
         stop_requests = nano_r1.catch_signals(at_end)
         sampler.sleep()  # vLLM frees its share of the GPU
         for step in range(start + 1, config.steps + 1):

@@ -636,11 +636,14 @@ def main(config, **replaced):
         raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
     if config.sampler_ratio_min > config.sampler_ratio_max:
         raise SystemExit("--sampler_ratio_min must be at most --sampler_ratio_max")
-    if config.teacher and config.credit != "completion":
-        raise SystemExit("--teacher gives each token its advantage: leave out --credit")
-    if config.lora_rank and config.teacher:
-        raise SystemExit("--lora_rank has the base as its reference: leave out --teacher")
+    if config.overlong_buffer and config.scale_rewards == "mean":
+        # Below 0, the mean would change the sign of the advantages.
+        raise SystemExit("--scale_rewards mean is for rewards of 0 or more: --overlong_buffer 0")
     if config.teacher:
+        if config.credit != "completion":
+            raise SystemExit("--teacher gives each token its advantage: leave out --credit")
+        if config.lora_rank:
+            raise SystemExit("--lora_rank has the base as its reference: leave out --teacher")
         # On-policy distillation (GKD, arXiv:2306.13649, with the reverse KL): each token of the
         # student's completion has the advantage A_t = log pi_teacher(o_t) - log pi(o_t). With the
         # teacher as the reference, the gradient of k2 is -A_t grad log pi(o_t).

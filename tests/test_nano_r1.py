@@ -232,8 +232,8 @@ def test_a_chat_template_that_opens_no_thinking_gets_the_prompt_s_opening(end, l
 
 
 def test_a_chat_template_that_fails_is_one_sentence(loaded):
-    with pytest.raises(SystemExit, match="chat template fails: a system turn"):
-        in_template("{{ raise_exception('a system turn') }}", *loaded)
+    with pytest.raises(SystemExit, match="chat template fails: 26 Jul 2024"):  # on each day
+        in_template("{{ raise_exception(strftime_now('%d %b %Y')) }}", *loaded)
 
 
 def test_tags_that_are_special_tokens_reach_the_reward(loaded):
@@ -242,6 +242,8 @@ def test_tags_that_are_special_tokens_reach_the_reward(loaded):
     text = "1+2\n</think>\n<answer>1+2</answer>"
     ids = tokenizer.encode(text + tokenizer.eos_token)
     assert task(loaded[0], tokenizer).text_of(ids) == text
+    tokenizer.chat_template = "{{ messages[0].content }}</think>\n"  # now it ends a turn
+    assert task(loaded[0], tokenizer).has_ended(tokenizer.encode("1</think>"))
 
 
 def test_a_model_without_an_end_token_has_no_end(loaded):

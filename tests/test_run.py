@@ -88,10 +88,15 @@ def test_the_sizes_are_within_the_limits_of_the_contributors_page():
 SIX = f"{SMALL} --steps 6 --save_every 2"
 
 
+def parsed(flags, program=nano_r1):
+    """The settings of a command line."""
+    return tyro.cli(program.Config, args=flags.split(), use_underscores=True)
+
+
 def finish(directory, flags):
     """A run of six steps in this process."""
     with contextlib.chdir(directory):
-        nano_r1.main(tyro.cli(nano_r1.Config, args=[*SIX.split(), *flags], use_underscores=True))
+        nano_r1.main(parsed(f"{SIX} {flags}"))
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +106,14 @@ def straight(tmp_path_factory):
     for file in ("nano_r1.py", "countdown_rewards.py"):
         shutil.copy(ROOT / file, directory)
     shutil.copytree(ROOT / "models/nano-base", directory / "models/nano-base")
-    finish(directory, ["--name", "straight"])
+    finish(directory, "--name straight")
     return directory
 
 
 def interrupt(directory, flags, number, file):
     """Start the program, send it a signal as soon as that file is there; what it printed."""
     process = subprocess.Popen(
-        [sys.executable, "nano_r1.py", *flags],
+        [sys.executable, "nano_r1.py", *flags.split()],
         cwd=directory,
         env=os.environ | {"PYTHONPATH": ""},  # without the repository
         stdout=subprocess.PIPE,
@@ -125,8 +130,7 @@ def interrupt(directory, flags, number, file):
 @pytest.fixture(scope="module")
 def stopped(straight):
     """What a run prints that gets SIGTERM in its first step."""
-    flags = [*SIX.split(), "--name", "stopped"]
-    return interrupt(straight, flags, signal.SIGTERM, "out/stopped/episodes")
+    return interrupt(straight, f"{SIX} --name stopped", signal.SIGTERM, "out/stopped/episodes")
 
 
 def test_sigterm_finishes_the_step(stopped):
@@ -137,11 +141,22 @@ def test_a_run_that_was_stopped_then_killed_while_it_saved_is_the_straight_one(s
     steps = [row["step"] for row in metrics(straight, "stopped")]
     assert steps in ([0, 1], [0, 1, 2])  # a slow machine sends the signal late
     assert not (straight / "out/stopped/model").exists()
-    resumed = ["--resume", "out/stopped"]
-    interrupt(straight, [*SIX.split(), *resumed], signal.SIGKILL, "out/stopped/checkpoint/b.pt")
+    resumed = "--resume out/stopped"
+    interrupt(straight, f"{SIX} {resumed}", signal.SIGKILL, "out/stopped/checkpoint/b.pt")
     finish(straight, resumed)
     assert metrics(straight, "stopped") == metrics(straight, "straight")
     assert weights(straight, "stopped") == weights(straight, "straight")
+    # What is damaged or gone by hand is said. Nothing begins again.
+    history = straight / "out/stopped/metrics.jsonl"
+    history.write_text("{")
+    with pytest.raises(SystemExit, match="metrics.jsonl: a line is not JSON"):
+        finish(straight, resumed)
+    history.unlink()
+    finish(straight, resumed)
+    assert metrics(straight, "stopped")[0]["step"] == 6
+    shutil.rmtree(straight / "out/stopped/checkpoint")
+    with pytest.raises(SystemExit, match="no checkpoint can be read"):
+        finish(straight, resumed)
 
 
 class Disk(dict):
@@ -199,7 +214,8 @@ def test_the_result_is_that_of_the_last_evaluation(capsys):
 
 def test_of_two_runs_that_begin_at_once_one_gets_the_directory(tmp_path):
     nano_r1.create_run(f"{tmp_path}/x", {"seed": 0})
-    with pytest.raises(SystemExit, match="another run has just begun"):
+    (tmp_path / "x/config.json").unlink()  # also one whose settings are gone keeps it
+    with pytest.raises(SystemExit, match="just begun there; try another --name"):
         nano_r1.create_run(f"{tmp_path}/x", {"seed": 1})
 
 
@@ -212,14 +228,14 @@ REFUSED = """--seed 1|--learning_rate 1e-4|--kl_coef 0|--max_tokens 50|--dtype b
 
 
 def resume(path, flags, program=nano_r1, **own):
-    flags = f"{SMALL} --resume {path} {flags}"
-    config = tyro.cli(program.Config, args=flags.split(), use_underscores=True)
-    nano_r1.find_run(config, own)
+    nano_r1.find_run(parsed(f"{SMALL} --resume {path} {flags}", program), own)
 
 
 def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
     path = straight / "out/straight"
-    resume(path, MAY_CHANGE, measure=print)
+    # `resume` gives no data, which is compared last: so these flags are not refused.
+    with pytest.raises(SystemExit, match="with checksum of prompt and data .*; use the same"):
+        resume(path, MAY_CHANGE, measure=print)
     for flags in re.split(r"[|\n]", REFUSED):
         name, _ = flags.removeprefix("--").split()
         with pytest.raises(SystemExit, match=f"the run was started with {name} .*; use the same"):
@@ -279,8 +295,9 @@ def test_a_task_is_executed_and_its_problems_are_read_once(tmp_path, monkeypatch
     (tmp_path / "own.py").write_text(COUNTS)
     config = variants.Config(task=f"{tmp_path}/own.py", eval_data="x", **SHORT)
     path = variants.main(replace(config, name=f"{tmp_path}/x"))
-    found = re.findall("^(?:executed|loaded .*)$", capsys.readouterr().out, re.MULTILINE)
-    assert found == ["executed", "loaded train None", "loaded all x"]
+    found = re.findall("^(?:executed|loaded .*|WARNING)", capsys.readouterr().out, re.MULTILINE)
+    # The six are both: that is said.
+    assert found == ["executed", "loaded train None", "loaded all x", "WARNING"]
     assert runs.metrics(path)[-1]["eval/problems"] == 6
 
 
@@ -318,9 +335,8 @@ micro_batch_size 0|steps 0|vllm_gpu_memory_utilization 0|eval_problems 0
 cliprange -0.2|kl_coef nan|learning_rate inf|seed -1""".replace("\n", "|").split("|"),
 )
 def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
-    config = tyro.cli(nano_r1.Config, args=f"--{flags}".split(), use_underscores=True)
     with pytest.raises(SystemExit, match=f"^--{flags.split()[0]} must be"):
-        nano_r1.check_numbers(config)
+        nano_r1.check_numbers(parsed(f"--{flags}"))
 
 
 @pytest.mark.parametrize(

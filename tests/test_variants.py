@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import tyro
+from test_run import parsed
 from torch.testing import assert_close
 from two_processes import CASES, make_episodes, settings, tiny_model, updated, weights_of
 
@@ -301,7 +301,7 @@ def test_a_run_with_much_switched_on_leaves_torchs_random_state(tmp_path, monkey
 @pytest.mark.parametrize("command", re.findall(r"\| `(--.+?)` \|", DOCS))
 def test_each_command_of_the_page_runs(command, monkeypatch):
     monkeypatch.setattr(nano_r1, "main", lambda config, **functions: sorted(functions))
-    config = tyro.cli(variants.Config, args=command.split(), use_underscores=True)
+    config = parsed(command, variants)
     names = "advantages load_model load_problems loss make_reference measure rollout update"
     assert variants.main(config) == names.split()
 
@@ -311,6 +311,7 @@ def test_each_command_of_the_page_runs(command, monkeypatch):
     [
         {"group_size": 1},
         {"baseline": "none", "scale_rewards": "batch"},
+        {"scale_rewards": "mean", "overlong_buffer": 9},
         {"lora_rank": 8, "zero_stage": 3},
         {"lora_rank": 8, "teacher": "out/x"},
         {"sampler_ratio_min": 5.0},
