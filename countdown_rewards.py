@@ -191,8 +191,6 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
         why = "correct"
     elif not answer and fault.startswith("no "):
         why = "no answer block"
-        if fault.startswith("no </"):
-            why += ": the completion was cut off"
     if fault:
         why += f"; format: {fault}"
     for_format, for_answer = prompt.weights

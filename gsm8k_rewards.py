@@ -307,8 +307,6 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
             why = "correct"
     elif not answer and fault.startswith("no "):
         why = "no answer block"
-        if fault.startswith("no </"):
-            why += ": the completion was cut off"
     form = 1.0
     if fault == MORE:
         form = 0.5

@@ -56,7 +56,7 @@ PROBLEM = {"nums": [2, 3], "target": 5}
         ("<answer>RIGHT</answer></think><answer>WRONG</answer>", 1, 0, "s 6, not 5"),
         ("maybe <answer>RIGHT</answer>\n</think>", 0, 0, "no answer block; format: no <answer>"),
         # Cut off
-        ("</think><answer>RIGHT", 0, 0, "was cut off; format: no </answer>"),
+        ("</think><answer>RIGHT", 0, 0, "no answer block; format: no </answer>"),
         # End markers and newlines
         ("</think><answer>RIGHT</answer><|im_end|><|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
     ],

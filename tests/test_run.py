@@ -146,12 +146,8 @@ def test_a_run_that_was_stopped_then_killed_while_it_saved_is_the_straight_one(s
     finish(straight, resumed)
     assert metrics(straight, "stopped") == metrics(straight, "straight")
     assert weights(straight, "stopped") == weights(straight, "straight")
-    # What is damaged or gone by hand is said. Nothing begins again.
-    history = straight / "out/stopped/metrics.jsonl"
-    history.write_text("{")
-    with pytest.raises(SystemExit, match="metrics.jsonl: a line is not JSON"):
-        finish(straight, resumed)
-    history.unlink()
+    # What is deleted by hand does not make it begin again.
+    (straight / "out/stopped/metrics.jsonl").unlink()
     finish(straight, resumed)
     assert metrics(straight, "stopped")[0]["step"] == 6
     shutil.rmtree(straight / "out/stopped/checkpoint")
