@@ -11,7 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, "check")]
 os.environ["HF_HUB_OFFLINE"] = "1"  # or what is not there is asked for at the hub, for a minute
 
-# On the CPU. On a card: CUDA_VISIBLE_DEVICES=0 pytest tests/test_run.py -k "killed or ctrl_c"
+# On the CPU. On a card: CUDA_VISIBLE_DEVICES=0 pytest tests/test_run.py -k stopped
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 # With small models a second thread only waits; also for what the tests start.
