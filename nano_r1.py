@@ -1264,7 +1264,7 @@ def load_model(config):
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             config.model,
-            # A mistyped path is not looked for on the hub: without a network, it takes a minute.
+            # A mistyped path is not looked for on the hub, which without a network takes a minute.
             local_files_only=os.path.isdir(os.path.dirname(config.model)),
             trust_remote_code=False,
         )
@@ -1296,7 +1296,7 @@ def load_model(config):
 
 
 def import_task(name):
-    """The module of --task: NAME_rewards.py, tasks/NAME_rewards.py, or the file at a path."""
+    """The module of --task: NAME_rewards.py on Python's path or in tasks/, or that file."""
     try:
         if not name.endswith(".py"):
             found = importlib.util.find_spec(f"{name}_rewards")
@@ -1454,7 +1454,7 @@ class Task:
         return *map(float, numbers), str(found.why)
 
     def text_of(self, token_ids):
-        """A completion for the reward: without end tokens, with special tokens that are tags."""
+        """A completion for the reward, without end tokens. Other special tokens can be tags."""
         return self.tokenizer.decode([i for i in token_ids if i not in self.stop_ids])
 
     def has_ended(self, token_ids):
