@@ -388,8 +388,8 @@ def micro_batches(episodes, config):
 #
 # The engine holds the policy, its gradients and AdamW's states. `engine(batch)` returns the
 # log-probs. `engine.backward(loss)` adds to the gradient, as `loss.backward()` does.
-# `engine.step()` clips the gradient, takes one AdamW step if the gradient is finite, and sets it to
-# zero. With several processes it is DeepSpeed's: it averages the gradients of all processes.
+# `engine.step()` clips the gradient, takes one AdamW step if the gradient is finite, and zeroes the
+# gradient. With several processes, DeepSpeed's engine also averages their gradients.
 
 
 # %%

@@ -2,7 +2,7 @@
 # # 5. Imitate, select, reinforce
 #
 # You can imitate a teacher's solutions, select the model's own correct completions and imitate
-# those, reinforce, or distil a teacher on the student's own samples. All four add up
+# those, reinforce, or distil a teacher on the model's samples. All four add up
 # $w \, \nabla \log \pi$ over tokens. They differ in who wrote the tokens and in the weight w. The
 # chapter takes under three minutes on two CPU cores and shows a record of longer runs.
 #
@@ -87,7 +87,7 @@ summary("base", episodes)
 summary("imitator", teacher_episodes)
 
 # %% [markdown]
-# There was no reward. And no trace shows how to continue after a mistake of the model.
+# There was no reward. No trace shows how to continue after a mistake of the model.
 #
 # ## Select
 #
@@ -149,10 +149,10 @@ pd.DataFrame(weights, index=[e.why for e in group]).round(2)
 #
 # ## Distil on policy
 #
-# A reward is one number per completion. A teacher that is a model gives more: a distribution at
-# every position. The student samples, and the loss is $KL(\pi \| \pi_T)$ at each sampled token,
-# over the whole vocabulary (GKD, arXiv:2306.13649). The weight of the sampled token is
-# $\log \pi_T - \log \pi$. The teacher is the imitator from above.
+# A reward is one number per completion. A teacher model gives more: a distribution at
+# every position. The student (the trained model) samples. The loss is $KL(\pi \| \pi_T)$ at each
+# sampled token, over the whole vocabulary (GKD, arXiv:2306.13649). The weight of the sampled token
+# is $\log \pi_T - \log \pi$. The teacher is the imitator from above.
 #
 # **Predict:** in a wrong completion of the student, is every token's weight negative?
 
