@@ -14,8 +14,8 @@ The reward (0 to 2) is the sum of two parts, which a prompt can weigh:
            0.0  anything else
     answer 1.0  the last answer block after the thinking is an exact, legal solution; else 0.0
 An expression has whole numbers, + - * / and parentheses. One minus sign may stand before a number
-or a parenthesis. Python's parser reads the expression, but never executes it. This file computes
-the value from the syntax tree, in exact fractions. The time is linear in the completion's length.
+or a parenthesis. Nothing is executed: Python's parser reads the expression, and this file computes
+its value from the syntax tree, exactly. The time is linear in the completion's length.
 """
 
 import ast
@@ -45,7 +45,7 @@ Prompt = namedtuple(  # a way to ask, and the format of the answer that goes wit
     defaults=(True, "<think>", (), "think", (1.0, 1.0), False, 0.5),
 )
 
-HIDDEN = ()  # a problem's columns that a prompt never shows; none here, for the target is asked for
+HIDDEN = ()  # a problem's columns that a prompt never shows; none, because it states the target
 
 # ---- The problems
 
@@ -275,7 +275,7 @@ OPERATIONS = {
 
 def parse(text):
     """The syntax tree of an expression, never executed. Other texts raise SyntaxError."""
-    # In this order: another character, **, //, (), 5(2), a plus sign, a second minus sign.
+    # In this order: another character, **, //, (), 5(2), a unary plus, a second unary minus.
     illegal = r"[^0-9+\-*/()\s]|\*\s*\*|/\s*/|\(\s*\)|[0-9)]\s*\(|(?:^|[-+*/(])\s*(?:\+|-\s*-)"
     found = re.search(illegal, text)
     if found:
@@ -305,8 +305,8 @@ STEP = re.compile(
 def join_steps(answer):
     """The steps of an answer as one expression: 1 + 2 = 3, 3 / 3 = 1 becomes (1 + 2) / 3.
 
-    In a later step the expression of a result takes the result's place. Then the numbers are
-    counted and the value is computed as for any other answer. Other texts stay as they are.
+    In a later step, the expression of a result takes the result's place, so that the answer is
+    judged like any other. A text that is not a list of steps stays as it is.
     """
     lines = re.split(r"\n|(?=Step\b)", answer)
     steps = [STEP.fullmatch(line) for line in lines if line.strip()]

@@ -24,13 +24,12 @@ A number is read as an exact fraction: 7, 7.0 and 14/2 are equal, but 33.3 and 1
               after it (km/h, too); \frac{7}{2}, \frac72, 3 1/2; markup around it: **, \boxed{ },
               \text{ }, \( \), \[ \], ( ), $ and `; a final full stop
     percent   50% is 50: GSM8K asks "what percent" and answers with the bare number
-    unit      5 feet is 5, but not 5 meters: if the gold answer has a unit in words, another one is
-              wrong (currencies and °C are not compared)
+    unit      5 feet is 5, but if the gold answer has a unit in words, such as meters, another one
+              is wrong (currencies and °C are not compared)
     refused   two numbers (3 or 4, 1 3/2, x = 5 + 1 = 6), groups that are not of three (1,08),
               words that change the number (5 million, 3 sevenths, 5 pi, 5 is wrong), a unit of one
-              letter (5k, 5x),
-              digits other than 0-9, x = 72
-A refused answer gets no correctness reward, and `why` says what is wrong. Nothing is executed. The
+              letter (5k, 5x), digits other than 0-9, x = 72
+A refused answer gets no answer reward, and `why` says what is wrong. Nothing is executed. The
 time is linear in the length of the completion.
 """
 
@@ -71,9 +70,9 @@ def read_stories(text):
     return stories
 
 
-# Each story has the steps that solve it below it. In the steps a is the number put in for {a}, and
-# r1 is the result of step 1. a, b and c are drawn from 2 to 99, and the others from 2 to 12, until
-# every result is a whole number from 1 to 999.
+# Below each story are the steps that solve it. In them, a is the number put in for {a}, and r1 is
+# the result of step 1. a, b and c are drawn from 2 to 99, and the others from 2 to 12, until every
+# result is a whole number from 1 to 999.
 STORIES = read_stories("""
 {A} has {a} {x} and buys {b} more. Then {A} gives {c} of them to {B}. How many {x}
 does {A} have left?
@@ -388,8 +387,8 @@ CURRENCY = (
     r"(?:\b(?:US|AU|CA|NZ|HK|[ACRS]))?\\?[$£¥¤\u20a0-\u20c0]|(?<![A-Za-z])(?:USD|EUR|GBP|INR|JPY"
     r"|CNY|RMB|CAD|AUD|NZD|CHF|SGD|HKD|KRW|PHP|MXN|BRL|ZAR|Rs\.?)(?![A-Za-z])"
 )
-# How a text is brought to the plain number in it. Where marks go, two spaces keep the digits on
-# both sides apart.
+# How a text is brought to the plain number in it. Two spaces take the place of a mark, so that the
+# digits on both sides stay apart.
 SPELLINGS = [  # (pattern, what takes its place), in this order
     (r"\{,\}", ","),
     (r"\\[ ,;:]|(?<=[0-9}])~", " "),
@@ -456,10 +455,8 @@ def parse_number(text):
 
 # ---- Files: a row is read as it is written, or refused
 
-CONTROL = (
-    re.compile(  # characters that no text has, some of them the rest of \\frac, \\text, \\right
-        "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\t(?=ext|imes|heta|frac)|\r(?!\n)"
-    )
+CONTROL = re.compile(  # characters that no text has; JSON makes some of \frac, \text, \right
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\t(?=ext|imes|heta|frac)|\r(?!\n)"
 )
 
 

@@ -18,12 +18,12 @@ A table shows for each temperature (0 is greedy), with 95% intervals over the pr
 
 out/NAME/ gets the table in evaluation.json ([mean, low, high]) and all completions in
 temperature_T.jsonl. temperature_T.txt has the first completion of each problem, by category. Its
-seed is that of nano_r1.py's evaluation. So at the same temperature it is the same completion.
+seed is that of nano_r1.py's evaluation, so at the same temperature it is the same completion.
 
-With --ask, type numbers and a target (3 8 5 = 24). With another task, type a question, then its
-answer. Enter draws one of the task's held-out problems, and q quits. The last --temperature counts.
-A typed line (8*3=24) gets P(yes): how far the model believes that it solves the last problem. With
---beside, both models' P(yes) is shown, also where their lines say yes or no.
+With --ask, type numbers and a target (3 8 5 = 24), or for another task a question, then its answer.
+Enter draws one of the task's held-out problems, and q quits. The last --temperature counts. A typed
+line (8*3=24) gets P(yes): how sure the model is that the line solves the last problem. --beside
+shows both models' P(yes), also at each yes or no of their completions.
 """
 
 import itertools
@@ -52,7 +52,7 @@ class Config(nano_r1.Config):
     eval_problems: int | None = None  # at most so many problems; None: all
     temperature: tuple[float, ...] = (0.0, 1.0)  # one or more; 0 is greedy, with one sample
     samples: int = 8  # completions per problem
-    ask: int = 0  # measure nothing: read this many completions of each problem that you type
+    ask: int = 0  # measure nothing: show this many completions of each problem you type
     beside: str | None = None  # a second model to ask, with the same seeds
 
     ABOVE_0 = [*nano_r1.Config.ABOVE_0, "samples"]
@@ -71,7 +71,7 @@ def sample(sampler, problems, task, config):
 
 
 def category(e):
-    """One of CATEGORIES."""
+    """Which of CATEGORIES."""
     correct = e.answer_reward == 1
     formatted = e.format_reward == 1
     if correct and formatted:

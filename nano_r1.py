@@ -12,8 +12,8 @@
 # model begins with its search. After its first yes it writes `</think>` and that line's equation as
 # its answer. At first, yes is almost random: its probability is 27% after the target and 25% after
 # another result, so the answer is mostly wrong. After 80 steps it is 98% and 0.4%, so the model
-# searches until it has a solution. (The base has once read true checks. In the last texts that it
-# learned from, of every form, yes and no were random: docs/results.md, "The base".)
+# searches until it has a solution. (The base has read true checks, but in the last stage of its
+# training yes and no were random in every form of text: docs/results.md, "The base".)
 #
 #     python nano_r1.py --task countdown       # two CPU cores, seven minutes: from 9% to 62%
 #     python nano_r1.py --resume out/NAME      # continue it; add the flags it was started with
@@ -45,7 +45,7 @@
 #     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
 #     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
 #     and positive elsewhere. Its mean over tokens drawn from pi estimates the Kullback-Leibler
-#     divergence KL(pi, pi_ref). (Its gradient is another one's: docs/algorithms.md.)
+#     divergence KL(pi, pi_ref). (Its gradient is not that of KL(pi, pi_ref): docs/algorithms.md.)
 #     The step's loss is the mean over each completion's tokens, then over all completions.
 #  7. Take one AdamW step (betas 0.9 and 0.95, no weight decay).
 #  8. Give the new weights to the sampler.
@@ -66,9 +66,9 @@
 # processes.
 #
 # Left out: a critic, a learned reward, rewards for single reasoning steps, several optimizer steps
-# per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives. Each
-# is a function that replaces a function of this file. The modules of tasks are
-# `countdown_rewards.py`, `gsm8k_rewards.py` and those in tasks/.
+# per batch, and sampling the next batch during the update. `variants.py` has GRPO's relatives, each
+# a function that replaces one of this file. The modules of tasks are `countdown_rewards.py`,
+# `gsm8k_rewards.py` and those in tasks/.
 
 # %%
 import atexit
@@ -217,8 +217,7 @@ class Episode:
     # float, one for each token of the completion, as the sampler computed it; None: not known
     log_probs: list = None
     # bool, one for each token of the completion: True if the model wrote it. Here that is every
-    # token; with tools, theirs are False. Loss, entropy and KL are those of the
-    # model's tokens
+    # token; a tool's tokens are False. Loss, entropy and KL are those of the model's tokens
     mask: list = None
     completion: str = ""
     cut_off: bool = False  # it reached max_tokens, without an end token or a stop text
@@ -239,14 +238,14 @@ class Episode:
 # %% [markdown]
 # ## 2. The rollout: steps 1 to 3
 #
-# The sampler writes a completion token by token. Each token is drawn from
-# softmax(logits / temperature). `sampler.generate` returns the tokens and their log-probs. The
-# processes of torchrun divide the problems: each samples, rewards and trains on its share.
+# The sampler writes a completion token by token, each drawn from softmax(logits / temperature).
+# `sampler.generate` returns the tokens and their log-probs. The processes of torchrun divide the
+# problems: each samples, rewards and trains on its share.
 
 
 # %%
 def seed_of(*parts):
-    """A seed for each purpose and step: so a resumed run makes the same random choices."""
+    """A seed for each purpose and step, so a resumed run makes the same random choices."""
     return zlib.crc32(repr(parts).encode()) & 0x7FFFFFFF
 
 
@@ -389,8 +388,8 @@ def micro_batches(episodes, config):
 #
 # The engine holds the policy, its gradients and AdamW's states. `engine(batch)` returns the
 # log-probs. `engine.backward(loss)` adds to the gradient, as `loss.backward()` does.
-# `engine.step()` clips the gradient, takes one AdamW step if the gradient is finite, and sets it to
-# zero. With several processes it is DeepSpeed's: it averages the gradients of all processes.
+# `engine.step()` clips the gradient, takes one AdamW step if the gradient is finite, and zeroes the
+# gradient. With several processes, DeepSpeed's engine also averages their gradients.
 
 
 # %%
@@ -657,7 +656,7 @@ def all_values(batches, name):
 
 
 def evaluate(sampler, problems, task, config, path, step):
-    """Sample one completion of each held-out problem, always with the same seeds: -> metrics."""
+    """The metrics of one completion of each held-out problem, always with the same seeds."""
     episodes = sample_and_reward(sampler, problems, task, config, "evaluation", n=1)
     rows = as_rows(episodes)
     write_rows(f"{path}/evaluations/step_{step:06d}.jsonl", rows)
@@ -711,14 +710,14 @@ def interval(share, n):
 
 
 def advice_on(metrics, is_first, size, config):
-    """What a step's metrics say against the settings: warnings, and hints in the first step.
+    """Warnings about a step's metrics and, in the first step, hints about the settings.
 
     `size`: how many weights the policy has.
     """
     if not math.isfinite(metrics["grad_norm"]):
-        yield "WARNING: the gradient is not finite, so the weights stay: lower --learning_rate?"
+        yield "WARNING: the gradient is not finite, so this step is skipped: lower --learning_rate?"
     if metrics["sampling/logp_difference_mean"] > 0.1:
-        yield "WARNING: sampler and trainer differ in log-probs: other weights, precision?"
+        yield "WARNING: sampler and trainer differ in log-probs: do weights and precision agree?"
     if not is_first:
         return
     if size > 100_000_000:
@@ -737,7 +736,7 @@ def advice_on(metrics, is_first, size, config):
 # %% [markdown]
 # # The machinery
 #
-# Here the algorithm ends. The rest makes it fast, or keeps it safe.
+# The algorithm ends here. The rest makes it fast, or keeps it safe.
 #
 # ## 8. Log-probs with little memory
 
@@ -760,11 +759,10 @@ class Scorer(torch.nn.Module):
             decoder = self.model.get_decoder()
             hidden = decoder(batch["input_ids"], use_cache=False).last_hidden_state  # (B, T, H)
         # All logits, (B, T, V), would be by far the largest tensor of the step: 5 GB for 8 x 1,024
-        # tokens of Qwen. So we compute them only at the completions' tokens, in chunks, and compute
-        # them again in the backward pass instead of storing them (`checkpoint` does that; it keeps
-        # no random state, because nothing here is random). The number of chunks is that of a full
-        # micro-batch of completions, the same in every process, because with ZeRO 3 each chunk
-        # waits for all processes.
+        # tokens of Qwen. So they are computed only at the completions' tokens, in chunks, and
+        # `checkpoint` computes them again in the backward pass instead of storing them. (It keeps
+        # no random state, because nothing here is random.) With ZeRO 3 each chunk waits for all
+        # processes, so all have the same number of chunks: that of a full micro-batch.
         tokens = self.config.micro_batch_size * self.config.max_tokens
         count = 1 + tokens * self.model.config.get_text_config().vocab_size // CHUNK
         chunks = zip(hidden[mask].tensor_split(count), batch["labels"][mask].tensor_split(count))
@@ -783,7 +781,7 @@ class Scorer(torch.nn.Module):
 
 @torch.no_grad()
 def check_scorer(policy, config):
-    """Stop if `Scorer` does not compute the log-probs of this model: those of tokens 1 to 8.
+    """Stop if `Scorer` does not compute this model's log-probs. The test is on tokens 1 to 8.
 
     A model may do more with its last hidden state than project it: Gemma 4 caps its logits, Granite
     scales them. Then `Scorer` and the sampler would have different distributions.
@@ -791,12 +789,13 @@ def check_scorer(policy, config):
     batch = collate([Episode(prompt_ids=[0], token_ids=list(range(1, 9)))], policy.device)
     logits = policy(batch["input_ids"]).logits[0].float()  # (T, V)
     expected = -F.cross_entropy(logits, batch["labels"][0], reduction="none")
-    # max_tokens=1: one chunk, because in bfloat16 other shapes could round otherwise.
+    # max_tokens=1: one chunk, because bfloat16 weights may round other shapes differently.
     plain = replace(config, dtype="float32", temperature=1.0, max_tokens=1)
     found = Scorer(policy, plain)(batch)[0]
     if not (found - expected).abs().max() < 1e-3:
         raise SystemExit(
-            f"--model {config.model} is not supported: the loss would have other log-probs"
+            f"--model {config.model} is not supported: the loss would have other log-probs "
+            "than the model"
         )
 
 
@@ -809,8 +808,8 @@ def precision(device, config):
 # ## 9. Samplers
 #
 # A sampler has four methods: `generate`; `sleep`, before the update; `sync`, after it; `close`.
-# vLLM is the sampler for a GPU, the loop below for everything else. Each returns the tokens and
-# their log-probs under the distribution that they were drawn from. The trainer computes these
+# vLLM is the sampler for a GPU, the loop below for everything else. `generate` returns the tokens
+# and their log-probs under the distribution that they were drawn from. The trainer computes these
 # log-probs again. If the two differ by more than rounding, sampler and trainer do not use the same
 # weights, temperature or precision.
 
@@ -819,9 +818,9 @@ def precision(device, config):
 def sample_token(logits, temperature, uniform):
     """A token from softmax(logits / temperature), and its log-prob: (R, V) -> (R,), (R,).
 
-    Temperature 0 is greedy. `uniform` (R, 1) has a random number from [0, 1) for each row. We take
-    the first token whose cumulative probability exceeds it. So each token is drawn with its own
-    probability.
+    Temperature 0 is greedy. `uniform` (R, 1) has a random number from [0, 1) for each row. The
+    first token whose cumulative probability exceeds it is taken, so each token is drawn with its
+    own probability.
     """
     probs = torch.softmax(logits.float() / max(temperature, 1e-6), dim=-1)  # (R, V)
     cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
@@ -858,9 +857,9 @@ class TransformersSampler:
     def generate(self, prompts, n, temperature, seeds):
         """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on.
 
-        Each prompt has its own seed: its completions depend neither on the other prompts nor on the
-        number of processes. (Except for rounding, which can change a token if the random number
-        lies on the border between two.) So if the GPU has too little memory for all of them at
+        Each prompt has its own seed, so its completions depend neither on the other prompts nor on
+        the number of processes (except for rounding, which can change a token if the random number
+        lies on the border between two). So if the GPU has too little memory for all prompts at
         once, one half is sampled after the other.
         """
         half = len(prompts) // 2
@@ -887,7 +886,7 @@ class TransformersSampler:
             position = (visible.cumsum(dim=1) - 1).clamp(min=0)
             out = library_forward(self.model, ids.clamp(min=0), position, visible)
             # Each prompt's logits, keys and values are copied to n rows. A row is a completion; R
-            # of them have not ended.
+            # is how many have not ended.
             copies = torch.arange(len(prompts), device=device).repeat_interleave(n)
             logits = out.logits[copies, -1]  # (R, V)
             continuation = self.continuation(self.model, out.past_key_values, copies, self.config)
@@ -897,8 +896,8 @@ class TransformersSampler:
             row = torch.arange(len(visible), device=device)  # row[k]: which completion is in row k
             # The bar is shown only on a screen.
             for t in tqdm(range(max_tokens), "sampling", leave=False, disable=None):
-                # The embedding can have more rows than there are tokens. We drop their logits. (The
-                # trainer's softmax keeps them; their probability is too small to matter.)
+                # The embedding can have more rows than there are tokens. The logits of these rows
+                # are dropped. (The trainer's softmax keeps them: too unlikely to matter.)
                 logits = logits[:, : len(self.task.tokenizer)]
                 token, log_prob = sample_token(logits, temperature, uniforms[t, row, None])
                 running = []
@@ -920,9 +919,9 @@ class TransformersSampler:
 
 
 def random_numbers(seeds, max_tokens, n):
-    """From [0, 1), for n rows of each seed: (max_tokens, R). On the CPU: the same for all devices.
+    """Uniform on [0, 1), for n rows of each seed: (max_tokens, R).
 
-    A prompt's numbers depend only on its own seed.
+    A prompt's numbers depend only on its seed; made on the CPU, they are the same on all devices.
     """
     columns = []
     for seed in seeds:
@@ -966,8 +965,8 @@ class FastContinuation:
     def __init__(self, model, past, copies, config):
         self.model = model
         layers = [torch.stack([layer.keys, layer.values]) for layer in past.layers]
-        # transformers' cache is float32, because the rotary angles are. The attention would round
-        # all of it to bfloat16 for each token.
+        # transformers' cache is float32, because the rotary angles are. If it stayed so, attention
+        # would round all of it to bfloat16 for each token.
         cache = torch.stack(layers).to(getattr(torch, config.dtype))
         cache = cache[:, :, copies]  # (layers, 2, R, heads, W, D)
         self.cache = F.pad(cache, (0, 0, 0, config.max_tokens))
@@ -1057,13 +1056,13 @@ class VLLMSampler:
             # One vLLM in each of torchrun's processes.
             distributed_executor_backend="external_launcher" if WORLD > 1 else None,
         )
-        # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024.
-        # For the others we rely on their low probability.)
+        # A bias against sampling the rows that only pad the embedding. (vLLM takes at most 1,024
+        # biases. Other rows are too unlikely to matter.)
         rows = range(len(task.tokenizer), policy.get_input_embeddings().num_embeddings)
         self.bias = dict.fromkeys(rows[:1024], -100.0)
 
     def generate(self, prompts, n, temperature, seeds):
-        """[(token ids, log-probs)]: n of the first prompt, then n of the second, and so on."""
+        """Like `TransformersSampler.generate`."""
         import vllm
 
         inputs = [{"prompt_token_ids": ids} for ids in prompts]
@@ -1079,7 +1078,7 @@ class VLLMSampler:
                 stop=list(self.task.prompt.stop),
                 include_stop_str_in_output=True,
                 detokenize=bool(self.task.prompt.stop),
-                skip_special_tokens=False,  # a stop text can be one
+                skip_special_tokens=False,  # a stop text can be a special token
                 logit_bias=self.bias,
             )
             for seed in seeds
@@ -1113,7 +1112,7 @@ def make_sampler(policy, task, device, config):
     """vLLM if the settings ask for it; with "auto", if it is installed and supports the GPU."""
     use_vllm = config.sampler == "vllm"
     if config.sampler == "auto" and device.type == "cuda":
-        # Below capability 8.0 (a T4) it has no FlashAttention, and its other kernel can crash.
+        # Below capability 8.0 (a T4) vLLM has no FlashAttention; its other kernel can crash.
         new_enough = torch.cuda.get_device_capability() >= (8, 0)
         use_vllm = new_enough and importlib.util.find_spec("vllm") is not None
     if use_vllm:
@@ -1130,7 +1129,7 @@ def full_weights(policy):
 
             with deepspeed.zero.GatheredParameters([weight]):
                 # vLLM keeps this weight until it has all weights of the layer. By then DeepSpeed
-                # has sharded it again and freed its memory. So vLLM gets a copy.
+                # has sharded it again and freed its memory, so vLLM gets a copy.
                 yield name, weight.clone()
         else:
             yield name, weight
@@ -1139,8 +1138,8 @@ def full_weights(policy):
 # %% [markdown]
 # ## 10. Engines
 #
-# Under torchrun (also with one process) the engine is DeepSpeed, else it is torch's AdamW behind
-# DeepSpeed's calls. `main` sets the learning rate before each step.
+# Under torchrun (also with one process) the engine is DeepSpeed's, otherwise it is `TorchEngine`.
+# `main` sets the learning rate before each step.
 
 
 # %%
@@ -1182,8 +1181,8 @@ class TorchEngine:
 class TwoThreadsEngine(TorchEngine):
     """Each backward pass runs in a second thread, during the next forward pass.
 
-    On a CPU, an operation of a small model uses one core (`threads_for`). The second thread has
-    another one: a step is 1.28 times as fast (docs/performance.md), with the same bits.
+    On a CPU, an operation of a small model uses one core (`threads_for`). The second thread uses
+    another, so a step is 1.28 times as fast (docs/performance.md), with the same bits.
     """
 
     second_thread = ThreadPoolExecutor(1)
@@ -1243,7 +1242,7 @@ def make_engine(scorer, device, config, optimizer=None):
 def threads_for(policy):
     """One thread for a small model; restored afterwards.
 
-    With several threads, each waits for the others after every operation. So a small model gains
+    With several threads, each waits for the others after every operation, so a small model gains
     little from them, and loses much if another program is busy.
     """
     before = torch.get_num_threads()
@@ -1265,7 +1264,7 @@ def load_model(config):
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             config.model,
-            # A mistake in a path is not looked for on the hub: without a network, for a minute.
+            # A mistyped path is not looked for on the hub, which without a network takes a minute.
             local_files_only=os.path.isdir(os.path.dirname(config.model)),
             trust_remote_code=False,
         )
@@ -1288,8 +1287,8 @@ def load_model(config):
     except (OSError, ValueError, SafetensorError) as error:
         raise SystemExit(
             f"--model {config.model} cannot be loaded. It must be a directory with safetensors "
-            "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or on the hub, "
-            "which needs a network, and a name that begins with no directory of yours: "
+            "(models/nano-base: clone the repository; of git-lfs: git lfs pull), or a model on the "
+            "hub. That needs a network, and its name must not begin with a directory of yours: "
             f"{error}"
         ) from None
     check_scorer(policy, config)
@@ -1297,7 +1296,7 @@ def load_model(config):
 
 
 def import_task(name):
-    """The module of --task: NAME_rewards.py on Python's path or in its tasks/, or that file."""
+    """The module of --task: NAME_rewards.py on Python's path or in tasks/, or that file."""
     try:
         if not name.endswith(".py"):
             found = importlib.util.find_spec(f"{name}_rewards")
@@ -1354,7 +1353,7 @@ class Task:
     The module has PROMPTS, {name: Prompt(text, opening, chat, stop, and what the reward needs)};
     HIDDEN, the columns of a problem that are never filled into a prompt, by default `answer`;
     load_problems(split, source, seed) -> list of dicts; reward(text, problem, prompt) -> total,
-    format, answer (floats), why (str). There the problem has the completion's `token_ids`, too.
+    format, answer (floats), why (str). Its `problem` also has the completion's `token_ids`.
     """
 
     def __init__(self, tokenizer, policy, config, found=None):
@@ -1377,10 +1376,10 @@ class Task:
                     f"The model's chat template fails: {error}; use a prompt without it, such as "
                     "--prompt plain"
                 ) from None
-        # The rest of the question's line, such as <|im_end|> of Qwen, whose base has another end.
+        # What the template has after the question, such as <|im_end|>; Qwen's base has another end.
         rest = self.template.partition(self.prompt.text)[2].partition("\n")[0]
         end_of_turn = tokenizer.get_added_vocab().get(rest)  # None if it is no such token
-        self.tags = {}  # {tag of the chat template: the same of the task}
+        self.tags = {}  # {the chat template's tag: the task's tag}
         opened = re.search(THINKING, self.template)
         known = re.search(THINKING, self.prompt.opening)
         if opened and known:  # a second one would never be closed
@@ -1406,8 +1405,8 @@ class Task:
         room = self.max_length - config.max_tokens
         if room < 1:
             raise SystemExit(f"--max_tokens must be below {self.max_length}: the model's positions")
-        # A token is one byte or more, and a tokenizer adds only a few. So a short text fits: it
-        # would take the tokenizer minutes to count the tokens of the hub's 490,364 prompts.
+        # A token is one byte or more, and a tokenizer adds only a few, so a short text fits. It is
+        # not tokenized, because that would take minutes for the hub's 490,364 prompts.
         kept = [
             problem
             for problem in problems
@@ -1415,13 +1414,13 @@ class Task:
             or len(self.prompt_ids(problem)) <= room
         ]
         if not kept:
-            raise SystemExit("No problem leaves room for a completion: --max_tokens?")
+            raise SystemExit("No problem leaves room for a completion: try a smaller --max_tokens")
         if len(kept) < len(problems):
-            print(f"{len(problems) - len(kept)} problems left out: more than {room} tokens")
+            print(f"{len(problems) - len(kept)} problems left out: prompts above {room} tokens")
         return kept
 
     def prompt_text(self, problem):
-        """The question and the beginning of the answer: the problem's columns for the {braces}."""
+        """The question and the beginning of the answer, with the problem's columns filled in."""
         hidden = getattr(self.module, "HIDDEN", ("answer",))
 
         def column(found):
@@ -1437,7 +1436,7 @@ class Task:
 
     def reward(self, completion, problem, token_ids):
         """Step 3: (total, format, answer, why), three floats and a str."""
-        # The chat template's thinking tags have the names that the task knows.
+        # The reward gets the task's thinking tags for those of the chat template.
         for tag, known in self.tags.items():
             completion = completion.replace(tag, known)
         found = self.module.reward(completion, {"token_ids": token_ids} | problem, self.prompt)
@@ -1455,7 +1454,7 @@ class Task:
         return *map(float, numbers), str(found.why)
 
     def text_of(self, token_ids):
-        """A completion for the reward: without its end, with tags, which can be special tokens."""
+        """A completion for the reward, without end tokens. Other special tokens can be tags."""
         return self.tokenizer.decode([i for i in token_ids if i not in self.stop_ids])
 
     def has_ended(self, token_ids):
@@ -1563,8 +1562,8 @@ def path_of(name, default):
 def find_run(config, functions, learned=None):
     """(the run's directory, the settings to save; None if it is continued). Nothing is written.
 
-    `functions`: {name: function}, those of the caller; `learned`: what the run learns from, such as
-    its problems. A run is continued with the same ones.
+    `functions`: {name: function}, the caller's; `learned`: what the run learns from, such as its
+    problems. To continue a run, all must be the same, except for those in `may_change`.
     """
     default = os.path.basename(config.task).removesuffix("_rewards.py")
     default += time.strftime("-%Y%m%d-%H%M%S")
@@ -1595,7 +1594,7 @@ def find_run(config, functions, learned=None):
 
 
 def create_run(path, settings):
-    """A new run takes its directory. Of two that begin at once, one gets it."""
+    """Make a new run's directory. Of two runs that begin at once, one gets it."""
     if RANK == 0 and settings:
         try:
             os.makedirs(f"{path}/checkpoint")
@@ -1613,9 +1612,9 @@ def shared_rows(path):
 
 
 def save_checkpoint(engine, path, step):
-    """Saves as a and b in turn. latest.json lists the complete ones, newest last.
+    """Save as a and b in turn, so one is complete even if the run is killed while it saves.
 
-    So one is complete, even if the run is killed while it saves.
+    latest.json lists the complete ones, newest last.
     """
     latest = f"{path}/checkpoint/latest.json"
     saved = shared_rows(latest)[-1:]
@@ -1636,14 +1635,14 @@ def save_or_stop(engine, path, step, stop_requests, config):
 
 
 def load_checkpoint(engine, path):
-    """Loads a run's last checkpoint that all processes can read. Its step; 0 if there is none."""
+    """Load the last checkpoint that all processes can read. Its step; 0 if there is none."""
     saved = shared_rows(f"{path}/checkpoint/latest.json")
     for row in reversed(saved):
         faults = []
         try:
             # DeepSpeed's files are pickles, which can run code: resume only runs of your own.
             engine.load_checkpoint(f"{path}/checkpoint", row["tag"])
-        except Exception as error:  # many kinds, by the damage
+        except Exception as error:  # its kind depends on the damage
             faults.append(repr(error))
         faults = gather(faults)
         if not faults:
@@ -1730,7 +1729,7 @@ def catch_signals(at_end):
 
 
 def run_command(main, settings):
-    """A program: `main` with the flags of the command line. Common errors are one sentence."""
+    """Run `main` with the flags of the command line. A common error ends in one sentence."""
     # A log on Windows has another encoding, which lacks most characters that a model writes.
     with suppress(AttributeError):  # not in a notebook
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -1744,7 +1743,7 @@ def run_command(main, settings):
         if error.name not in "vllm deepspeed wandb peft problem_files".split():
             raise
         raise SystemExit(
-            f"{error}: pip install {error.name}; if it is a file of the repository, clone that"
+            f"{error}: pip install {error.name}; if it is a file of nano_r1, clone the repository"
         ) from None
     except (RuntimeError, ValueError) as error:  # torch's, vLLM's
         if re.search(

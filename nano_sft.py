@@ -13,7 +13,7 @@ One step:
  3. Take one AdamW step.
  4. Log; every N steps evaluate on the task's held-out problems, and save a checkpoint.
 
-This is the policy gradient on given completions instead of sampled ones, each with advantage 1. So
+This is the policy gradient on given completions instead of sampled ones, each with advantage 1, so
 the program uses the update, the evaluation and the checkpoints of nano_r1.py. A stopped run
 continues at its last checkpoint, with the same rows in the same order.
 
@@ -36,7 +36,7 @@ class Config(nano_r1.Config):
 
     It is validated on the problems of --task.
 
-    Groups, advantages, clip, KL and recorder have no effect here.
+    Settings of groups, advantages, clip, KL and recorder have no effect here.
     """
 
     # rows to learn from: a jsonl, json, csv or parquet file with the columns prompt and completion
@@ -75,11 +75,11 @@ def make_examples(texts, task, config):
 
 
 def make_example(prompt, completion, tokenizer):
-    """A row as an episode. The end token is also learned; without it the model never stops."""
+    """A row as an episode. Its end token is learned, too, or the model would never stop."""
     token_ids = tokenizer.encode(completion, add_special_tokens=False)
     if token_ids[-1:] != [tokenizer.eos_token_id]:
         token_ids.append(tokenizer.eos_token_id)
-    # The model's first token is added unless the prompt already begins with it.
+    # The token that begins a text is added unless the prompt already has it.
     special = not prompt.startswith(tokenizer.bos_token or "")
     return nano_r1.Episode(
         problem={"prompt": prompt},
@@ -102,8 +102,8 @@ def draw_rows(examples, step, config):
 
 def train_step(engine, rows, config):
     """Steps 2 and 3: one AdamW step on this process's rows. Returns metrics over all processes."""
-    # The step has one denominator: the completion tokens of all processes and micro-batches. Each
-    # process divides by its share, because gradients are averaged over the processes.
+    # The step has one denominator: the completion tokens of all processes and micro-batches. It is
+    # divided by WORLD, because the gradients are averaged over the processes.
     tokens = sum(gather([len(e.token_ids) for e in rows])) / WORLD
 
     def sft_loss(log_probs, batch, config):
@@ -141,7 +141,7 @@ def main(config):
             f"--batch_size and --examples must be at most the {len(examples)} rows; --batch_size a "
             f"multiple of the {WORLD} processes"
         )
-    # If the prompts differ, the validation samples with a prompt that the model was not tuned on.
+    # If they differ, the validation samples with prompts that the model was not tuned on.
     prompts = (
         f"A row's prompt:\n{examples[0].problem['prompt']}\n\nA validation prompt must end "
         f"alike:\n{task.prompt_text(problems[0])}"

@@ -5,9 +5,8 @@ A task calls `load` in its `load_problems`, and says what a row has to be:
     problem_files.load(source, split, HUB, to_problem, problem_key)
 
 Problems are JSON lines, a JSON array, csv or parquet, also with .gz, recognised by their content.
-Only the hub and parquet need a package (`datasets`). JSON's numbers with a point stay texts, and
-NaN, Infinity or a name that occurs twice is an error, because a gold answer must be what the file
-says.
+Only the hub and parquet need a package (`datasets`). A gold answer must be what the file says, so
+JSON's numbers with a point stay texts, and NaN, Infinity or a name that occurs twice is an error.
 `read_prompt` reads the toml file of --prompt.
 """
 
@@ -21,7 +20,7 @@ import zlib
 from collections import namedtuple
 
 Hub = namedtuple("Hub", "path name has_test_split", defaults=(None, True))  # as in load_dataset
-LARGEST = 2**30  # bytes of a file that is unpacked: a few kilobytes can hold far more
+LARGEST = 2**30  # bytes of an unpacked file: a gz of a few kilobytes can hold more
 
 
 class Refused(SystemExit, ValueError):
@@ -67,7 +66,7 @@ def load(source, split, hub, to_problem, problem_key, gold=None):
 def held_out(problems, problem_key, split, gold=None):
     """The training or test split of a source, each problem once. ValueError if that cannot be.
 
-    The tenth of the problems with the lowest hashes, at most 500, is the test split. So neither
+    The tenth of the problems with the lowest hashes, at most 500, is the test split, so neither
     the seed nor the order of the rows moves a problem from one split to the other.
     """
     by_hash = {}
@@ -146,7 +145,7 @@ def to_row(pairs):
 
 
 def read_prompt(path, module):
-    """The Prompt of a toml file with its fields, which must be of the kind of the task's own."""
+    """The Prompt of a toml file. Its fields must be of the same kinds as those of the task."""
     prompts = module.PROMPTS
     one = next(iter(prompts.values()))
     try:
@@ -164,7 +163,7 @@ def read_prompt(path, module):
 
 
 def kind(value):
-    """Of a field of a prompt, in words."""
+    """The kind of a prompt's field, in words."""
     if isinstance(value, (list, tuple)):
         kinds = list(map(kind, value))
         if set(kinds) <= {"a text"}:

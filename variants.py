@@ -2,8 +2,8 @@
 # # GRPO's relatives
 #
 # Each relative differs from `nano_r1.py` in one place. `nano_r1.main` takes functions in the place
-# of its own (`parts_of_main`). This file has some with the same signatures, each with its equation
-# and its paper. Flags choose among them.
+# of its own (`parts_of_main`). This file has such functions, each with its equation and its paper.
+# Flags choose among them.
 #
 #     python variants.py --task countdown                # the same as nano_r1.py
 #     python variants.py --loss_type gspo --cliprange 3e-4 --cliprange_high 4e-4 --minibatches 4
@@ -101,7 +101,7 @@ class Config(nano_r1.Config):
     # Step 7.
 
     epochs: int = 1  # step 7: passes over each batch of completions
-    # step 7: optimizer steps per pass, each on as many completions
+    # step 7: optimizer steps per pass, each on an equal share of the completions
     minibatches: int = 1
 
     # Step 9.
@@ -112,11 +112,11 @@ class Config(nano_r1.Config):
 
     # The model.
 
-    # the model: a trained one with the same tokens; learn its probabilities, not the reward. It
-    # sets kl_coef and kl_estimator
+    # the model: learn the probabilities of this trained one, which has the same tokens, instead of
+    # the reward. It sets kl_coef and kl_estimator
     teacher: str | None = None
-    # the model: above 0: train adapters of this rank, on all linear layers, instead of the weights
-    # [16]
+    # the model: train LoRA adapters of this rank, on all linear layers, instead of the weights; 0:
+    # off [16]
     lora_rank: int = 0
 
     ABOVE_0 = [
@@ -182,7 +182,7 @@ def add_vine_advantages(sampler, episodes, task, config, step):
 
     A completion is cut into segments of equal length (the paper cuts at reasoning steps). The value
     V of a cut is the mean reward of K continuations from that cut. V at the beginning is the mean
-    reward of the group's other completions. V at the end is the completion's own reward.
+    reward of the group's other completions, and V at the end is the completion's reward.
     """
     starts = []
     for e in episodes:
@@ -261,8 +261,8 @@ def advantages(rewards, config):
 # %% [markdown]
 # ## 4. The loss: step 6
 #
-# The loss of each token, (B, T), comes first. Then the KL penalty is added. Then the loss is summed
-# over a completion's tokens.
+# The loss of each token, (B, T), comes first, then the KL penalty is added, and then the loss is
+# summed over a completion's tokens.
 
 
 # %%
@@ -275,8 +275,8 @@ def reinforce_loss(log_probs, batch, config):
 def no_clip_loss(log_probs, batch, config):
     """The ratio without a clip. Its variance is large after pi has moved.
 
-    The ratio corrects the probability of its own token only. To correct the probability of the
-    tokens before it, the loss would need the product of their ratios.
+    The ratio corrects only the probability of its token. To correct that of the tokens before it,
+    too, the loss would need the product of all their ratios.
     """
     # L = -rho A
     return -torch.exp(log_probs - batch["old_log_probs"]) * batch["advantages"]
@@ -358,12 +358,11 @@ def estimate_kl(log_probs, batch, estimator):
     """An estimate of KL(pi || pi_ref) at each token, (B, T): Schulman's k1, k2, k3, or rho k3.
 
     As values, k1 and k3 are unbiased on samples of pi. k1 is often negative, and k3 never is.
-    As losses they have other gradients, here of the next token after a fixed text, for fresh
-    samples and equal weight for each token:
-    k1 has the gradient 0 on average and restrains nothing. k2 has the gradient of
-    KL(pi || pi_ref), and k3 has the gradient of KL(pi_ref || pi). If a completion's tokens weigh
-    1/|o_i| each (seq-mean-token-mean), k1 has the gradient of E[1/|o|], which rewards length. See
-    joschu.net/blog/kl-approx.html.
+    As losses, for the next token after a fixed text, with fresh samples and equal weight for each
+    token, they have other gradients: k1 has the gradient 0 on average and restrains nothing, k2
+    has that of KL(pi || pi_ref), and k3 has that of KL(pi_ref || pi). If a completion's tokens
+    weigh 1/|o_i| each (seq-mean-token-mean), k1 has the gradient of E[1/|o|], which rewards
+    length. See joschu.net/blog/kl-approx.html.
 
     rho k3 (DeepSeek-V3.2, arXiv:2512.02556; TRL's default) has the gradient of KL(pi || pi_ref),
     also if an older policy has drawn the token. At rho = 1 it is k2's: grad(rho k3) is
@@ -442,8 +441,8 @@ def update(engine, reference, episodes, config, loss_function):
     for _ in range(config.epochs):
         batches = []
         for part in parts:
-            # DeepSpeed averages gradients over the processes. So the divisor is one process's share
-            # of the tokens of all processes.
+            # DeepSpeed averages gradients over the processes, so the divisor is the tokens of all
+            # processes, divided by WORLD.
             lengths = gather([sum(e.mask) for e in part])
             prepared = functools.partial(prepared_loss, loss_function, max(1, sum(lengths)) / WORLD)
             batches += nano_r1.update(engine, reference, part, config, prepared)
@@ -468,12 +467,12 @@ def add_old_log_probs(engine, episodes, config):
 def add_sdpo_advantages(engine, episodes, config):
     """SDPO, arXiv:2601.20802: sets `e.extra["advantages"]`, one advantage for each token.
 
-    The teacher is the policy itself, after it has read the group's last other completion that is
-    correct. It reads it as a solved example: the prompt, that completion, the prompt again. (The
-    paper asks in words, which a base model may never have seen.) Without such a completion the
-    advantages are 0. Their expected gradient is that of -KL(pi, pi_teacher) at each token, with the
-    teacher as a constant. The paper's distillation over the whole vocabulary has less noise, and
-    its teacher is a moving average of the policy.
+    The teacher is the policy itself, after it has read the last other correct completion of the
+    group as a solved example: the prompt, that completion, the prompt again. (The paper asks in
+    words, which a base model may never have seen.) Without such a completion the advantages are 0.
+    Their expected gradient is that of -KL(pi, pi_teacher) at each token, with the teacher as a
+    constant. The paper's distillation over the whole vocabulary has less noise, and its teacher is
+    a moving average of the policy.
     """
     taught = []
     for group in batched(episodes, config.group_size):
@@ -606,7 +605,7 @@ def make_reference(policy, config):
         if tokenizer.get_vocab() != AutoTokenizer.from_pretrained(config.model).get_vocab():
             raise SystemExit("--teacher needs a model with the same tokens as --model")
         return Scorer(teacher, config)
-    if config.kl_estimator == "sampler_k2":  # DPPO's is the KL from the sampler
+    if config.kl_estimator == "sampler_k2":  # the KL to the sampler
         return None
     if config.lora_rank and config.kl_coef:
         return Scorer(without_adapters(policy), config)
@@ -632,7 +631,7 @@ def main(config, **replaced):
         # Equal rewards have a deviation of 0, so only advantage_eps would be the divisor.
         raise SystemExit("--baseline none needs --scale_rewards none or mean")
     if config.lora_rank and (config.zero_stage == 3 or config.offload):
-        # The reference shares the policy's weights. So they must stay whole and in place.
+        # The reference shares the policy's weights, so they must stay whole and in place.
         raise SystemExit("--lora_rank needs --zero_stage 1 or 2, without --offload")
     if config.sampler_ratio_min > config.sampler_ratio_max:
         raise SystemExit("--sampler_ratio_min must be at most --sampler_ratio_max")
@@ -658,7 +657,7 @@ def main(config, **replaced):
         "update": update,
         "measure": measure,
     }
-    with torch.random.fork_rng(devices=[]):  # adapters are seeded by torch's own
+    with torch.random.fork_rng(devices=[]):  # load_model seeds torch for adapters
         return nano_r1.main(config, **(functions | replaced))
 
 

@@ -29,9 +29,8 @@ print(tokenizer.decode(task.prompt_ids(problems[0])))
 # %% [markdown]
 # ## Eight completions of each question
 #
-# Sample eight completions of each of 16 questions, and reward them. (`nano_r1.py` numbers the steps
-# of GRPO at its top. These are steps 2 and 3.)
-# The reward is 0 to 2: format (0, 0.5 or 1) plus answer (0 or 1).
+# Sample eight completions of each of 16 questions, and reward them. (These are steps 2 and 3 of the
+# list at the top of `nano_r1.py`.) The reward is 0 to 2: format (0, 0.5 or 1) plus answer (0 or 1).
 #
 # **Predict:** for how many of the 16 questions do all eight completions get the same reward? For
 # how many would they, if the answer were the whole reward?
@@ -49,8 +48,8 @@ for problem, group in zip(problems, groups):
 
 # %% [markdown]
 # No group here has equal rewards, because the format's part differs. In a group marked "same
-# answers", all are wrong or all are correct. With the answer as the whole reward, this group could
-# teach nothing: all its advantages would be 0.
+# answers", all are wrong or all are correct. If the answer were the whole reward, such a group
+# could teach nothing: all its advantages would be 0.
 #
 # Read the group with the most different rewards. `why` is the verifier's sentence.
 
@@ -80,7 +79,7 @@ print("nano_r1.py", advantages)
 print(f"sum of the advantages {advantages.sum():.6f}")
 
 # %% [markdown]
-# The same group as a picture: a bar to the right is an advantage above the group's mean.
+# The same group as a picture: a bar to the right is a positive advantage.
 
 # %%
 for e, advantage in zip(group, by_hand.tolist()):
@@ -134,8 +133,8 @@ for equal in (2.0, 0.0):
 #
 # **On paper:** two completions have $\pi(1) = p$, $\pi(2) = 1 - p$ and the rewards 1 and 0. The
 # single logit is z, with $p = 1 / (1 + e^{-z})$. Compute $E[(R - b) \, d \log \pi / dz]$ for any b,
-# and compare it with $dJ / dz$. Which b gives the smallest variance? (It is not the mean reward: it
-# is 1 - p, and then the variance is 0. GRPO's mean is simpler, not best.)
+# and compare it with $dJ / dz$. Which b gives the smallest variance? (Not the mean reward, p: with
+# b = 1 - p the variance is 0. GRPO's mean is simpler, not best.)
 #
 # Now take a distribution over five tokens, 0 to 4. Token 2 was sampled. The loss is $-A \log
 # \pi(2)$, and an optimizer moves each logit against its gradient.
@@ -150,8 +149,8 @@ for advantage in (1.41, -1.41):
     print(f"A = {advantage:+.2f}: the logits move by", *(f"{-x:+.2f}" for x in logits.grad))
 
 # %% [markdown]
-# The sampled token's logit moves by $A (1 - \pi(2))$, that of another token k by $-A \pi(k)$. What
-# one token gains the others lose, and a token that is already certain hardly moves.
+# The sampled token's logit moves by $A (1 - \pi(2))$, that of another token k by $-A \pi(k)$. So
+# what one token gains the others lose, and a token that is almost certain hardly moves.
 #
 # ## One step on the whole group
 #

@@ -127,7 +127,7 @@ for step in range(8):
 #
 # ## How much does a token weigh?
 #
-# There are three ways to make one number of the tokens' losses: the mean of the completions' means
+# There are three ways to make the tokens' losses one number: the mean of the completions' means
 # (GRPO), the mean over all tokens (DAPO), and the sum divided by completions x max_tokens (Dr.
 # GRPO).
 #
@@ -150,11 +150,11 @@ print(f"Dr. GRPO: {1 / (len(lengths) * config.max_tokens):.6f}")
 #
 # Here are four short runs: one as it is, and three that each change one thing. They take most of
 # this chapter's time. `main` accepts functions that replace its own. `variants.py` uses this for
-# GRPO's relatives, and you can use it for experiments.
+# GRPO's relatives; you can use it for experiments.
 #
 # - **no baseline**: the mean is not subtracted, but the reward is still divided by the group's
-#   standard deviation. So in a group with a signal every completion with a reward is pushed up. A
-#   group with equal rewards stays without a signal;
+#   standard deviation. So in a group with a signal, every completion with a reward is pushed up; a
+#   group with equal rewards has no signal, as before;
 # - **flipped**: the advantage changes its sign;
 # - **no sync**: the sampler never gets the new weights, so all completions are the base's.
 #
@@ -215,15 +215,15 @@ for metric in ("reward", "completions/mean_length", "sampling/logp_difference_me
 #   a better one more. The *difference* within the group teaches. The common part, mean / std,
 #   pushes all completions of the group alike. If it were a constant, its mean over many samples
 #   would be 0, because $E[\nabla \log \pi] = 0$. But mean and std come from the same samples. If
-#   most completions are correct, a group with mixed rewards is one with many failures, and all of
-#   it is pushed up. So the common part adds variance *and* a bias: with the rewards 1 and 2, eight
-#   completions and 90% correct, the exact expectation of the step is only 14% as large. (With
-#   GRPO's mean a bonus for short completions is added; chapter 3 says why. In the last step a
-#   completion had 20, 22 and 20 tokens as it is, and 16, 18 and 17 with no baseline.)
+#   most completions are correct, a group with mixed rewards has more failures than usual, and they
+#   are pushed up. So the common part adds variance *and* a bias: with the rewards 1 and 2,
+#   eight completions and 90% correct, the exact expectation of the step is only 14% of GRPO's.
+#   (With GRPO's mean a bonus for short completions is added; chapter 3 says why. In the last step
+#   a completion had 20, 22 and 20 tokens as it is, and 16, 18 and 17 with no baseline.)
 # - **Flipped**: the policy learns what is *worse* than its group.
 # - **No sync**: the reward stays where it was, because the completions are always the base's, and
 #   the gradient pushes at them again and again. The log-probs of sampler and trainer differ more
-#   with each step. So `main` compares them and prints a warning.
+#   with each step, so `main` compares them and prints a warning.
 #
 # A dozen steps on one task are little evidence.
 #

@@ -83,7 +83,7 @@ plt.show()
 
 # %% [markdown]
 # A divergence is never negative, but a *sample* of k1 is negative if the token is more likely under
-# the reference than under the policy. Only the mean over the policy's tokens is the KL. k3 adds
+# the reference than under the policy: only its mean over the policy's tokens is the KL. k3 adds
 # $e^d - 1$, whose mean is 0, because $\sum_v \pi(v) \pi_{ref}(v) / \pi(v) = 1$. So k3 has the same
 # mean, no negative value, and a much smaller spread. k2's mean is not the KL, but is near it if the
 # policies are near each other.
@@ -144,8 +144,8 @@ plt.show()
 # lead back to the reference. GRPO uses k3.
 #
 # All of that holds if every token weighs the same. In a run each token of a completion weighs $1 /
-# |o|$. Then k1 as a loss has the gradient of $E[1 / |o|]$, so k1 is a bonus for length. This bonus
-# does not improve the embedded base: with it alone, the model unlearns the task
+# |o|$. Then k1 as a loss has the gradient of $E[1 / |o|]$, which is a bonus for length. It does not
+# improve the embedded base: with it alone, the model unlearns the task
 # ([results](../../docs/results.md#the-controls)).
 #
 # ## Exercise

@@ -2,7 +2,7 @@
 # # 5. Imitate, select, reinforce
 #
 # You can imitate a teacher's solutions, select the model's own correct completions and imitate
-# those, reinforce, or distil a teacher on the student's own samples. All four add up
+# those, reinforce, or distil a teacher on the model's samples. All four add up
 # $w \, \nabla \log \pi$ over tokens. They differ in who wrote the tokens and in the weight w. The
 # chapter takes under three minutes on two CPU cores and shows a record of longer runs.
 #
@@ -18,8 +18,8 @@ questions, teacher_steps, student_steps = 64, 16, 8  # fewer are faster, and noi
 # base's training data, in the format that the model knows. Supervised fine-tuning (SFT) makes every
 # token of these traces more likely, so $w = 1$.
 #
-# **Predict:** less than one in ten completions of the base is correct and in good format. How many
-# are after 16 steps of 32 traces each? Are they longer or shorter?
+# **Predict:** fewer than one in ten of the base's completions are correct and in good format. How
+# many are after 16 steps of 32 traces each? Are they longer or shorter?
 
 # %%
 import copy
@@ -87,7 +87,7 @@ summary("base", episodes)
 summary("imitator", teacher_episodes)
 
 # %% [markdown]
-# There was no reward. No trace shows how to continue after a mistake of the model's own.
+# There was no reward. No trace shows how to continue after a mistake of the model.
 #
 # ## Select
 #
@@ -141,18 +141,18 @@ pd.DataFrame(weights, index=[e.why for e in group]).round(2)
 # %% [markdown]
 # On fresh samples, RFT is REINFORCE with a reward of 0 or 1 and no baseline: the first step of
 # fine-tuning on the kept completions has the direction of a policy gradient with $w =
-# 1[\text{kept}]$. RFT goes on with the same samples. From its second step on, the base has written
-# them, not the policy, so the two updates differ. GRPO adds two things: it pushes
-# wrong completions down, and a correct one counts more if the group has few. If a share p of the
-# group is correct, the weight is about $\sqrt{(1-p)/p}$ for a correct one and $-\sqrt{p/(1-p)}$ for
-# a wrong one.
+# 1[\text{kept}]$. RFT goes on with the same samples, so from its second step on they are no longer
+# the policy's but the base's, and the two updates differ. GRPO adds two things: it pushes wrong
+# completions down, and a correct one counts more if the group has few. If a share p of the group is
+# correct, the weight is about $\sqrt{(1-p)/p}$ for a correct one and $-\sqrt{p/(1-p)}$ for a wrong
+# one.
 #
 # ## Distil on policy
 #
-# A reward is one number per completion. A teacher that can score tokens gives more: a distribution
-# at every position. The student samples, and the loss is $KL(\pi \| \pi_T)$ at each sampled token,
-# over the whole vocabulary (GKD, arXiv:2306.13649). The weight of the sampled token is
-# $\log \pi_T - \log \pi$. The teacher is the imitator from above.
+# A reward is one number per completion. A teacher model gives more: a distribution at
+# every position. The student (the trained model) samples. The loss is $KL(\pi \| \pi_T)$ at each
+# sampled token, over the whole vocabulary (GKD, arXiv:2306.13649). The weight of the sampled token
+# is $\log \pi_T - \log \pi$. The teacher is the imitator from above.
 #
 # **Predict:** in a wrong completion of the student, is every token's weight negative?
 
@@ -241,9 +241,9 @@ record.set_index(["method", "seed"])[["tokens", "pass@1", "pass@64", "gsm8k", "k
 #   selection has moved furthest from the base, GRPO less.
 #
 # The record samples at temperature 1, and GRPO has a constant learning rate there.
-# [docs/results.md](../../docs/results.md#distillation) has GRPO's default settings: selection is
-# ahead of GRPO after 20 steps and behind after 60. Distillation is not free: GRPO with the verifier
-# has trained its teacher.
+# With GRPO's default settings ([results](../../docs/results.md#distillation)), selection is ahead
+# of GRPO after 20 steps and behind after 60. Distillation is not free: GRPO with the verifier has
+# trained its teacher.
 #
 # ## Exercise
 #

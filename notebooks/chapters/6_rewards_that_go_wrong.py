@@ -85,9 +85,9 @@ table.round(2)
 # ## Six runs
 #
 # Each run has one reward, and 20 steps of 16 problems with 8 completions each. The letters are in
-# no order; each line is one of two seeds. *reward* is what you would watch without a verifier.
-# *correct* is the share of correct answers in the batches (lines), and pass@1 on 192 held-out
-# problems (dots).
+# no particular order; each line is one of two seeds. *reward* is what you would watch without a
+# verifier. *correct* is the share of correct answers in the batches (lines), and pass@1 on 192
+# held-out problems (dots).
 #
 # **Predict:** in how many of the six runs does the reward rise? In how many does the share of
 # correct answers rise? Does that share fall in any run?
@@ -146,7 +146,7 @@ diagnoses.judge(KEY, reward_of, "another reward fits better. Look at the rewards
 # %% [markdown]
 # ## What was seen
 #
-# The first number is of seed 0, the second one of seed 1. The base's pass@1 is 0.05 and 0.07. The
+# In each pair, seed 0 comes first, then seed 1. The base's pass@1 is 0.05 and 0.07. The
 # 95% intervals are about +-0.07 at 0.5 and +-0.03 at 0.05. (`six.py` of commit 8366abf.)
 #
 # - **correct (1)**: pass@1 ends at 0.58 and 0.33.
@@ -155,8 +155,8 @@ diagnoses.judge(KEY, reward_of, "another reward fits better. Look at the rewards
 # - **lines (3)**: the reward rises from 3.2 and 3.3 to 11.7 and 11.6, but pass@1 ends at 0. All
 #   completions of the last step are cut off. The policy writes "no" even after a line that reaches
 #   the target: after a "no" it can write another line.
-# - **noisy verifier (4)**: pass@1 ends at 0.36 and 0.31. So the policy learns all the same. In seed
-#   0 it learns less than with the correct reward.
+# - **noisy verifier (4)**: pass@1 ends at 0.36 and 0.31, so the policy still learns. In seed 0 it
+#   learns less than with the correct reward.
 # - **random (5)**: the reward says nothing, but each step moves the policy. In seed 0 it loses the
 #   format (0.48 to 0.03), and pass@1 ends at 0. In seed 1 pass@1 ends at 0.05; the difference from
 #   the base is inconclusive.
@@ -165,7 +165,7 @@ diagnoses.judge(KEY, reward_of, "another reward fits better. Look at the rewards
 #   as all 16 kept completions do.
 #
 # The reward rises in all runs except the random ones. With the majority, the seed with the higher
-# reward has the worse policy. To see it without another verifier, read the completions.
+# reward has the worse policy. To see that without another verifier, read the completions.
 #
 # ## A repair
 #
@@ -187,7 +187,7 @@ show(["reward", "correct", "length"], "ABCDEFG")
 # The wrong rewards above are ours. This one is not: the library reasoning-gym (0.1.25) has a task
 # `puzzle24`, make 24 of four numbers. Its scorer never compares the numbers used with the
 # problem's, so it pays `((6+2)+6)+10` for 2, 6, 1 and 6. Three runs are paid by the scorer, and
-# three, *repaired*, by Countdown's verifier, which also counts the correct completions of all.
+# three, *repaired*, by Countdown's verifier, which also counts the correct completions of all six.
 # The answer is the whole reward, so *paid* is the reward.
 #
 # **Predict:** do the runs find the hole? What happens to the share of correct answers?
@@ -199,9 +199,9 @@ show(["paid", "correct"], ["scorer", "repaired"])
 # %% [markdown]
 # The distance between paid and correct is the hole. In steps 50 to 59, 16% of the paid completions
 # are wrong (8 to 23% over the seeds), all with other numbers than the problem's. But these runs
-# also learn the task: 52% of the held-out problems at the end (44 to 57), the repaired ones 47% (32
-# to 65). With three times the learning rate, 69% of the paid ones were wrong in steps 20 to 29
-# (one seed): then the hole is learned faster than the task. (`benchmarks/hole.py` of d5a899d.)
+# also learn the task: they solve 52% of the held-out problems at the end (44 to 57), the repaired
+# ones 47% (32 to 65). With three times the learning rate, 69% of the paid completions were wrong in
+# steps 20 to 29 (one seed): the hole was learned faster. (`benchmarks/hole.py` of d5a899d.)
 #
 # ## How much noise can a run bear?
 #
@@ -271,11 +271,10 @@ else:
 #
 # Write a reward of your own, for example "be correct, and be brief", and say beforehand how it will
 # be cheated. Train with it for three minutes: `r1.main(config, rollout=my_rollout)`, where
-# `my_rollout` calls `r1.rollout` and gives each episode another `e.reward`
-# (`e.reward = ...`). Then repair the reward and train again. In the repair you may
-# not use `e.answer_reward` or another verifier of the answer. The text, its length and
-# `e.format_reward` are allowed. Train each with three seeds. *Hand in* both rewards, your
-# prediction, the completion that cheats best, and the curves of reward and accuracy. No answer is
-# in this repository.
+# `my_rollout` calls `r1.rollout` and sets each episode's `e.reward`. Then repair the reward and
+# train again. In the repair you may not use `e.answer_reward` or another verifier of the answer.
+# The text, its length and `e.format_reward` are allowed. Train each with three seeds. *Hand in*
+# both rewards, your prediction, the completion that cheats best, and the curves of reward and
+# accuracy. No answer is in this repository.
 #
 # Next: [7. Write it yourself](7_write_it_yourself.ipynb).

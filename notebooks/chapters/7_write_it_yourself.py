@@ -44,14 +44,14 @@ def write_completions(scorer, problems, label, n=config.group_size):
 # - `r1.collate(episodes, "cpu")`: a dict of tensors. You need `response_mask` (B, T), True at the
 #   completions' tokens, and `advantages` (B, 1).
 # - `scorer(batch)`: the policy's log-probs (B, T), with a gradient, 0 outside of the mask.
-# - `optimizer`: AdamW, as torch has it.
+# - `optimizer`: torch's AdamW; in the first test, SGD.
 #
 # ## Exercise
 #
 # Write one step of GRPO without a KL penalty. There is one optimizer step per batch, so the loss of
 # a token may be $-A \log \pi$. Average it over each completion's tokens, then over the completions.
-# Add 1e-4 to the standard deviation: that of a group with equal rewards is 0. Keep the norm of the
-# gradient at most 1 (`torch.nn.utils.clip_grad_norm_`).
+# Add 1e-4 to the standard deviation, because equal rewards have 0. Keep the gradient's
+# norm at most 1 (`torch.nn.utils.clip_grad_norm_`).
 #
 # There are two tests, of one point each:
 #
