@@ -1012,15 +1012,19 @@ def unchanged(loss, answer, change):
 
 
 def leaks(loss, batch):
-    """Whether NaN outside of the mask reaches the loss or its gradient, as -inf would at most."""
+    """Whether -inf or NaN outside of the mask reaches the loss or its gradient."""
     *tensors, step = batch
-    for place in (0, 1, 2, 5):  # the log-probs
-        tensors[place] = tensors[place].masked_fill(~tensors[4], math.nan)
-    try:
-        found = value_and_gradient(loss, (*tensors, step))
-    except (AssertionError, RuntimeError, ValueError):  # the loss itself refuses it
-        return False
-    return not all(x.isfinite().all() for x in found)
+    mask = tensors[4]
+    for hidden in (-math.inf, math.nan):
+        for place in (0, 1, 2, 5):  # the log-probs
+            tensors[place] = tensors[place].masked_fill(~mask, hidden)
+        try:
+            found = value_and_gradient(loss, (*tensors, step))
+        except (AssertionError, RuntimeError, ValueError):  # the loss itself refuses it
+            continue
+        if not all(x.isfinite().all() for x in found):
+            return True
+    return False
 
 
 # ---- The verdict

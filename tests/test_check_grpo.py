@@ -186,14 +186,17 @@ def test_losses_of_trl_have_their_names(loss_type, options, name, parts):
     "of, leaking",
     [
         (lambda log_probs, mask: log_probs * mask, True),
+        (lambda log_probs, mask: log_probs.exp() * mask, True),  # -inf gives 0, NaN does not
         (lambda log_probs, mask: log_probs[mask], False),
-        (  # it refuses NaN
+        # These refuse NaN. The first leaks -inf.
+        (lambda log_probs, mask: assert_close(log_probs, log_probs) or log_probs * mask, True),
+        (
             lambda log_probs, mask: assert_close(log_probs, log_probs) or log_probs[mask],
             False,
         ),
     ],
 )
-def test_nan_under_the_mask_is_found_if_it_reaches_the_gradient(of, leaking):
+def test_infinity_or_nan_under_the_mask_is_found_if_it_reaches_the_gradient(of, leaking):
     loss = lambda log_probs, old, ref, advantages, mask, *rest: of(log_probs, mask).sum()
     assert leaks(loss, frozen_batches()[0]) == leaking
 
