@@ -189,8 +189,8 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     correct = float(value == problem["target"])
     if correct:
         why = "correct"
-    elif not answer and fault.startswith("no "):
-        why = "no answer block"
+    elif not answer:
+        why = "no answer"
     if fault:
         why += f"; format: {fault}"
     for_format, for_answer = prompt.weights

@@ -304,8 +304,8 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
         else:
             correct = 1.0
             why = "correct"
-    elif not answer and fault.startswith("no "):
-        why = "no answer block"
+    elif not answer:
+        why = "no answer"
     form = 1.0
     if fault == MORE:
         form = 0.5

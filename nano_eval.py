@@ -16,9 +16,9 @@ A table shows for each temperature (0 is greedy), with 95% intervals over the pr
     cut off     share of completions that reached --max_tokens
     tokens      mean length of the completions
 
-out/NAME/ gets the table in evaluation.json ([mean, low, high]) and all completions in
-temperature_T.jsonl. temperature_T.txt has the first completion of each problem, by category. Its
-seed is that of nano_r1.py's evaluation, so at the same temperature it is the same completion.
+out/NAME/ gets the table in evaluation.json ([mean, low, high]) and all completions, with their
+category, in temperature_T.jsonl. The first one of each problem has the seed of nano_r1.py's
+evaluation, so at the same temperature it is the same completion.
 
 With --ask, type numbers and a target (3 8 5 = 24), or for another task a question, then its answer.
 Enter draws one of the task's held-out problems, and q quits. The last --temperature counts. A typed
@@ -172,20 +172,6 @@ def print_table(results):
         print(line)
 
 
-def write_completions(path, groups):
-    """Write all of them to PATH.jsonl, and each problem's first, by category, to PATH.txt."""
-    rows = []
-    for e in itertools.chain(*groups):
-        rows.append(nano_r1.as_row(e) | {"category": category(e)})
-    nano_r1.write_rows(f"{path}.jsonl", rows)
-    if nano_r1.RANK != 0:
-        return
-    firsts = sorted([group[0] for group in groups], key=category)
-    with open(f"{path}.txt", "w", encoding="utf-8") as file:
-        for e in firsts:
-            print(f"== {category(e)}: {e.problem}\n{e.completion}\n=> {e.why}\n", file=file)
-
-
 def read_problem(text, task):
     """The typed text as a problem of the task. ValueError has one sentence for the user."""
     columns = set(re.findall(r"\{(\w+)\}", task.prompt.text)) - {"answer"}
@@ -300,7 +286,8 @@ def main(config):
         now = replace(config, temperature=temperature)
         with nano_r1.threads_for(policy):
             groups = sample(sampler, problems[: config.eval_problems], task, now)
-        write_completions(f"{path}/temperature_{temperature:g}", groups)
+        rows = [nano_r1.as_row(e) | {"category": category(e)} for e in itertools.chain(*groups)]
+        nano_r1.write_rows(f"{path}/temperature_{temperature:g}.jsonl", rows)
         results[f"temperature {temperature:g}"] = measure(groups, task)
     sampler.close()
     print_table(results)

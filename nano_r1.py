@@ -6,7 +6,7 @@
 # In this training the model sees no worked solution, only its own completions and their rewards.
 #
 # The small model in models/nano-base is the base: the model before this training. It searches for
-# an equation, line after line, and ends each line with "yes" (it reaches the target) or "no".
+# an equation, line after line, and ends most lines with "yes" (it reaches the target) or "no".
 # `38*6=228-90=138 no` says that 38*6 is 228, and that 228-90 is 138, which is not the target.
 # After a comma, a new number comes first: `59-57=2,86/2=43`. The prompt ends with `<think>`, so the
 # model begins with its search. After its first yes it writes `</think>` and that line's equation as
@@ -42,11 +42,12 @@
 #
 #         L_it = -min(rho A_i, clip(rho, 1 - eps, 1 + eps) A_i) + beta (exp(d) - 1 - d)
 #
-#     Once rho is above 1 + eps with A > 0, or below 1 - eps with A < 0, the min is constant and has
-#     no gradient. The last term, the KL penalty, keeps pi near pi_ref: exp(d) - 1 - d is 0 at d = 0
-#     and positive elsewhere. Its mean over tokens drawn from pi estimates the Kullback-Leibler
-#     divergence KL(pi, pi_ref). (Its gradient is not that of KL(pi, pi_ref): docs/algorithms.md.)
-#     The step's loss is the mean over each completion's tokens, then over all completions.
+#     with eps 0.2 and beta 0.001. Once rho is above 1 + eps with A > 0, or below 1 - eps with
+#     A < 0, the min is constant and has no gradient. The last term, the KL penalty, keeps pi near
+#     pi_ref: exp(d) - 1 - d is 0 at d = 0 and positive elsewhere. Its mean over tokens drawn from
+#     pi estimates the Kullback-Leibler divergence KL(pi, pi_ref). (Its gradient is another:
+#     docs/algorithms.md.) The step's loss is the mean over each completion's tokens, then over all
+#     completions.
 #  7. Take one AdamW step (betas 0.9 and 0.95, no weight decay).
 #  8. Give the new weights to the sampler.
 #  9. Log; now and then evaluate and save a checkpoint.
@@ -187,7 +188,7 @@ class Config:
     eval_problems: int = 512
     save_every: int = 20  # step 9: save a checkpoint every N steps
     # step 9: in steps 1, N + 1, 2N + 1 and so on, record how each token's probability changed, for
-    # report.html
+    # report.html; 0: never
     record_tokens_every: int = 4
     name: str | None = None  # the run: its directory is out/NAME; None: task, date and time
     resume: str | None = None  # the run: continue it; this is its directory
@@ -203,7 +204,8 @@ class Config:
     # linear learning rate.)
     MAY_CHANGE = (
         "steps resume name save_every eval_every eval_problems record_tokens_every wandb device "
-        "micro_batch_size gradient_checkpointing offload sampler vllm_gpu_memory_utilization"
+        "micro_batch_size gradient_checkpointing offload sampler vllm_gpu_memory_utilization "
+        "id make_sampler measure evaluate"
     ).split()
 
 
@@ -497,7 +499,7 @@ def main(config, **replaced):
         module, prompt = find_task(config)
         train = parts.load_problems(module, "train", config)
         test = parts.load_problems(module, "test", config)
-        path, settings = find_run(config, replaced, [prompt.text, train])
+        path, settings = find_run(config, replaced, [prompt, train])
         policy, tokenizer = parts.load_model(config)
         check_scorer(policy.eval(), config)  # a caller's own load_model may not call it
         task = Task(tokenizer, policy, config, (module, prompt))
@@ -566,7 +568,7 @@ def main(config, **replaced):
 
 def is_due(step, every, config):
     """Every so many steps (0: never), and after the last one."""
-    return step == config.steps or (every and step % every == 0)
+    return step == config.steps or (every and not step % every)
 
 
 # %% [markdown]
@@ -906,10 +908,10 @@ class TransformersSampler:
                     token_ids.append(number)
                     log_probs.append(value)
                     running.append(not self.task.has_ended(token_ids))
-                if not any(running):
-                    break
                 # Completions that have ended leave the batch.
                 kept = rows_to_keep(running)
+                if not kept:
+                    break
                 row = row[kept]
                 continuation.keep(kept)
                 visible = F.pad(visible[kept], (0, 1), value=True)  # one column more
@@ -1114,7 +1116,7 @@ def make_sampler(policy, task, device, config):
     if config.sampler == "auto" and device.type == "cuda":
         # Below capability 8.0 (a T4) vLLM has no FlashAttention; its other kernel can crash.
         new_enough = torch.cuda.get_device_capability() >= (8, 0)
-        use_vllm = new_enough and importlib.util.find_spec("vllm") is not None
+        use_vllm = new_enough and importlib.util.find_spec("vllm")
     if use_vllm:
         return VLLMSampler(policy, task, config)
     return TransformersSampler(policy.to(device), task, config)
@@ -1242,8 +1244,8 @@ def make_engine(scorer, device, config, optimizer=None):
 def threads_for(policy):
     """One thread for a small model; restored afterwards.
 
-    With several threads, each waits for the others after every operation, so a small model gains
-    little from them, and loses much if another program is busy.
+    With two, an update takes two thirds of the time, but beside a busy program twice the time,
+    because each waits for the other (docs/performance.md).
     """
     before = torch.get_num_threads()
     if policy.num_parameters() < 20_000_000:
@@ -1339,10 +1341,12 @@ def closing(tag):
     return f"{tag[0]}/{tag[1:]}"
 
 
-def encode_prompt(tokenizer, text, special):
-    """Token ids; `special`: with the tokens that the tokenizer adds, but not with an end token."""
-    ids = tokenizer.encode(text, add_special_tokens=special)
-    if special and ids[-1] == tokenizer.eos_token_id:  # it was saved with add_eos_token
+def encode_prompt(tokenizer, text, chat=False):
+    """Token ids; `chat`: of a chat template. The token that begins a text is there once."""
+    # A chat template has it, and a text may have it; else the tokenizer adds it.
+    has_first = chat or text.startswith(tokenizer.bos_token or "\0")
+    ids = tokenizer.encode(text, add_special_tokens=not has_first)
+    if ids[-1] == tokenizer.eos_token_id:  # it was saved with add_eos_token
         ids.pop()
     return ids
 
@@ -1394,7 +1398,7 @@ class Task:
             ends = [ends]
         self.stop_ids = {tokenizer.eos_token_id, end_of_turn, *ends} - {None}
         longest = getattr(policy.config.get_text_config(), "max_position_embeddings", torch.inf)
-        self.max_length = min(longest, 1024 + config.max_tokens)  # of a prompt and its completion
+        self.max_length = min(longest, 4096 + config.max_tokens)  # of a prompt and its completion
 
     def load_problems(self, split, config):
         """The problems of "train" or "test" whose prompts leave room for a completion."""
@@ -1431,8 +1435,7 @@ class Task:
 
     def prompt_ids(self, problem):
         """Token ids of `prompt_text`."""
-        # A chat template already adds the token that begins a text.
-        return encode_prompt(self.tokenizer, self.prompt_text(problem), not self.chat)
+        return encode_prompt(self.tokenizer, self.prompt_text(problem), self.chat)
 
     def reward(self, completion, problem, token_ids):
         """Step 3: (total, format, answer, why), three floats and a str."""
@@ -1563,7 +1566,7 @@ def find_run(config, functions, learned=None):
     """(the run's directory, the settings to save; None if it is continued). Nothing is written.
 
     `functions`: {name: function}, the caller's; `learned`: what the run learns from, such as its
-    problems. To continue a run, all must be the same, except for those in `may_change`.
+    problems. To continue a run, all must be the same, except for those in `MAY_CHANGE`.
     """
     default = os.path.basename(config.task).removesuffix("_rewards.py")
     default += time.strftime("-%Y%m%d-%H%M%S")
@@ -1583,10 +1586,9 @@ def find_run(config, functions, learned=None):
     settings = json.loads(json.dumps(settings))  # as in a file: a tuple is a list
     if not saved:
         return path, settings | {"id": str(time.time_ns())}  # the id of wandb's run
-    may_change = [*config.MAY_CHANGE, "id", "make_sampler", "measure", "evaluate"]
     for setting in settings | saved[0]:
         value = saved[0].get(setting)
-        if value != settings.get(setting) and setting not in may_change:
+        if value != settings.get(setting) and setting not in config.MAY_CHANGE:
             raise SystemExit(
                 f"--resume {path}: the run was started with {setting} {value}; use the same"
             )
@@ -1636,7 +1638,8 @@ def save_or_stop(engine, path, step, stop_requests, config):
 
 def load_checkpoint(engine, path):
     """Load the last checkpoint that all processes can read. Its step; 0 if there is none."""
-    saved = shared_rows(f"{path}/checkpoint/latest.json")
+    latest = f"{path}/checkpoint/latest.json"
+    saved = shared_rows(latest)
     for row in reversed(saved):
         faults = []
         try:
@@ -1648,6 +1651,7 @@ def load_checkpoint(engine, path):
         if not faults:
             return row["step"]
         print(f"The checkpoint of step {row['step']} cannot be read: {faults[0]}")
+        write_rows(latest, saved[::-1])  # the next one overwrites this
     if saved or os.path.exists(f"{path}/model"):  # a run that has ended had one
         raise SystemExit(f"--resume {path}: no checkpoint can be read. Start with another --name")
     return 0

@@ -79,11 +79,9 @@ def make_example(prompt, completion, tokenizer):
     token_ids = tokenizer.encode(completion, add_special_tokens=False)
     if token_ids[-1:] != [tokenizer.eos_token_id]:
         token_ids.append(tokenizer.eos_token_id)
-    # The token that begins a text is added unless the prompt already has it.
-    special = not prompt.startswith(tokenizer.bos_token or "")
     return nano_r1.Episode(
         problem={"prompt": prompt},
-        prompt_ids=nano_r1.encode_prompt(tokenizer, prompt, special),
+        prompt_ids=nano_r1.encode_prompt(tokenizer, prompt),
         token_ids=token_ids,
         completion=completion,
         advantage=1.0,

@@ -33,18 +33,20 @@ def load(source, split, hub, to_problem, problem_key, gold=None):
     Args:
         source: "hub", or the path of a file.
         split: "train", "test", or "all" (every row of a file, in order; the hub's test split).
-        hub: the task's data set, a Hub.
+        hub: the task's Hub, or None.
         to_problem: row -> problem. ValueError with a reason for a row that is none.
         problem_key: problem -> text. Two problems with the same key are the same.
         gold: problem -> its answer. If it is given, problems with the same key must have the same.
     Raises:
         Refused: what is wrong with the source, in one sentence for the user.
     """
-    if source != "hub" and not os.path.exists(source):
-        raise Refused(f"--data {source}: No such file; --data hub is the published data set")
+    from_hub = hub and source == "hub"
+    if not from_hub and not os.path.exists(source):
+        hint = "; --data hub is the published data set" if hub else ""
+        raise Refused(f"--data {source}: No such file{hint}")
     problems = []
     try:
-        for row in read_hub(hub, split) if source == "hub" else read_file(source):
+        for row in read_hub(hub, split) if from_hub else read_file(source):
             if not isinstance(row, dict):
                 raise ValueError(
                     f"needs an object, {{...}}, with the task's columns; got {row!s:.200}"
@@ -54,7 +56,7 @@ def load(source, split, hub, to_problem, problem_key, gold=None):
         raise Refused("reading parquet and the hub needs a package: pip install datasets") from None
     except Exception as error:  # of the disk, the network, the file's format, or the row
         raise Refused(f"--data {source}, row {len(problems) + 1}: {error}") from None
-    is_split = hub.has_test_split if source == "hub" else split == "all"
+    is_split = hub.has_test_split if from_hub else split == "all"
     if problems and is_split:
         return problems
     try:

@@ -13,16 +13,15 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     "reward/format": ("format", "Mean format reward of the step's completions, 0 to 1."),
     "frac_reward_zero_std": (
         "no signal",
-        "Share of groups whose rewards are all equal. Their advantages are 0, so they teach "
-        "nothing.",
+        "Share of groups whose rewards are all equal, so that they teach nothing.",
     ),
     "completions/mean_length": (
         "tokens",
-        "Mean length of the step's completions in tokens, the end token included.",
+        "Mean length of the step's completions in tokens, with the end token.",
     ),
     "completions/clipped_ratio": (
         "cut off",
-        "Share of the step's completions that were cut off at the limit of tokens.",
+        "Share of the step's completions that reached the limit of tokens.",
     ),
     "clip_ratio/region_mean": (
         "clipped",
@@ -36,8 +35,7 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     "lr": ("learning rate", "Learning rate of the step."),
     "entropy": (
         "entropy",
-        "Mean of -log pi over the sampled tokens, in nats. It estimates the entropy without bias. "
-        "Near 0 the policy no longer explores.",
+        "Mean of -log pi over the sampled tokens, in nats. Near 0 the policy no longer explores.",
     ),
     "kl": (
         "KL from the reference",
@@ -50,11 +48,11 @@ METRICS = {  # name in metrics.jsonl: (label, meaning)
     "eval/format": ("held-out format", "Mean format reward of the held-out completions, 0 to 1."),
     "eval/mean_length": (
         "held-out tokens",
-        "Mean length of the held-out completions in tokens, the end token included.",
+        "Mean length of the held-out completions in tokens, with the end token.",
     ),
     "eval/clipped_ratio": (
         "held-out cut off",
-        "Share of the held-out completions that were cut off at the limit of tokens.",
+        "Share of the held-out completions that reached the limit of tokens.",
     ),
     "eval/problems": ("held-out problems", "Number of held-out problems."),
     "time/step": ("whole step", "Seconds of the whole step, without evaluation and checkpoint."),

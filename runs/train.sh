@@ -40,20 +40,18 @@ three_prompts() {
     prompt=runs/prompts/gsm8k_question.toml
 }
 
-# Each number is the memory in GB that the card needs. Reported: by the text, not here. None of the
-# pretrained models has been trained; random weights of the first one have (docs/gpu.md).
+# Each number is the memory in GB that the card needs. docs/seeds.md has what the texts report. None
+# of the pretrained models has been trained; random weights of the first one have (docs/gpu.md).
 case $name in
   # The embedded base with the default settings: two CPU cores.
   countdown_nano) run "$name" nano_r1.py --task countdown ;;
   gsm8k_nano) run "$name" nano_r1.py --task gsm8k ;;
 
-  # Reported: about 35%, and hardly any reasoning: the model always writes the same form of equation.
   countdown_qwen2.5_0.5b)
     train 24 $countdown --model Qwen/Qwen2.5-0.5B --micro_batch_size 32 \
       --vllm_gpu_memory_utilization 0.4 ;;
-  # Reported: 35% after 200 steps, near 40% at step 700, 35% again at step 1,000.
   countdown_qwen2.5_1.5b) train 48 $countdown --model Qwen/Qwen2.5-1.5B ;;
-  # The defaults of nano-aha-moment. Its authors report about 60%.
+  # The defaults of nano-aha-moment.
   countdown_qwen2.5_3b)
     train 80 $countdown --model Qwen/Qwen2.5-3B --prompts_per_step 16 --group_size 4 \
       --max_tokens 1024 --kl_coef 0.001 --micro_batch_size 2 --vllm_gpu_memory_utilization 0.2 \
@@ -70,9 +68,7 @@ case $name in
       --save_every 20" --axis prompt=runs/prompts/countdown_nano_aha.toml prompt=chat prompt=plain \
       prompt=runs/prompts/countdown_question.toml ;;
 
-  # Reported: about 50%.
   gsm8k_qwen2.5_0.5b) join_gsm8k; train 24 $joined --model Qwen/Qwen2.5-0.5B ;;
-  # Reported: 70% after 200 steps, above 80% in the end.
   gsm8k_qwen2.5_1.5b) join_gsm8k; train 48 $joined --model Qwen/Qwen2.5-1.5B ;;
   # Adapters, GSM8K's own test split, more completions. verl reports 77.9% for the Instruct model.
   gsm8k_qwen2.5_1.5b_24gb)

@@ -211,10 +211,10 @@ SPELLINGS = [  # (pattern, what takes its place), in this order
     # Spaces, sizes, dollars. A double backslash ends the row of a matrix.
     (r"\\\\", r"\\cr "),
     (r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])", ""),
-    (r"\\\$ *([0-9.,]*[0-9])", r"\1\\text{dollars}"),
     (r"^[\s$]+|[\s$]*\.?[\s$]*$", ""),
     # 43{,}500, 43,\!500, 43\,500 and the same with a narrow space are one number.
     ("(?<=[0-9])(?:\\{,\\}|,? *\\\\! *|\\\\,|[\u00a0\u2009\u202f])(?=[0-9]{3}(?![0-9]))", ""),
+    (r"\\\$ *([0-9.,]*[0-9])", r"\1\\text{dollars}"),
     (r"\\[,;:!> ]|\\q?quad(?![a-zA-Z])|~|\s+", " "),
     # Signs and commands with several names.
     ("[−–]", "-"),

@@ -54,9 +54,9 @@ PROBLEM = {"nums": [2, 3], "target": 5}
         ("so <think></think><answer>RIGHT</answer>", 0, 1, "format: a second <think>"),
         # A block inside the thinking counts neither for nor against the last one.
         ("<answer>RIGHT</answer></think><answer>WRONG</answer>", 1, 0, "s 6, not 5"),
-        ("maybe <answer>RIGHT</answer>\n</think>", 0, 0, "no answer block; format: no <answer>"),
+        ("maybe <answer>RIGHT</answer>\n</think>", 0, 0, "no answer; format: no <answer>"),
         # Cut off
-        ("</think><answer>RIGHT", 0, 0, "no answer block; format: no </answer>"),
+        ("</think><answer>RIGHT", 0, 0, "no answer; format: no </answer>"),
         # End markers and newlines
         ("</think><answer>RIGHT</answer><|im_end|><|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
     ],
@@ -115,7 +115,7 @@ NO_EXPRESSION = [
 def test_what_is_no_expression_earns_half_of_the_format(answer):
     result = answered(answer, 7, re.findall("[0-9]+", answer))
     assert (result.format, result.answer) == (0.5, 0)
-    assert re.match("not an expression|it has|more than 1000", result.why)
+    assert re.match("not an expression|it has|more than 1000|no answer", result.why)
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,7 @@ def test_the_numbers_are_those_of_the_completions_in_the_files(tmp_path):
     assert metrics["pass@1"][0] == pytest.approx(nano_r1.mean(sampled, "answer_reward")) != 0
     assert metrics["tokens"][0] == pytest.approx(nano_r1.mean(sampled, "length"))
     assert {"3_numbers: pass@1", "needs_muldiv: pass@1"} < set(metrics)
-    text = (path / "temperature_1.txt").read_text()
-    assert text.count("\n=> ") == 12 and sampled[0]["completion"] in text
+    assert {row["category"] for row in sampled} <= set(nano_eval.CATEGORIES)
 
 
 def test_all_problems_of_a_file_are_evaluated_by_another_task(tmp_path):

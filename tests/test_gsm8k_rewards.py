@@ -36,7 +36,7 @@ PROBLEM = {
         ("7/14", 1, 0, "is 1/2, not 57"),
         ("7/0", 0.5, 0, "more than one number"),
         ("57 eggs", 0.5, 1, "correct; format: something else in the answer block"),
-        ("", 0.5, 0, "no number: ''"),
+        ("", 0.5, 0, "no answer"),
         ("57 million", 0.5, 0, "'million' may change the number"),
         ("1" + 49 * ",080", 0.5, 0, "not a plain number"),
     ],

@@ -108,6 +108,7 @@ CASES = [  # (gold, right answers, wrong answers)
     (r"90^\circ", [r"90^{\circ}"], [r"9^\circ 0"]),
     (r"\frac12", [r"\sin\frac{\pi}{6}"], [r"\sin 30^\circ"]),
     (r"28\%", ["28 percent"], ["0.28"]),
+    ("32348", [r"\$32,\!348", r"\$32{,}348"], []),
     (r"\$18.90", ["18.9"], [r"18.90\text{ cents}"]),
     ("2516_8", ["2516", "2516_{8}"], ["2516_9"]),
     # Formulas with letters

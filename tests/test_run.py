@@ -21,6 +21,7 @@ import pytest
 import torch
 import tyro
 
+import countdown_rewards
 import nano_r1
 import variants
 from benchmarks import runs
@@ -174,7 +175,9 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before_with_a_line(tmp_path, ca
     del disk["a"]
     assert nano_r1.load_checkpoint(disk, tmp_path) == 4
     assert capsys.readouterr().out == "The checkpoint of step 6 cannot be read: KeyError('a')\n"
-    del disk["b"]
+    nano_r1.save_checkpoint(disk, str(tmp_path), 8)
+    assert disk == {"a": [4], "b": [2]}  # what cannot be read is overwritten first
+    disk.clear()
     with pytest.raises(SystemExit, match="no checkpoint can be read"):  # not from the beginning
         nano_r1.load_checkpoint(disk, tmp_path)
 
@@ -243,6 +246,13 @@ def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(SystemExit, match="started with processes 1, without torchrun"):
         resume(path, "")
+
+
+def test_a_prompt_with_other_weights_is_another_one(straight, monkeypatch):
+    changed = countdown_rewards.PROMPTS["short"]._replace(weights=(0, 1))
+    monkeypatch.setitem(countdown_rewards.PROMPTS, "short", changed)
+    with pytest.raises(SystemExit, match="with checksum of prompt and data"):
+        finish(straight, "--resume out/straight")
 
 
 def test_a_name_is_that_of_a_directory_in_out():

@@ -1,12 +1,17 @@
-// The README's pictures (docs/make/hero.py). The story has frames.
+// The README's pictures (docs/make/hero.py).
 
 const { group, sentence, step, checks, watched } = JSON.parse($("group").textContent);
 
-/** The shortest completion above the group's mean, and the shortest one below it. */
+/** Is the answer a wrong result, after which it wrote yes? */
+const wrongYes = ({ completion, why }) => completion.includes(`=${why.split(/equals |,/)[1]} yes`);
+
+/** The shortest ones above the group's mean and below it, there with a wrong yes if any. */
 function two({ completions, ...rest }) {
   const short = completions.toSorted((a, b) => a.tokens.length - b.tokens.length);
-  const first = (sign) => short.filter(({ advantage }) => advantage * sign > 0).slice(0, 1);
-  return { ...rest, completions: [...first(1), ...first(-1)] };
+  const above = short.find(({ advantage }) => advantage > 0);
+  const below = short.filter(({ advantage }) => advantage < 0);
+  const shown = [above, below.find(wrongYes) ?? below[0]];
+  return { ...rest, completions: shown.filter(Boolean) };
 }
 
 const table = groupTable(two(prepare(group)));
@@ -17,7 +22,7 @@ const about = `${group.title}: 2 of ${count} completions. Blue tokens became mor
 const note = `A dot is a line, at the probability of yes after it. Dashed: step ${step}.`;
 const drawn = checksChart("", checks, { mark: checks.length ? step : null });
 
-/** Points are drawn up to the so manieth recorded step; the means after them. */
+/** Points of the first so many recorded steps; the means after them. */
 const showColumns = (many) => () => {
   for (const dot of document.querySelectorAll(".dot"))
     dot.style.visibility = Number(dot.dataset.column) < many ? "visible" : "hidden";
