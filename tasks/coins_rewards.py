@@ -11,7 +11,7 @@ One problem, and one completion with the full reward of 2 (the prompt has opened
 The smaller number is subtracted, so a decoding rule that ignores the question cannot tell which
 number comes first.
 
-    python variants.py --task coins --max_tokens 40 --group_size 16 --binary_reward
+    python nano_r1.py --task coins --max_tokens 40 --group_size 16 --steps 60
 
 docs/results.md shows what a run learns.
 """
