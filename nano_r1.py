@@ -45,7 +45,7 @@
 #     with eps 0.2 and beta 0.001. Once rho is above 1 + eps with A > 0, or below 1 - eps with
 #     A < 0, the min is constant and has no gradient. The last term, the KL penalty, keeps pi near
 #     pi_ref: exp(d) - 1 - d is 0 at d = 0 and positive elsewhere. Its mean over tokens drawn from
-#     pi estimates the Kullback-Leibler divergence KL(pi, pi_ref). (Its gradient is another:
+#     pi estimates the Kullback-Leibler divergence KL(pi, pi_ref). (Its gradient is not KL's:
 #     docs/algorithms.md.) The step's loss is the mean over each completion's tokens, then over all
 #     completions.
 #  7. Take one AdamW step (betas 0.9 and 0.95, no weight decay).
@@ -1343,10 +1343,10 @@ def closing(tag):
 
 def encode_prompt(tokenizer, text, chat=False):
     """Token ids; `chat`: of a chat template. The token that begins a text is there once."""
-    # A chat template has it, and a text may have it; else the tokenizer adds it.
-    has_first = chat or text.startswith(tokenizer.bos_token or "\0")
-    ids = tokenizer.encode(text, add_special_tokens=not has_first)
-    if ids[-1] == tokenizer.eos_token_id:  # it was saved with add_eos_token
+    # A chat template has it, a text may have it; else the tokenizer adds it.
+    special = not (chat or text.startswith(tokenizer.bos_token or "\0"))
+    ids = tokenizer.encode(text, add_special_tokens=special)
+    if special and ids[-1] == tokenizer.eos_token_id:  # it was saved with add_eos_token
         ids.pop()
     return ids
 
@@ -1651,7 +1651,7 @@ def load_checkpoint(engine, path):
         if not faults:
             return row["step"]
         print(f"The checkpoint of step {row['step']} cannot be read: {faults[0]}")
-        write_rows(latest, saved[::-1])  # the next one overwrites this
+        write_rows(latest, reversed(saved))  # the next save overwrites it
     if saved or os.path.exists(f"{path}/model"):  # a run that has ended had one
         raise SystemExit(f"--resume {path}: no checkpoint can be read. Start with another --name")
     return 0

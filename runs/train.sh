@@ -40,8 +40,8 @@ three_prompts() {
     prompt=runs/prompts/gsm8k_question.toml
 }
 
-# Each number is the memory in GB that the card needs. docs/seeds.md has what the texts report. None
-# of the pretrained models has been trained; random weights of the first one have (docs/gpu.md).
+# Each number is the card's memory in GB. What the texts report: docs/seeds.md. No pretrained model
+# has been trained; random weights of the first one have (docs/gpu.md).
 case $name in
   # The embedded base with the default settings: two CPU cores.
   countdown_nano) run "$name" nano_r1.py --task countdown ;;

@@ -252,11 +252,12 @@ def test_a_model_without_an_end_token_has_no_end(loaded):
     assert task(policy, tokenizer).stop_ids == set()
 
 
-def test_a_prompt_begins_once_with_the_first_token_but_has_no_end_token():
+def test_the_tokens_that_a_tokenizer_adds_to_a_prompt():
     tokenizer = mock.Mock(eos_token_id=0, bos_token="<s>")
     tokenizer.encode = lambda text, add_special_tokens: [5] * add_special_tokens + [7, 0]
     assert r1.encode_prompt(tokenizer, "a") == [5, 7]
-    assert r1.encode_prompt(tokenizer, "<s>a") == r1.encode_prompt(tokenizer, "a", True) == [7]
+    # A text's end token stays.
+    assert r1.encode_prompt(tokenizer, "<s>a") == r1.encode_prompt(tokenizer, "a", True) == [7, 0]
 
 
 @pytest.mark.parametrize(

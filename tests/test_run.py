@@ -249,7 +249,7 @@ def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
 
 
 def test_a_prompt_with_other_weights_is_another_one(straight, monkeypatch):
-    changed = countdown_rewards.PROMPTS["short"]._replace(weights=(0, 1))
+    changed = countdown_rewards.PROMPTS["short"]._replace(weights=())
     monkeypatch.setitem(countdown_rewards.PROMPTS, "short", changed)
     with pytest.raises(SystemExit, match="with checksum of prompt and data"):
         finish(straight, "--resume out/straight")
