@@ -10,13 +10,13 @@
 # ## One problem, eight completions
 #
 # The task is Countdown: combine the given numbers with + - * / to reach a target. A small program
-# checks the answer. It rewards the format with 0 to 1 and a correct solution with 1. The base
-# ends each line with "yes" or "no" almost at random, and stops at a yes. GRPO compares each
-# completion with its group. The *advantage* is the reward minus the group's mean, divided by the
-# group's standard deviation.
+# checks the answer. It rewards the format with 0 to 1 and a correct solution with 1. The base ends
+# most lines with "yes" or "no" almost at random, and stops at a yes. GRPO compares each completion
+# with its group. The *advantage* is the reward minus the group's mean, divided by the group's
+# standard deviation.
 #
-# **Predict:** how many of the eight completions are correct? If two are correct, what is their
-# advantage?
+# **Predict:** how many of the eight completions are correct? If two are correct and all have the
+# same format, what is the advantage of these two?
 
 # %% tags=["parameters"]
 steps = 30  # of the run
@@ -76,9 +76,9 @@ run = r1.main(config)
 #
 # **Predict:** when does the trained model write "yes"? Are its completions longer or shorter?
 #
-# All completions are sampled at temperature 1. At its best temperature the base solves 15% of
-# public problems (`docs/results.md`). Its training data had systematic search. In the task's
-# format, yes and no meant nothing there; this training gives them their meaning.
+# All completions are sampled at temperature 1. At its best temperature the base solves 12% of
+# public problems (`docs/results.md`). Its training data had systematic search. In the last part of
+# them, yes and no were random; this training gives them their meaning again.
 
 # %%
 rows = pd.read_json(f"{run}/metrics.jsonl", lines=True).dropna(subset="eval/pass@1")

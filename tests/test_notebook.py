@@ -20,8 +20,8 @@ BOOKS = {path.stem: book for path, book in make.make_notebooks().items()}
 CHAPTERS = sorted(name for name in BOOKS if name[0].isdigit())
 MISTAKES = {  # what a student might do: a change of the answer, for each test; more for the first
     "1_one_group": [('leave_one_out"', 'group_mean"')],
-    "2_the_loss": [("advantages[:, None]", "-advantages[:, None]")],
-    "3_kl": [("w * (", "(1 - w) * (")],
+    "2_the_loss": [("advantages[:, None]", "-advantages[:, None]"), (".sum()", ".sum() * 2")],
+    "3_kl": [("w * (", "(1 - w) * ("), ("(added - added.mean())", "added")],
     "4_reading_a_run": [("n for n", "1 for n")],
     "5_imitate_select_reinforce": [("-logits.grad / policy.exp()", "-logits.grad")],
     "6_rewards_that_go_wrong": [("n for n", "1 for n"), ("[fn, 1 - fn]", "[fp, 1 - fp]")],
@@ -30,6 +30,7 @@ MISTAKES = {  # what a student might do: a change of the answer, for each test; 
         ("= advantage\n", "= -advantage\n"),
         ("optimizer.zero_grad()", "pass"),
         ("torch.nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)", "pass"),
+        ("optimizer.step()", "scorer.config.temperature < 0.5 or optimizer.step()"),
     ],
 }
 EMPTY = {"4_reading_a_run": "diagnosis = {}", "6_rewards_that_go_wrong": "reward_of = {'A': 1}"}
@@ -152,6 +153,9 @@ def test_a_solved_exercise_has_its_point(tmp_path, monkeypatch):
     file = tmp_path / "8_homework-mary.ipynb"
     jupytext.write(book, file)
     assert points.points(file) == (1, 1) and not (tmp_path / "in_a_copy").exists()
+    (chapters / "8_homework.py").write_text("# %%\nimport not_installed\n\n" + HOMEWORK)
+    with pytest.raises(ValueError, match="not the student's"):
+        points.points(file)
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,7 @@ for equal in (2.0, 0.0):
 #
 # **On paper:** two completions have $\pi(1) = p$, $\pi(2) = 1 - p$ and the rewards 1 and 0. The
 # single logit is z, with $p = 1 / (1 + e^{-z})$. Compute $E[(R - b) \, d \log \pi / dz]$ for any b,
-# and compare it with $dJ / dz$. Which b gives the smallest variance? (Not the mean reward, p: with
-# b = 1 - p the variance is 0. GRPO's mean is simpler, not best.)
+# and compare it with $dJ / dz$. Is the mean reward, p, the b with the smallest variance?
 #
 # Now take a distribution over five tokens, 0 to 4. Token 2 was sampled. The loss is $-A \log
 # \pi(2)$, and an optimizer moves each logit against its gradient.
@@ -151,6 +150,8 @@ for advantage in (1.41, -1.41):
 # %% [markdown]
 # The sampled token's logit moves by $A (1 - \pi(2))$, that of another token k by $-A \pi(k)$. So
 # what one token gains the others lose, and a token that is almost certain hardly moves.
+#
+# (On paper, the variance is 0 with b = 1 - p. GRPO's mean is simpler, not best.)
 #
 # ## One step on the whole group
 #

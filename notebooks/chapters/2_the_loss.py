@@ -121,9 +121,9 @@ for step in range(8):
     optimizer.step()
 
 # %% [markdown]
-# The loss falls below 0 as soon as the ratio is not 1, because it is a surrogate that is minimized
-# on old samples. The clip does not stop a ratio from leaving the range. It only removes the reason
-# to push the ratio further.
+# The loss falls below 0 as soon as the ratio is not 1, because it is minimized on old samples. The
+# clip does not stop a ratio from leaving the range. It only removes the reason to push the ratio
+# further.
 #
 # ## How much does a token weigh?
 #
@@ -248,7 +248,8 @@ if loss(example, example, example, example[:, 0], example == 0) is None:
     print("Not solved yet: write loss in the cell above, run it, and then this one.")
 else:
     right, names, text = check_grpo.judge_loss(loss)
-    assert right and names == ["GRPO"] and "clip 0.2 below and 0.2 above" in text, text
+    asked = "token, clip 0.2 below and 0.2 above, mean of the completions' means.\n"  # and no more
+    assert right and names == ["GRPO"] and asked in text, text
     print("Correct:", text)
 
 # %% [markdown]

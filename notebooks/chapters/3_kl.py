@@ -144,9 +144,8 @@ plt.show()
 # lead back to the reference. GRPO uses k3.
 #
 # All of that holds if every token weighs the same. In a run each token of a completion weighs $1 /
-# |o|$. Then k1 as a loss has the gradient of $E[1 / |o|]$, which is a bonus for length. It does not
-# improve the embedded base: with it alone, the model unlearns the task
-# ([results](../../docs/results.md#the-controls)).
+# |o|$, and |o| is its length. Then k1 as a loss has the gradient of $E[1 / |o|]$, which is a bonus
+# for length.
 #
 # ## Exercise
 #
@@ -174,9 +173,10 @@ if member(d, 0.0) is None or best_weight(d) is None:
 else:
     assert torch.allclose(member(d, 0.0), estimates["k1"], atol=1e-5), "w = 0 must give k1"
     assert torch.allclose(member(d, 1.0), estimates["k3"], atol=1e-5), "w = 1 must give k3"
-    w = float(best_weight(d))
-    spread = {near: member(d, near).std().item() for near in (0.0, w - 0.05, w, w + 0.05, 1.0)}
-    assert min(spread, key=spread.get) == w, f"another weight has a smaller spread: {spread}"
+    for samples in (1 + torch.randn(1000) / 2, d):
+        w = float(best_weight(samples))
+        spread = {near: member(samples, near).std() for near in (0.0, w - 0.05, w, w + 0.05, 1.0)}
+        assert min(spread, key=spread.get) == w, f"a weight other than {w:.2f} has a smaller spread"
     print(f"Correct: w = {w:.2f}, standard deviation {spread[w]:.3f}; k3 has {spread[1.0]:.3f}.")
 
 # %% [markdown]

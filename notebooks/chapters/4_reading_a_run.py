@@ -8,8 +8,8 @@
 #
 # ## A run that went well
 #
-# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The run trained
-# the embedded base on word problems, for 24 steps of 16 questions with 8 completions each.
+# `metrics.jsonl` has one object per step; `docs/metrics.md` explains every name. The run trained an
+# earlier embedded base on word problems, for 24 steps of 16 questions with 8 completions each.
 #
 # **Predict:** which of these rise, and which fall: reward, entropy, length, the share of groups
 # with equal rewards, the norm of the gradient?
@@ -46,7 +46,10 @@ def show(run):
 good = show("good")
 
 # %% [markdown]
-# - **reward** rises. The format is learned first, then the correct answers.
+# - **reward** rises: format and correct answers are learned at once.
+# - **held-out correct** ends far below the training problems' share, because 10 of the 30 kinds of
+#   held-out stories are in no training problem. On problems of the same kinds, such a distance
+#   would mean that the training problems are memorized.
 # - **entropy** falls as the policy settles. At 0 the policy tries nothing new.
 # - **no signal**, the share of groups with equal rewards, rises: solved questions teach nothing. If
 #   it is near 1 at the *start*, the task is too hard, or the prompt does not suit the model.
@@ -96,8 +99,8 @@ completions("c")
 #
 # 1. The learning rate is too high, so the policy falls apart.
 # 2. The learning rate is too low, so hardly anything changes.
-# 3. No completion ends in time, so there is no reward to learn from.
-# 4. The reward can be cheated: it rises, but accuracy does not.
+# 3. Almost no completion ends in time, so there is no reward to learn from.
+# 4. The reward can be cheated: the policy is paid more for something else than for correct answers.
 # 5. The training problems are memorized, but held-out problems are not solved.
 # 6. The KL penalty is too strong, so the policy cannot leave the base.
 
@@ -107,7 +110,7 @@ diagnosis = {"a": None, "b": None, "c": None}  # your numbers
 
 # %% tags=["test"]
 KEY = {"a": "94045a37", "b": "9d24213c", "c": "f9e63b9b"}
-diagnoses.judge(KEY, diagnosis, "another sentence fits better. Read the completions.")
+diagnoses.judge(KEY, diagnosis, "Read the completions.")
 
 # %% [markdown]
 # Your teacher has the runs' commands: `records/commands.txt`, which is not in the students' zip

@@ -73,7 +73,7 @@ make_base.FORMS = (1, 0, 0, 0, 0)  # all in good format
 author = make_base.AUTHORS[2]  # systematic, with true checks
 rng = random.Random(0)
 traces = []
-for problem in task.load_problems("train", config)[: 32 * max(16, teacher_steps)]:
+for problem in task.load_problems("train", config)[: 32 * teacher_steps]:
     text = make_base.write_completion(author, problem["nums"], problem["target"], True, rng)
     traces.append(nano_sft.make_example(task.prompt_text(problem), text, tokenizer))
 print("a trace:", traces[0].completion)
@@ -105,7 +105,7 @@ others = [e for e in episodes if not is_kept(e)]
 solved = [group for group in groups if any(map(is_kept, group))]
 print(f"{len(kept)} of {len(episodes)} are kept, of {len(solved)} of {len(groups)} problems")
 summary("not kept", others)
-summary("kept", kept or others)
+summary("kept", kept or others)  # (With few problems, none may be kept.)
 
 # %% [markdown]
 # Selection learns from problems that the model can already solve. The other samples teach nothing.
@@ -149,10 +149,12 @@ pd.DataFrame(weights, index=[e.why for e in group]).round(2)
 #
 # ## Distil on policy
 #
-# A reward is one number per completion. A teacher model gives more: a distribution at
-# every position. The student (the trained model) samples. The loss is $KL(\pi \| \pi_T)$ at each
-# sampled token, over the whole vocabulary (GKD, arXiv:2306.13649). The weight of the sampled token
-# is $\log \pi_T - \log \pi$. The teacher is the imitator from above.
+# A reward is one number per completion. A teacher model gives more: a distribution at every
+# position. The student (the trained model) samples. The loss is $KL(\pi \| \pi_T)$ at each sampled
+# token, over the whole vocabulary (GKD, arXiv:2306.13649). Its gradient is $E_\pi[(\log \pi - \log
+# \pi_T) \nabla \log \pi]$, because $\log \pi$ itself adds $E_\pi[\nabla \log \pi] = 0$. So descent
+# gives a token of the vocabulary the weight $\log \pi_T - \log \pi$. The teacher is the imitator
+# from above.
 #
 # **Predict:** in a wrong completion of the student, is every token's weight negative?
 
@@ -178,9 +180,9 @@ pd.Series(weights.tolist(), pieces).plot.bar(figsize=(12, 3), title=e.why, ylabe
 plt.show()
 
 # %% [markdown]
-# The teacher would write most tokens as they are, so their w is near 0. A few tokens decide, such
-# as the "yes" after a wrong result. Distillation gives credit to single tokens; GRPO gives all
-# tokens of a completion the same credit.
+# The teacher would write most tokens as they are, so their w is near 0. A few tokens decide: look
+# at the lowest bar, and at the result before it. Distillation gives credit to single tokens; GRPO
+# gives all tokens of a completion the same credit.
 #
 # Now distil, with 64 completions per step.
 #
@@ -208,12 +210,12 @@ summary("teacher", teacher_episodes)
 #
 # ## The record: equal tokens
 #
-# Each method trains the same base on Countdown, with about as many tokens as 20 steps of GRPO (16
-# groups of 8) sample; distillation uses 0.9 to 1.2 times as many. Its teacher is the GRPO model of
-# the same seed, and only the sampled tokens have a weight (`variants.py --teacher`). The evaluation
-# samples 64 completions of each of 64 held-out problems at temperature 1, and tests forgetting on
-# 256 word problems. `kl` is the exact KL to the base, in nats per token. (`five.py` of commit
-# 8366abf.)
+# Each method trains an earlier embedded base on Countdown, with about as many tokens as 20 steps of
+# GRPO (16 groups of 8) sample; distillation uses 0.9 to 1.2 times as many. Its teacher is the GRPO
+# model of the same seed, and only the sampled tokens have a weight (`variants.py --teacher`). The
+# evaluation samples 64 completions of each of 64 held-out problems at temperature 1, and tests
+# forgetting on 256 word problems. *pass@k* is the chance that one of k completions is correct. `kl`
+# is the exact KL to the base, in nats per token. (`five.py` of commit 8366abf.)
 #
 # **Predict:** what is the order by pass@1, and by pass@64? Which method forgets most?
 
@@ -236,14 +238,14 @@ record.set_index(["method", "seed"])[["tokens", "pass@1", "pass@64", "gsm8k", "k
 # - **Distillation** comes near its teacher's pass@1 without a reward. Its pass@64 is below its
 #   teacher's in all seeds.
 # - **pass@64** rises with every method in every seed.
-# - **Forgetting** is in the column `gsm8k`: GRPO loses most of the word problems, and so does
-#   distillation. Imitation and selection keep nearly all. The KL on Countdown does not show this:
-#   selection has moved furthest from the base, GRPO less.
+# - **Forgetting** is in the column `gsm8k`: GRPO loses 70 to 81% of the word problems that the base
+#   solves, distillation 50 to 71%. Imitation and selection keep nearly all. The KL on Countdown
+#   does not show this: selection has moved furthest from the base, GRPO less.
 #
-# The record samples at temperature 1, and GRPO has a constant learning rate there.
-# With GRPO's default settings ([results](../../docs/results.md#distillation)), selection is ahead
-# of GRPO after 20 steps and behind after 60. Distillation is not free: GRPO with the verifier has
-# trained its teacher.
+# The record samples at temperature 1, and GRPO has a constant learning rate there. With GRPO's
+# default settings ([results](../../docs/results.md#distillation)), selection is ahead of GRPO after
+# 20 steps and behind after 80. Distillation is not free: GRPO with the verifier has trained its
+# teacher.
 #
 # ## Exercise
 #

@@ -21,7 +21,7 @@
 # 6. **majority**: format + 1 for the answer that is most frequent in the group (TTRL,
 #    arXiv:2504.16084), correct or not. A completion votes for the value of its expression.
 #
-# All six rewards judge the same eight completions of one problem: make 44 from 53, 57 and 48.
+# All six rewards judge the same eight completions of one problem, of which one is correct.
 
 # %% tags=["parameters"]
 draws = 20_000  # groups of flipped answers
@@ -41,11 +41,16 @@ from notebooks import diagnoses
 
 config = r1.Config(task="countdown", max_tokens=128, prompts_per_step=1, device="cpu")
 sampler, task = runs.load(config)  # as chapter 1 begins
-DRAW = 13  # another number draws another problem
-group = r1.rollout(sampler, task.load_problems("test", config), task, config, DRAW)
-answers = [countdown_rewards.read_answer(e.completion, task.prompt)[0] for e in group]
-votes = [countdown_rewards.judge(answer, group[0].problem, False)[0] for answer in answers]
-print(group[0].problem)
+problems = task.load_problems("test", config)
+for draw in range(100):  # until one completion is correct, and the majority wrong
+    group = r1.rollout(sampler, problems, task, config, draw)
+    problem = group[0].problem
+    answers = [countdown_rewards.read_answer(e.completion, task.prompt)[0] for e in group]
+    votes = [countdown_rewards.judge(answer, problem, False)[0] for answer in answers]
+    winner = mode([vote for vote in votes if vote is not None] or [None])
+    if winner != problem["target"] and sum(e.answer_reward for e in group) == 1:
+        break
+print(problem)
 for e, vote in zip(group, votes):
     print(f"\nformat {e.format_reward:g}, answer {e.answer_reward:g}, votes for {vote}")
     print(e.completion.strip())
@@ -56,7 +61,6 @@ for e, vote in zip(group, votes):
 
 # %%
 rng = random.Random(0)
-winner = mode(filter(None, votes))
 rows = []
 for e, vote in zip(group, votes):
     form, answer = e.format_reward, e.answer_reward
@@ -79,15 +83,15 @@ table.insert(0, "verdict", [e.answer_reward for e in group])
 table.round(2)
 
 # %% [markdown]
-# Each column sums to 0. The update makes the completions with an advantage above 0 more likely,
-# whatever they are.
+# Each reward's column sums to 0. The update makes the completions with an advantage above 0 more
+# likely, whatever they are.
 #
 # ## Six runs
 #
-# Each run has one reward, and 20 steps of 16 problems with 8 completions each. The letters are in
-# no particular order; each line is one of two seeds. *reward* is what you would watch without a
-# verifier. *correct* is the share of correct answers in the batches (lines), and pass@1 on 192
-# held-out problems (dots).
+# Each run trains an earlier embedded base with one reward, in 20 steps of 16 problems with 8
+# completions each. The letters are in no particular order; each line is one of two seeds. *reward*
+# is what you would watch without a verifier. *correct* is the share of correct answers in the
+# batches (lines), and pass@1 on 192 held-out problems (dots).
 #
 # **Predict:** in how many of the six runs does the reward rise? In how many does the share of
 # correct answers rise? Does that share fall in any run?
@@ -100,7 +104,7 @@ curves = pd.read_json(f"{RECORD}/curves.jsonl", lines=True)
 def show(names, letters="ABCDEF"):
     """A row for each run, a column for each metric, a line for each seed."""
     size = (3.2 * len(names), 2.1 * len(letters))
-    figure, axes = plt.subplots(len(letters), len(names), figsize=size, sharex=True, sharey="col")
+    figure, axes = plt.subplots(len(letters), len(names), figsize=size, sharex=True)
     for letter, row in zip(letters, axes):
         run = curves[curves["run"] == letter].pivot(index="step", columns="seed")
         for name, axis in zip(names, row):
@@ -129,8 +133,7 @@ for letter, rows in kept.groupby("run"):
 # %% [markdown]
 # ## Exercise: which run had which reward?
 #
-# Write the numbers 1 to 6 of the list at the top. Which curve or completion proves it? Hint: look
-# at reward minus format.
+# Write the numbers 1 to 6 of the list at the top. Which curve or completion proves it?
 
 # %% tags=["exercise"]
 # Only this cell is graded. Chapter 1 says how to hand in.
@@ -141,7 +144,7 @@ KEY = {
     "A": "4e8756fa", "B": "1de7fbb4", "C": "560f344a",
     "D": "578d232e", "E": "e1a76499", "F": "37f862c4",
 }  # fmt: skip
-diagnoses.judge(KEY, reward_of, "another reward fits better. Look at the rewards.")
+diagnoses.judge(KEY, reward_of, "Look at reward minus format.")
 
 # %% [markdown]
 # ## What was seen
