@@ -407,9 +407,10 @@ CHANGES_THE_NUMBER = set(
     "ninety hundred thousand million billion trillion quadrillion quintillion half halve third "
     "fifth eighth ninth twelfth twentieth thirtieth fortieth fiftieth dozen gross score grand "
     "lakh crore mil mill mille permille promille ppm ppb mn mio bn tn thou kilo mega giga milli "
-    "micro nano and or to plus minus point negative squared cubed pi repeating repeated recurring "
-    "periodic undefined indeterminate infinite infinity nan dne none null nothing invalid "
-    "impossible unknown wrong incorrect false untrue not no never neither cannot".split()
+    "micro nano bil and or to plus minus point negative squared cubed doubled tripled root pi "
+    "factorial repeating repeated recurring periodic undefined indeterminate infinite infinity nan "
+    "dne none null nothing invalid impossible unknown wrong incorrect false untrue not no never "
+    "neither cannot".split()
 )
 
 
@@ -440,7 +441,7 @@ def parse_number(text):
         singular = word.removesuffix("s")
         if {word, singular, singular.removesuffix("th")} & CHANGES_THE_NUMBER:
             return None, f"{word!r} may change the number: {shown}", ""
-        unit.append(singular)
+        unit.append(word.rstrip("es"))  # inch, inches; glass, glasses
     if match["plain"]:
         value = Fraction(re.sub(r"[\s,]", "", match["plain"]))
     else:

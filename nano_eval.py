@@ -99,7 +99,7 @@ def majority(group, task):
     if not rewards:
         return 0.0
     votes = max(len(values) for values in rewards.values())
-    return fmean(max(values) for values in rewards.values() if len(values) == votes)
+    return fmean(fmean(values) for values in rewards.values() if len(values) == votes)
 
 
 def measure_group(group, task):

@@ -175,7 +175,7 @@ class Config:
     sampler: Literal["auto", "transformers", "vllm"] = "auto"
     vllm_gpu_memory_utilization: float = 0.3  # hardware: share of the GPU's memory for vLLM
     # hardware: with torchrun, DeepSpeed's ZeRO: 1 shards AdamW's states, 2 also gradients, 3 also
-    # weights
+    # the policy's weights (not the reference's)
     zero_stage: Literal[1, 2, 3] = 2
     # hardware: keep the idle reference in main memory; with torchrun, also the states of AdamW
     offload: bool = False
@@ -211,7 +211,7 @@ class Config:
 
 @dataclass(kw_only=True, slots=True, eq=False)  # equal only if the same object
 class Episode:
-    """One completion, and what is known of it. A row of episodes/*.jsonl has the same names."""
+    """One completion, and what is known of it. `as_row` says what of it a run's files keep."""
 
     problem: dict = None  # a row of the data set
     prompt_ids: list = ()  # token ids
@@ -234,7 +234,7 @@ class Episode:
         if self.mask is None:
             self.mask = [True] * len(self.token_ids)
         if self.log_probs is None:
-            self.log_probs = [0.0] * len(self.token_ids)
+            self.log_probs = [math.nan] * len(self.token_ids)
 
 
 # %% [markdown]
@@ -252,8 +252,11 @@ def seed_of(*parts):
 
 
 def rollout(sampler, problems, task, config, step):
-    """Steps 1 to 3: a batch of rewarded episodes, problem by problem."""
-    label = f"step {step}, 0"
+    """Steps 1 to 3: a batch of rewarded episodes, problem by problem.
+
+    Each step draws from all problems, so some come twice before others come once.
+    """
+    label = f"step {step}, 0"  # a part of each seed, as is "questions"
     rng = random.Random(seed_of(config.seed, label, "questions"))
     drawn = rng.sample(problems, config.prompts_per_step)
     return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
@@ -296,7 +299,7 @@ def group_advantages(rewards, config):
     """Step 4: how much better is each completion than its group? (m, n) -> (m, n).
 
     GRPO, arXiv:2402.03300, section 4.1.2. A group whose rewards are all equal has no signal: its
-    advantages are 0.
+    advantages are 0, up to rounding if the rewards are no binary fractions.
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
@@ -591,10 +594,10 @@ def measure_step(rows, batches, engine, step, config):
         # Tokens are drawn from pi: the mean of -log pi(token) estimates the entropy.
         "entropy": -log_probs.sum().item(),
         "kl": kl.sum().item(),
-        "difference": difference.abs().sum().item(),
+        # Not a number if a rollout of your own does not know its log-probs.
+        "difference": difference.nan_to_num().abs().sum().item(),
     }
-    everywhere = gather([sums])
-    total = {name: sum(one[name] for one in everywhere) for name in sums}
+    total = {name: sum(gather([value])) for name, value in sums.items()}
     tokens = sum(row["written"] for row in rows)
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
     no_signal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
@@ -743,7 +746,7 @@ def advice_on(metrics, is_first, size, config):
 # ## 8. Log-probs with little memory
 
 # %%
-CHUNK = 2**25  # logits that are in memory at once: 128 MiB
+CHUNK = 2**25  # logits that are in memory at once: 128 MiB, and a few times that in copies
 
 
 class Scorer(torch.nn.Module):
@@ -1014,24 +1017,24 @@ def next_logits(model, token, position, visible, cache):
     decoder = model.get_decoder()
     hidden = decoder.embed_tokens(token)  # (R, H)
     cos, sin = decoder.rotary_emb(hidden, position[:, None])  # (R, 1, D)
-    for layer, kept in zip(decoder.layers, cache):
+    for layer, layer_cache in zip(decoder.layers, cache):
         attention = layer.self_attn
         x = layer.input_layernorm(hidden)
         # Grouped queries: several query heads share one key head; `heads` counts the key heads.
         # Attention expects (R, heads, positions, D). There is only one position, so the query uses
         # the positions axis for the heads that share a key head, and no key has to be copied.
         # (With -1, `view` computes that number: several query heads, but only one key head.)
-        shape = (len(token), kept.shape[2], -1, kept.shape[-1])
+        shape = (len(token), layer_cache.shape[2], -1, layer_cache.shape[-1])
         query = attention.q_proj(x).view(shape)
         key = attention.k_proj(x).view(shape)
         if hasattr(attention, "q_norm"):  # Qwen3
             query = attention.q_norm(query)
             key = attention.k_norm(key)
         query, key = apply_rotary_pos_emb(query, key, cos, sin)
-        kept[0, :, :, -1:] = key
-        kept[1, :, :, -1:] = attention.v_proj(x).view(shape)
+        layer_cache[0, :, :, -1:] = key
+        layer_cache[1, :, :, -1:] = attention.v_proj(x).view(shape)
         out = F.scaled_dot_product_attention(
-            query, kept[0], kept[1], visible[:, None, None], scale=attention.scaling
+            query, layer_cache[0], layer_cache[1], visible[:, None, None], scale=attention.scaling
         )
         hidden = hidden + attention.o_proj(out.reshape(len(token), -1))
         hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
@@ -1176,8 +1179,9 @@ class TorchEngine:
 
     def load_checkpoint(self, path, tag):
         state = torch.load(f"{path}/{tag}.pt", map_location="cpu", weights_only=True)
-        self.module.load_state_dict(state[0])
-        self.optimizer.load_state_dict(state[1])
+        module, optimizer = state
+        self.module.load_state_dict(module)
+        self.optimizer.load_state_dict(optimizer)
 
 
 class TwoThreadsEngine(TorchEngine):
@@ -1418,7 +1422,9 @@ class Task:
             or len(self.prompt_ids(problem)) <= room
         ]
         if not kept:
-            raise SystemExit("No problem leaves room for a completion: try a smaller --max_tokens")
+            raise SystemExit(
+                "No problem, or none with room for a completion: a smaller --max_tokens?"
+            )
         if len(kept) < len(problems):
             print(f"{len(problems) - len(kept)} problems left out: prompts above {room} tokens")
         return kept
@@ -1554,7 +1560,7 @@ def read_rows(path):
     if not os.path.exists(path):
         return []
     with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        return list(map(json.loads, file))
 
 
 def path_of(name, default):
@@ -1702,6 +1708,8 @@ def open_wandb(path, config, at_end):
         config=saved,
         mode=config.wandb,
     )
+    # A run that is continued after a kill logs some steps again.
+    run.define_metric("*", step_metric="step")
     return at_end.enter_context(run)
 
 
@@ -1710,7 +1718,7 @@ def log(metrics, history, path, wandb_run):
     history.append(metrics)
     write_rows(f"{path}/metrics.jsonl", history)
     if wandb_run:
-        wandb_run.log(metrics, step=metrics["step"])
+        wandb_run.log(metrics)
 
 
 def catch_signals(at_end):
@@ -1756,7 +1764,8 @@ def run_command(main, settings):
             raise SystemExit(
                 "Out of memory. In an update, try --micro_batch_size 1, --gradient_checkpointing, "
                 "--offload; in an evaluation, a smaller --eval_problems; all also with --resume. "
-                "In a rollout, try a new run with a smaller --prompts_per_step or --max_tokens. "
+                "In a rollout, try a new run with a smaller --max_tokens or --group_size, on a CPU "
+                "also --prompts_per_step. "
                 f"{error}"
             ) from None
         raise

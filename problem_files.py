@@ -6,7 +6,8 @@ A task calls `load` in its `load_problems`, and says what a row has to be:
 
 Problems are JSON lines, a JSON array, csv or parquet, also with .gz, recognised by their content.
 Only the hub and parquet need a package (`datasets`). A gold answer must be what the file says, so
-JSON's numbers with a point stay texts, and NaN, Infinity or a name that occurs twice is an error.
+JSON's numbers with a point stay texts unless a task wants floats, and NaN, Infinity or a name that
+occurs twice is an error.
 `read_prompt` reads the toml file of --prompt.
 """
 
@@ -27,7 +28,7 @@ class Refused(SystemExit, ValueError):
     """One sentence for the user. A program ends with it; other code can catch the ValueError."""
 
 
-def load(source, split, hub, to_problem, problem_key, gold=None):
+def load(source, split, hub, to_problem, problem_key, gold=None, parse_float=str):
     """The problems of a source's split, a list.
 
     Args:
@@ -37,6 +38,7 @@ def load(source, split, hub, to_problem, problem_key, gold=None):
         to_problem: row -> problem. ValueError with a reason for a row that is none.
         problem_key: problem -> text. Two problems with the same key are the same.
         gold: problem -> its answer. If it is given, problems with the same key must have the same.
+        parse_float: the text of JSON's number with a point -> its value.
     Raises:
         Refused: what is wrong with the source, in one sentence for the user.
     """
@@ -46,7 +48,7 @@ def load(source, split, hub, to_problem, problem_key, gold=None):
         raise Refused(f"--data {source}: No such file{hint}")
     problems = []
     try:
-        for row in read_hub(hub, split) if from_hub else read_file(source):
+        for row in read_hub(hub, split) if from_hub else read_file(source, parse_float):
             if not isinstance(row, dict):
                 raise ValueError(
                     f"needs an object, {{...}}, with the task's columns; got {row!s:.200}"
@@ -76,9 +78,11 @@ def held_out(problems, problem_key, split, gold=None):
         key = problem_key(problem)
         first = by_hash.setdefault((zlib.crc32(key.encode()), key), problem)
         if gold and gold(first) != gold(problem):
-            raise ValueError(f"row {number} has another answer than an earlier row: {key!r:.200}")
+            raise ValueError(
+                f"row {number} asks what an earlier row asks, but differs: {key!r:.200}"
+            )
     if len(by_hash) < 2:
-        raise ValueError("needs 2 different problems or more, to train and to test")
+        raise Refused("needs 2 different problems or more, to train and to test")
     ordered = [by_hash[place] for place in sorted(by_hash)]
     size = min(500, max(1, len(ordered) // 10))
     return ordered[size:] if split == "train" else ordered[:size]
@@ -94,7 +98,7 @@ def read_hub(hub, split):
     return datasets.load_dataset(hub.path, hub.name, split=part)
 
 
-def read_file(path):
+def read_file(path, parse_float=str):
     """The rows of a file as dicts. Texts and numbers are as they are written."""
     with open(path, "rb") as file:
         content = file.read()
@@ -107,11 +111,11 @@ def read_file(path):
     if content.startswith(b"PAR1"):
         import pyarrow.parquet  # comes with datasets
 
-        return pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist()
+        return map(as_json, pyarrow.parquet.read_table(io.BytesIO(content)).to_pylist())
     if b"\0" in content:
         raise ValueError("is UTF-16 or binary: save it as UTF-8")
     text = content.decode("utf-8-sig").strip()
-    decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=str).decode
+    decode = json.JSONDecoder(object_pairs_hook=to_row, parse_float=parse_float).decode
     if text.startswith("["):
         return map(as_json, decode(text))
     if text.startswith("{"):
@@ -121,12 +125,11 @@ def read_file(path):
 
 
 def as_json(row):
-    """A row as it is. ValueError for NaN and Infinity: Python reads them, but JSON has none."""
+    """A row as a run's files have it. ValueError for NaN and Infinity, which JSON lacks."""
     try:
-        json.dumps(row, allow_nan=False)
+        return json.loads(json.dumps(row, allow_nan=False, default=str))
     except ValueError:
         raise ValueError(f"NaN and Infinity are no values; got {row!s:.200}") from None
-    return row
 
 
 def csv_rows(text):
@@ -134,7 +137,10 @@ def csv_rows(text):
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     for row in reader:
         if len(row) != len(reader.fieldnames) or None in row.values():
-            raise ValueError('more or fewer cells than columns; a list needs quotes: "[1, 2]"')
+            raise ValueError(
+                "more or fewer cells than columns (do two have one name?); a list needs quotes: "
+                '"[1, 2]"'
+            )
         yield row
 
 

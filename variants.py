@@ -14,7 +14,7 @@
 # | `rollout` | 1 to 3 | binary rewards, a penalty on length, dynamic sampling, VinePPO |
 # | `advantages` | 4 | RLOO, REINFORCE, Dr. GRPO, other standard deviations, MaxRL |
 # | `loss` | 6 | REINFORCE, clip-higher, GSPO, CISPO, DPPO, IPO, other samplers, KL, aggregation |
-# | `update` | 5 to 7 | several optimizer steps per batch, SDPO |
+# | `update` | 5 to 7 | several optimizer steps per batch |
 # | `measure` | 9 | the share of clipped tokens |
 # | `load_problems` | | validation on a file |
 # | `load_model`, `make_reference` | | LoRA, a teacher (on-policy distillation) |
@@ -54,8 +54,8 @@ class Config(nano_r1.Config):
     # (DAPO) [3]
     max_num_gen_batches: int = 1
     # step 4: completion: one advantage for all tokens of a completion; vineppo: one for each
-    # segment; sdpo: one for each token, by the policy itself after it has read a correct completion
-    credit: Literal["completion", "vineppo", "sdpo"] = "completion"
+    # segment
+    credit: Literal["completion", "vineppo"] = "completion"
     vine_segments: int = 4  # step 4: segments per completion
     # step 4: K, the continuations sampled from the end of each segment [9]
     vine_samples: int = 4
@@ -433,11 +433,9 @@ def update(engine, reference, episodes, config, loss_function):
     """
     check_extra(episodes)
     parts = batched(episodes, len(episodes) // config.minibatches)
-    if config.epochs * config.minibatches > 1 or config.credit == "sdpo":
+    if config.epochs * config.minibatches > 1:
         for part in parts:
             add_old_log_probs(engine, part, config)
-    if config.credit == "sdpo":
-        add_sdpo_advantages(engine, episodes, config)
     for _ in range(config.epochs):
         batches = []
         for part in parts:
@@ -462,32 +460,6 @@ def add_old_log_probs(engine, episodes, config):
         batch = nano_r1.collate(rows, engine.device)
         for e, row, mask in zip(rows, engine(batch), batch["response_mask"]):
             e.extra["old_log_probs"] = row[mask].tolist()
-
-
-def add_sdpo_advantages(engine, episodes, config):
-    """SDPO, arXiv:2601.20802: sets `e.extra["advantages"]`, one advantage for each token.
-
-    The teacher is the policy itself, after it has read the last other correct completion of the
-    group as a solved example: the prompt, that completion, the prompt again. (The paper asks in
-    words, which a base model may never have seen.) Without such a completion the advantages are 0.
-    Their expected gradient is that of -KL(pi, pi_teacher) at each token, with the teacher as a
-    constant. The paper's distillation over the whole vocabulary has less noise, and its teacher is
-    a moving average of the policy.
-    """
-    taught = []
-    for group in batched(episodes, config.group_size):
-        for e in group:
-            read = []
-            for other in group:
-                if other.answer_reward == 1 and other is not e:
-                    read = other.prompt_ids + other.token_ids
-            taught.append(replace(e, prompt_ids=read + e.prompt_ids, extra={}))
-    add_old_log_probs(engine, taught, config)  # of all: with ZeRO 3 each process must take part
-    for e, teacher in zip(episodes, taught):
-        # A_t = log pi(o_t | sibling, x, o_<t) - log pi(o_t | x, o_<t)
-        log_probs = zip(teacher.extra["old_log_probs"], e.extra["old_log_probs"])
-        has_read = teacher.prompt_ids != e.prompt_ids
-        e.extra["advantages"] = [has_read * (log_q - log_p) for log_q, log_p in log_probs]
 
 
 PER_TOKEN = ("old_log_probs", "advantages")  # what an episode's `extra` may have

@@ -111,8 +111,8 @@ def pack_step(run, rows):
     firsts = rows[:: run.group_size]
     problems = [title(row["problem"]) for row in firsts]
     prompts = [row.get("prompt") for row in firsts]
-    # With VinePPO each segment has an advantage, with SDPO or a teacher each token: not the row's.
-    other = run.config.get("credit") in ("vineppo", "sdpo") or run.config.get("teacher")
+    # With VinePPO each segment has an advantage, with a teacher each token: not the row's.
+    other = run.config.get("credit") == "vineppo" or run.config.get("teacher")
     for row in rows:
         row["problem"] = row["prompt"] = None
         if other:

@@ -4,20 +4,22 @@
     python nano_r1.py --task gym --data puzzle24
     python nano_r1.py --task gym --data "chain_sum?min_terms=2&max_terms=3 leg_counting?size=500"
 
---data is NAME?setting=value&setting=value, several separated by spaces. Values are JSON or texts,
+--data is NAME?setting=value&setting=value, several separated by spaces. Values are YAML's,
 and the settings are those of the data set's own configuration and three of this file:
     size     the number of its problems, 1000; so a data set twice as large has twice the weight
     partial  1: the reward is the format plus the score, from 0 to 1. Without it, only a score of 1
              is paid, because most scorers give something for a text that is not an answer
-    unsafe   1: every text reaches the scorer, also one that it executes
+    unsafe   1: every text reaches the scorer, also one that it executes or works on for hours
 Equal questions are one problem, and a tenth of all is held out, whatever the run's seed. The reward
 pays what the data set calls solved, its mistakes included (docs/own_task.md).
 """
 
 import functools
-import json
+import os
 import random
 import re
+
+import yaml  # transformers needs it, too
 
 import problem_files
 from gsm8k_rewards import MORE, Prompt, Reward, problem_key, read_answer
@@ -28,15 +30,17 @@ except ImportError:
     raise SystemExit("This task needs a package: pip install reasoning-gym") from None
 
 # These scorers pass the text to Python's eval or sympy's parse_expr, which executes it, or build
-# as much as a number in it says: 1e999999999, R99999999. CALCULATED get only ARITHMETIC, EXECUTED
-# need unsafe=1.
-TEXT = "(?s).{1,2000}"  # the length bounds the work
+# as much as it says: 1e999999999, R99999999, a row for each truth of each name. CALCULATED get only
+# ARITHMETIC, EXECUTED need unsafe=1.
+TEXT = "(?s).{0,9999}"  # the length bounds the work
 ARITHMETIC = r"(?!(?s:.)*\*\s*\*)[-+*/()0-9.\s]{1,2000}"  # without powers
 CALCULATED = "binary_matrix coin_flip countdown puzzle24 spiral_matrix".split()
 EXECUTED = (
-    "intermediate_integration n_queens polynomial_multiplication rubiks_cube rush_hour "
-    "simple_integration string_insertion"
+    "intermediate_integration n_queens polynomial_multiplication propositional_logic rubiks_cube "
+    "rush_hour simple_integration string_insertion"
 ).split()
+# Their problems depend on Python's hashes of texts, which differ between processes.
+HASHED = "isomorphic_strings knight_swap ransom_note word_ladder".split()
 
 HIDDEN = ("answer", "metadata")  # metadata, which holds solutions, is not in a problem at all
 PROMPTS = {
@@ -54,25 +58,24 @@ say_once = functools.cache(print)
 def open_data(spec):
     """(the scorer of NAME?setting=value&..., {question: entry}, partial, a pattern of texts)."""
     name, _, query = spec.partition("?")
-    settings = {"size": 1000, "seed": 0}
-    for key, value in re.findall("([^&=]+)=?([^&]*)", query):
-        try:
-            settings[key] = json.loads(value)
-        except ValueError:  # a text without quotes
-            settings[key] = value
-    partial = settings.pop("partial", 0)
-    scored = TEXT
-    if not settings.pop("unsafe", 0):
-        if name in EXECUTED:
-            raise SystemExit(f"--data {name}: its scorer executes a text; to allow it: unsafe=1")
-        if name in CALCULATED:
-            scored = ARITHMETIC
+    settings = {"size": 1000, "seed": 0, "partial": 0, "unsafe": 0}
     random.seed(0)  # acre draws from Python's own generator
     try:
+        for key, value in re.findall("([^&=]+)=?([^&]*)", query):
+            settings[key] = yaml.safe_load(value)
+        partial = settings.pop("partial")
+        scored = TEXT
+        if not settings.pop("unsafe"):
+            if name in EXECUTED:
+                raise ValueError("its scorer executes a text, or has no bound: unsafe=1 allows it")
+            if name in CALCULATED:
+                scored = ARITHMETIC
+        if name in HASHED and os.environ.get("PYTHONHASHSEED", "random") == "random":
+            raise ValueError("has other problems in each process without PYTHONHASHSEED=0")
         data = reasoning_gym.create_dataset(name, **settings)
         return data.score_answer, {entry["question"]: entry for entry in data}, partial, scored
     except Exception as error:  # each data set says in its own way what is wrong with a setting
-        raise SystemExit(f"--data {spec}: no such data set or setting: {error}") from None
+        raise SystemExit(f"--data {spec}: {error}") from None
 
 
 def load_problems(split, source=None, seed=0):
@@ -96,7 +99,7 @@ def reward(completion, problem, prompt=PROMPTS["short"]):
     answer, fault = read_answer(completion)
     answer = answer.strip()
     score = 0.0
-    why = "not passed to the scorer: no answer, too long, or not only arithmetic"
+    why = "not passed to the scorer: too long, or not only arithmetic"
     if re.fullmatch(scored, answer):
         try:
             score = float(score_answer(answer, entry))

@@ -4,7 +4,7 @@
 
 --data is FILE?MODULE.py:FUNCTION=WEIGHT&...; a weight of 1 is left out. FILE has the column
 `prompt`: a text, or a list of messages, whose texts are then asked as one question. A tenth of its
-problems is held out. Of JSON, a number with a point arrives as a text, as all columns of csv do.
+problems is held out. The columns of csv are texts.
 A function has TRL's signature:
 
     f(prompts, completions, completion_ids, **columns) -> a list of floats or None
@@ -36,12 +36,13 @@ EXPECTED = '--data "problems.jsonl?my.py:correct&my.py:brief=0.5"'
 @functools.cache
 def find_functions(query):
     """[(function, weight)] of MODULE.py:FUNCTION=WEIGHT&..."""
+    module = functools.cache(import_task)  # a file runs once, whatever functions it has
     found = []
     for part in query.split("&"):
         place, _, weight = part.partition("=")
         path, _, name = place.rpartition(":")
         try:
-            found.append((getattr(import_task(path), name), float(weight or 1)))
+            found.append((getattr(module(path), name), float(weight or 1)))
         except (SystemExit, AttributeError, ValueError) as error:
             why = error.__context__ or error
             raise SystemExit(f"no reward function {part!r}: {why}; expected {EXPECTED}") from None
@@ -53,40 +54,39 @@ def load_problems(split, source=None, seed=0):
     path, _, query = str(source).partition("?")
     if not query:
         raise SystemExit(f"--task trl needs {EXPECTED}")
-    find_functions.cache_clear()  # in a notebook, a file may have changed
+    if split != "test":  # in a notebook, a file may have changed
+        find_functions.cache_clear()
     find_functions(query)
 
     def to_problem(row):
         text = row.get("prompt")
         if isinstance(text, list):
             text = "\n\n".join(message["content"] for message in text)
-        if not isinstance(text, str):
+        if not isinstance(text, str) or not text.strip():
             raise ValueError(f"needs prompt, a text or a list of messages; got {row!s:.200}")
         return {"prompt": text, "row": row, "functions": query}
 
-    key = operator.itemgetter("prompt")
-    return problem_files.load(path, split, None, to_problem, key, gold=operator.itemgetter("row"))
+    prompt, row = map(operator.itemgetter, ("prompt", "row"))
+    return problem_files.load(path, split, None, to_problem, prompt, row, parse_float=float)
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion: the functions' values by their weights."""
     columns = {name: [value] for name, value in problem["row"].items()}
-    columns.pop("completion_ids", None)  # an argument of the function, below
-    prompts = columns.pop("prompt")
     text = prompt.opening + completion
-    if isinstance(prompts[0], list):
+    if isinstance(problem["row"]["prompt"], list):
         text = [{"role": "assistant", "content": text}]
+    columns.update(
+        prompts=columns.pop("prompt"),
+        completions=[text],
+        completion_ids=[problem["token_ids"]],
+        trainer_state=None,
+        log_extra=print,
+        log_metric=print,
+    )
     values = []
     for function, weight in find_functions(problem["functions"]):
-        (value,) = function(
-            prompts=prompts,
-            completions=[text],
-            completion_ids=[problem["token_ids"]],
-            trainer_state=None,
-            log_extra=print,
-            log_metric=print,
-            **columns,
-        )
+        (value,) = function(**columns)
         value = value or 0.0  # None: not judged
         if not values:
             correct = float(value >= 1)

@@ -41,6 +41,7 @@ def test_pass_at_k_is_the_share_of_subsets_of_k_samples_with_a_correct_one(corre
         ("7 7 8", "8", 0.0),  # against a correct minority
         ("7 8 8", "8", 1.0),
         ("7 7.0 8", "7 7.0", 1.0),  # one answer in two spellings
+        ("7 7.0 8", "7.0", 0.5),  # of which one is refused, as with a wrong unit
         ("7 8 ?", "8", 0.5),  # a tie counts in proportion; ? is no answer
         ("? ?", "8", 0.0),
     ],

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import sys
+from datetime import datetime
 from unittest import mock
 
 import datasets
@@ -58,6 +59,11 @@ def test_a_file_of_each_kind_gives_its_rows_in_order(task, rows, tmp_path, capfd
         (tmp_path / name).write_bytes(content)
         assert task.load_problems("all", str(tmp_path / name)) == rows, name
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_time_in_parquet_is_a_text_as_in_a_run_s_files(tmp_path):
+    parquet([{"at": datetime(2026, 1, 2)}], tmp_path / "rows")
+    assert list(problem_files.read_file(tmp_path / "rows")) == [{"at": "2026-01-02 00:00:00"}]
 
 
 ROW = b'{"question": "1?", "answer": "1"}'
@@ -126,7 +132,7 @@ def test_a_question_of_gsm8k_with_two_answers_is_refused_unless_all_rows_are_ask
     path = tmp_path / "a.jsonl"
     path.write_text(jsonl(rows))
     assert len(gsm8k_rewards.load_problems("all", str(path))) == 42
-    with pytest.raises(ValueError, match="a.jsonl: row 42 has another answer than an earlier row"):
+    with pytest.raises(ValueError, match="a.jsonl: row 42 asks what an earlier row asks"):
         gsm8k_rewards.load_problems("train", str(path))
 
 

@@ -50,12 +50,20 @@ def test_the_reward_of_an_answer_block_behind_the_thinking(answer, form, correct
 
 
 @pytest.mark.parametrize(
-    "answer, correct",
-    [("5", 1), ("5 Meter.", 1), ("5 square meters", 0)],
+    "answer, gold, correct",
+    [
+        ("5", "5 meters", 1),
+        ("5 Meter.", "5 meters", 1),
+        ("5 square meters", "5 meters", 0),
+        ("5 inch", "5 inches", 1),
+        ("5 glasses", "5 glass", 1),
+        ("5 factorial", "5", 0),
+    ],
 )
-def test_a_unit_is_that_of_the_gold_answer_if_both_have_one(answer, correct):
-    result = reward(f"</think><answer>{answer}</answer>", {"answer": "#### 5 meters"})
-    assert result.answer == correct and ("not in meter" in result.why) != correct
+def test_a_unit_is_that_of_the_gold_answer_if_both_have_one(answer, gold, correct):
+    result = reward(f"</think><answer>{answer}</answer>", {"answer": f"#### {gold}"})
+    assert result.answer == correct
+    assert (" meter" in result.why or "may change" in result.why) != correct
 
 
 # How a number is read

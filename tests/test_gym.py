@@ -23,6 +23,12 @@ SMALL = {
 }
 
 
+@pytest.fixture(autouse=True)
+def hashes(monkeypatch):
+    """As if Python's hashes were fixed."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+
+
 def paid(name, text):
     """The data set's first two problems, and the answer rewards of a text; None: their own."""
     spec = f"{name}?size=2{SMALL.get(name, '')}&unsafe={int(name in REFUSED)}"
@@ -43,8 +49,22 @@ def test_a_data_set_pays_its_own_answers(name):
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_data_set_that_executes_the_text_is_refused_unless_it_is_allowed(name):
-    with pytest.raises(SystemExit, match=f"{name}: its scorer executes a text; .* unsafe=1"):
-        gym_rewards.load_problems("train", name)
+    with pytest.raises(SystemExit, match="its scorer executes a text, or has no bound: unsafe=1"):
+        gym_rewards.load_problems("train", f"{name}?unsafe=False")
+
+
+def test_a_data_set_that_differs_in_each_process_is_refused(monkeypatch):
+    monkeypatch.delenv("PYTHONHASHSEED")
+    with pytest.raises(SystemExit, match="word_ladder.size=3: has other problems in each process"):
+        gym_rewards.load_problems("train", "word_ladder?size=3")
+
+
+def test_a_long_and_an_empty_answer_reach_the_scorer():
+    (problem, _) = gym_rewards.load_problems("all", "ab?size=2")
+    assert "too long" not in gym_rewards.reward("</think><answer></answer>", problem).why
+    for length, is_scored in ((9_999, True), (10_000, False)):
+        why = gym_rewards.reward(f"</think><answer>{'A' * length}</answer>", problem).why
+        assert ("too long" not in why) == is_scored
 
 
 ATTACK = "__import__('os').putenv('A', 'B')"
@@ -105,10 +125,11 @@ def test_a_prompt_can_show_neither_the_answer_nor_the_metadata():
     "source, sentence",
     [
         (None, "--task gym needs --data NAME"),
-        ("puzzle25", "puzzle25: no such data set or setting: .*not registered"),
-        ("composite", "composite: no such data set or setting: "),  # it needs those of its parts
-        ("chain_sum?colour=3", "no such data set or setting: .*'colour'"),
-        ("chain_sum?min_terms=0", "no such data set or setting: min_terms must be positive"),
+        ("chain_sum?size=1", "needs 2 different problems"),
+        ("puzzle25", "puzzle25: .*not registered"),
+        ("composite", "composite: "),  # it needs those of its parts
+        ("chain_sum?colour=3", "colour=3: .*'colour'"),
+        ("chain_sum?min_terms=0", "min_terms=0: min_terms must be positive"),
     ],
 )
 def test_a_mistake_in_data_is_one_sentence(source, sentence):

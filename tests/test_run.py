@@ -359,7 +359,7 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
         ({"prompts_per_step": 99_999}, "at most the 16384 training problems"),
         ({"group_size": 1}, "--group_size must be at least 2"),
         ({"max_tokens": 4000}, "--max_tokens must be below"),
-        ({"max_tokens": 1000}, "No problem leaves room for a completion"),
+        ({"max_tokens": 1000}, "No problem, or none with room for a completion"),
         ({"zero_stage": 3}, "--sampler vllm"),
     ],
 )

@@ -86,7 +86,8 @@ def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path, before):
 def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
-    init = mock.Mock(return_value=contextlib.nullcontext())
+    run = mock.MagicMock()
+    init = mock.Mock(return_value=run)
     monkeypatch.setattr(wandb, "init", init)
     for changes in {"name": "run"}, {"name": "other"}, {"resume": "out/run", "steps": 3}:
         config = replace(SMALL, wandb="offline", **changes)
@@ -96,3 +97,4 @@ def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypa
     calls = [call.kwargs for call in init.call_args_list]
     assert calls[0]["id"] == calls[2]["id"] != calls[1]["id"]
     assert (calls[2]["resume"], calls[2]["reinit"]) == ("allow", "create_new")
+    run.define_metric.assert_called_with("*", step_metric="step")

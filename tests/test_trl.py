@@ -25,6 +25,14 @@ def only_sums(prompts, completions, kind, **kwargs):
 def of_messages(prompts, completions, **kwargs):
     return [float(c[0]["content"] == p[-1]["content"]) for c, p in zip(completions, prompts)]
 
+calls = []
+def counts(completions, points, **kwargs):
+    calls.append(completions)
+    return points
+
+def how_often(completions, **kwargs):
+    return [float(len(calls))]
+
 def fails(completions, **kwargs):
     raise KeyError("mine")
 """
@@ -82,6 +90,11 @@ def test_messages_are_asked_as_one_question(ask, tmp_path):
     assert problem["prompt"] == "Be short.\n\nSay yes."
 
 
+def test_functions_of_one_file_share_its_state_and_get_numbers(ask):
+    functions = "mine.py:counts&mine.py:how_often"
+    assert ask("2", functions, ROWS[0] | {"points": 1.5})[:3] == (2.5, 1.0, 1.0)
+
+
 def test_an_error_in_a_function_is_not_hidden(ask):
     with pytest.raises(KeyError, match="mine"):
         ask("2", "mine.py:fails", ROWS[0])
@@ -101,9 +114,10 @@ def test_a_function_that_is_not_there_is_one_sentence(ask, functions, sentence):
         ask("2", functions, ROWS[0])
 
 
-def test_a_row_without_a_prompt_is_one_sentence(ask):
+@pytest.mark.parametrize("prompt", [5, " ", []])
+def test_a_row_without_a_prompt_is_one_sentence(ask, prompt):
     with pytest.raises(SystemExit, match="--data rows.jsonl, row 1: needs prompt, a text or "):
-        ask("2", "mine.py:correct", {"prompt": 5})
+        ask("2", "mine.py:correct", {"prompt": prompt})
 
 
 def test_the_functions_of_the_page_train_and_trl_s_counts_tokens(tmp_path, monkeypatch, capfd):
@@ -119,5 +133,7 @@ def test_the_functions_of_the_page_train_and_trl_s_counts_tokens(tmp_path, monke
 
 def test_two_rows_that_differ_only_in_a_column_are_one_sentence(ask, tmp_path):
     nano_r1.write_rows(f"{tmp_path}/rows.jsonl", [*ROWS, ROWS[0] | {"ground_truth": "7"}])
-    with pytest.raises(SystemExit, match="row 3 has another answer than an earlier row: '0.1.'"):
+    with pytest.raises(
+        SystemExit, match="row 3 asks what an earlier row asks, but differs: '0.1.'"
+    ):
         trl_rewards.load_problems("train", "rows.jsonl?mine.py:correct")

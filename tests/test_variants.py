@@ -192,25 +192,6 @@ def test_tokens_whose_gradient_the_clip_sets_to_0_are_counted_with_several_steps
         assert variants.measure([{"written": 3}] * 4, [batch] * 2, None, 1, config) == measured
 
 
-def test_sdpo_s_advantages_are_the_log_ratios_to_the_policy_that_has_read_a_correct_completion(
-    monkeypatch,
-):
-    model = tiny_model()
-
-    def log_pi(*text):
-        return model(torch.tensor([text])).logits[0, -1].log_softmax(-1)
-
-    episodes = [nano_r1.Episode(prompt_ids=[1, 2], token_ids=[token]) for token in range(10)]
-    episodes[3].answer_reward = 1.0
-    monkeypatch.setattr(nano_r1, "update", lambda *_: [])
-    updated(settings(credit="sdpo", group_size=5), episodes)
-    found = torch.tensor([e.extra["advantages"] for e in episodes])[:, 0]
-    ratios = log_pi(1, 2, 3, 1, 2) - log_pi(1, 2)  # prompt, completion, prompt
-    learning = [0, 1, 2, 4]  # in the other group no completion is correct
-    assert_close(found[learning], ratios[learning])
-    assert found.nonzero()[:, 0].tolist() == learning
-
-
 def test_an_upper_eps_of_0_is_0():
     config = variants.Config(cliprange_high=0.0)
     assert variants.clip(torch.tensor([0.7, 1.1]), config).tolist() == pytest.approx([0.8, 1.0])
@@ -315,7 +296,7 @@ def test_each_command_of_the_page_runs(command, monkeypatch):
         {"lora_rank": 8, "zero_stage": 3},
         {"lora_rank": 8, "teacher": "out/x"},
         {"sampler_ratio_min": 5.0},
-        {"teacher": "out/x", "credit": "sdpo"},
+        {"teacher": "out/x", "credit": "vineppo"},
         {"minibatches": 5},
         {"max_num_gen_batches": 0},
     ],
