@@ -207,19 +207,20 @@ for metric in ("reward", "completions/mean_length", "sampling/logp_difference_me
     curves.loc[1:].plot(title=metric, figsize=(7, 3))
 
 # %% [markdown]
-# The mean reward of the last three of 12 steps, for three seeds: as it is 1.75, 1.72 and 1.66; no
-# baseline 1.21, 1.31 and 1.37. For seed 0 only: flipped 0.01, no sync 0.82. The first step has
-# 0.76, 0.82 and 0.86.
+# With an earlier base, the mean reward of the last three of 12 steps, for three seeds: as it is
+# 1.75, 1.72 and 1.66; no baseline 1.21, 1.31 and 1.37. For seed 0 only: flipped 0.01, no sync 0.82.
+# The first step has 0.76, 0.82 and 0.86.
 #
 # - **No baseline** still learns, but more slowly. Every completion with a reward is pushed up, and
 #   a better one more. The *difference* within the group teaches. The common part, mean / std,
 #   pushes all completions of the group alike. If it were a constant, its mean over many samples
 #   would be 0, because $E[\nabla \log \pi] = 0$. But mean and std come from the same samples. If
 #   most completions are correct, a group with mixed rewards has more failures than usual, and they
-#   are pushed up. So the common part adds variance *and* a bias: with the rewards 1 and 2,
-#   eight completions and 90% correct, the exact expectation of the step is only 14% of GRPO's.
-#   (With GRPO's mean a bonus for short completions is added; chapter 3 says why. In the last step
-#   a completion had 20, 22 and 20 tokens as it is, and 16, 18 and 17 with no baseline.)
+#   are pushed up. So the common part adds variance *and* a bias: with the rewards 1 and 2, eight
+#   completions, one logit and 90% correct, the exact expectation of the step is only 14% of GRPO's;
+#   with 20% correct it is 126%. (With GRPO's mean a bonus for short completions is added; chapter 3
+#   says why. In the last step a completion had 20, 22 and 20 tokens as it is, and 16, 18 and 17
+#   with no baseline.)
 # - **Flipped**: the policy learns what is *worse* than its group.
 # - **No sync**: the reward stays where it was, because the completions are always the base's, and
 #   the gradient pushes at them again and again. The log-probs of sampler and trainer differ more
