@@ -48,7 +48,7 @@ for draw in range(100):  # until one completion is correct, and the majority wro
     answers = [countdown_rewards.read_answer(e.completion, task.prompt)[0] for e in group]
     votes = [countdown_rewards.judge(answer, problem, False)[0] for answer in answers]
     winner = mode([vote for vote in votes if vote is not None] or [None])
-    if winner != problem["target"] and sum(e.answer_reward for e in group) == 1:
+    if votes.count(winner) > 1 and sum(e.answer_reward for e in group) == 1:
         break
 print(problem)
 for e, vote in zip(group, votes):
