@@ -47,7 +47,7 @@ for draw in range(100):  # until one completion is correct, and the majority wro
     problem = group[0].problem
     answers = [countdown_rewards.read_answer(e.completion, task.prompt)[0] for e in group]
     votes = [countdown_rewards.judge(answer, problem, False)[0] for answer in answers]
-    winner = mode([vote for vote in votes if vote is not None] or [None])
+    winner = mode([vote for vote in votes if vote] or [None])
     if votes.count(winner) > 1 and sum(e.answer_reward for e in group) == 1:
         break
 print(problem)
