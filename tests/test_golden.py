@@ -264,7 +264,8 @@ def test_each_evaluation_has_the_same_seeds(golden, plain):
 
 
 def test_wandb_receives_each_row(golden):
-    assert [call.args[1] for call in golden.log.call_args_list] == golden.metrics
+    received = [(call.args[1], call.kwargs) for call in golden.log.call_args_list]
+    assert received == [(row, {}) for row in golden.metrics]  # its step is a column
 
 
 def test_the_sampler_sleeps_during_an_update(golden):
