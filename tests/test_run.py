@@ -19,7 +19,6 @@ from unittest import mock
 
 import pytest
 import torch
-import tyro
 
 import countdown_rewards
 import nano_r1
@@ -89,15 +88,10 @@ def test_the_sizes_are_within_the_limits_of_the_contributors_page():
 SIX = f"{SMALL} --steps 6 --save_every 2"
 
 
-def parsed(flags, program=nano_r1):
-    """The settings of a command line."""
-    return tyro.cli(program.Config, args=flags.split(), use_underscores=True)
-
-
 def finish(directory, flags):
     """A run of six steps in this process."""
     with contextlib.chdir(directory):
-        nano_r1.main(parsed(f"{SIX} {flags}"))
+        nano_r1.main(runs.parse("nano_r1", f"{SIX} {flags}"))
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +220,8 @@ REFUSED = """--seed 1|--learning_rate 1e-4|--kl_coef 0|--max_tokens 50|--dtype b
 --lr_scheduler_type constant"""
 
 
-def resume(path, flags, program=nano_r1, **own):
-    nano_r1.find_run(parsed(f"{SMALL} --resume {path} {flags}", program), own)
+def resume(path, flags, program="nano_r1", **own):
+    nano_r1.find_run(runs.parse(program, f"{SMALL} --resume {path} {flags}"), own)
 
 
 def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
@@ -240,7 +234,7 @@ def test_a_resumed_run_keeps_its_algorithm(straight, monkeypatch):
         with pytest.raises(SystemExit, match=f"the run was started with {name} .*; use the same"):
             resume(path, flags)
     with pytest.raises(SystemExit, match="the run was started with"):
-        resume(path, "", variants)
+        resume(path, "", "variants")
     with pytest.raises(SystemExit, match="the run was started with loss None"):
         resume(path, "", loss=print)
     monkeypatch.setenv("WORLD_SIZE", "1")
@@ -342,7 +336,7 @@ cliprange -0.2|kl_coef nan|learning_rate inf|seed -1""".replace("\n", "|").split
 )
 def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
     with pytest.raises(SystemExit, match=f"^--{flags.split()[0]} must be"):
-        nano_r1.check_numbers(parsed(f"--{flags}"))
+        nano_r1.check_numbers(runs.parse("nano_r1", f"--{flags}"))
 
 
 @pytest.mark.parametrize(

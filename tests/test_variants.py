@@ -8,7 +8,6 @@ from unittest import mock
 
 import pytest
 import torch
-from test_run import parsed
 from torch.testing import assert_close
 from two_processes import CASES, make_episodes, settings, tiny_model, updated, weights_of
 
@@ -17,6 +16,7 @@ import nano_eval
 import nano_r1
 import nano_sft
 import variants
+from benchmarks import runs
 
 ROOT = Path(__file__).parent.parent
 DOCS = (ROOT / "docs/algorithms.md").read_text()
@@ -295,7 +295,7 @@ def test_a_run_with_much_switched_on_leaves_torchs_random_state(tmp_path, monkey
 @pytest.mark.parametrize("command", re.findall(r"\| `(--.+?)` \|", DOCS))
 def test_each_command_of_the_page_runs(command, monkeypatch):
     monkeypatch.setattr(nano_r1, "main", lambda config, **functions: sorted(functions))
-    config = parsed(command, variants)
+    config = runs.parse("variants", command)
     names = "advantages load_model load_problems loss make_reference measure rollout update"
     assert variants.main(config) == names.split()
 
