@@ -30,16 +30,16 @@ SMALL = """--prompts_per_step 4 --group_size 4 --max_tokens 60 --eval_problems 8
 SHORT = {"steps": 1, "prompts_per_step": 2, "max_tokens": 4}
 
 
-def metrics(directory, name):
-    """Of each step, without its times."""
-    rows = runs.metrics(directory / "out" / name)
+def metrics(path):
+    """Of each step of a run, without its times."""
+    rows = runs.metrics(path)
     for row in rows:
         row.pop("time/step", None)
     return rows
 
 
-def weights(directory, name):
-    return (directory / "out" / name / "model/model.safetensors").read_bytes()
+def weights(path):
+    return Path(path, "model/model.safetensors").read_bytes()
 
 
 # ---- The size is counted in expression nodes: statements are free, nesting is not.
@@ -133,19 +133,20 @@ def test_sigterm_finishes_the_step(stopped):
 
 
 def test_a_run_that_was_stopped_then_killed_while_it_saved_is_the_straight_one(stopped, straight):
-    steps = [row["step"] for row in metrics(straight, "stopped")]
+    path = straight / "out/stopped"
+    steps = [row["step"] for row in metrics(path)]
     assert steps in ([0, 1], [0, 1, 2])  # a slow machine sends the signal late
-    assert not (straight / "out/stopped/model").exists()
+    assert not (path / "model").exists()
     resumed = "--resume out/stopped"
     interrupt(straight, f"{SIX} {resumed}", signal.SIGKILL, "out/stopped/checkpoint/b.pt")
     finish(straight, resumed)
-    assert metrics(straight, "stopped") == metrics(straight, "straight")
-    assert weights(straight, "stopped") == weights(straight, "straight")
+    assert metrics(path) == metrics(straight / "out/straight")
+    assert weights(path) == weights(straight / "out/straight")
     # What is deleted by hand does not make it begin again.
-    (straight / "out/stopped/metrics.jsonl").unlink()
+    (path / "metrics.jsonl").unlink()
     finish(straight, resumed)
-    assert metrics(straight, "stopped")[0]["step"] == 6
-    shutil.rmtree(straight / "out/stopped/checkpoint")
+    assert metrics(path)[0]["step"] == 6
+    shutil.rmtree(path / "checkpoint")
     with pytest.raises(SystemExit, match="no checkpoint can be read"):
         finish(straight, resumed)
 

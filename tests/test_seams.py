@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import torch
 import transformers
+from test_run import metrics
 
 import nano_r1
 
@@ -27,11 +28,7 @@ SMALL = nano_r1.Config(
 
 def run(tmp_path, name="run", **own):
     """A run's metrics without times."""
-    path = nano_r1.main(replace(SMALL, name=str(tmp_path / name)), **own)
-    rows = nano_r1.read_rows(f"{path}/metrics.jsonl")
-    for row in rows:
-        row.pop("time/step", None)
-    return rows
+    return metrics(nano_r1.main(replace(SMALL, name=str(tmp_path / name)), **own))
 
 
 def test_a_part_that_main_does_not_have_is_an_error():

@@ -3,11 +3,11 @@
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from test_nano_r1 import plain_log_probs
+from test_run import metrics, weights
 from two_processes import make_episodes, settings, tiny_model, updated
 
 import nano_eval
@@ -45,10 +45,6 @@ def task():
     return task
 
 
-def metrics(path, name):
-    return [row.get(name, 0) for row in runs.metrics(path)]
-
-
 def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_step():
     """test_check_step.py looks at the gradient, test_golden.py at two processes."""
     _, measured = updated(settings(), make_episodes(), nano_sft.train_step)
@@ -57,8 +53,8 @@ def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_s
 
 
 def test_a_run_validates_the_model_that_it_saves(tuned):
-    losses = metrics(tuned.name, "loss")
-    assert len(losses) == 5 and losses[4] < 0.8 * losses[1]
+    rows = metrics(tuned.name)
+    assert len(rows) == 5 and rows[4]["loss"] < 0.8 * rows[1]["loss"]
     sizes = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
     config = nano_eval.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **sizes)
     again = nano_r1.read_rows(f"{nano_eval.main(config)}/temperature_0.jsonl")
@@ -82,9 +78,8 @@ def test_ctrl_c_saves_a_run_that_then_continues_to_the_same_weights(tuned, tmp_p
         nano_sft.main(replace(tuned, name=path))
     monkeypatch.undo()
     nano_sft.main(replace(tuned, resume=path))
-    assert metrics(path, "loss") == metrics(tuned.name, "loss")
-    weights = [Path(run, "model/model.safetensors").read_bytes() for run in (path, tuned.name)]
-    assert weights[0] == weights[1]
+    assert metrics(path) == metrics(tuned.name)
+    assert weights(path) == weights(tuned.name)
 
 
 def test_each_pass_over_the_rows_meets_every_row_once_in_another_order():
