@@ -19,10 +19,11 @@ import variants
 
 MODEL = r1.Config.model
 CPU = torch.device("cpu")
+PROBLEMS = countdown_rewards.load_problems("test")[:6]
 
 
 def config(**changes):
-    return r1.Config(**{"max_tokens": 40, "warmup_steps": 0} | changes)
+    return r1.Config(max_tokens=40, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +38,6 @@ def policy(loaded):
 
 def task(policy, tokenizer):
     return r1.Task(tokenizer, policy, config())
-
-
-def prompts_of(the_task):
-    problems = countdown_rewards.load_problems("test")[:6]
-    return [the_task.prompt_ids(problem) for problem in problems]
 
 
 def plain_log_probs(model, prompt_ids, token_ids, temperature=1.0, width=None):
@@ -153,7 +149,7 @@ def test_the_sampler_s_log_probs_are_those_of_a_plain_forward_pass(kind, loaded,
     own = "transformers' forward pass" not in capsys.readouterr().out
     assert own == (kind in ("llama", "qwen3", "qwen2"))
     the_task.stop_ids = set(range(300))
-    prompts = prompts_of(the_task)
+    prompts = [the_task.prompt_ids(problem) for problem in PROBLEMS]
     together = sampler.generate(prompts, 3, 0.7, range(6))
     assert len({len(token_ids) for token_ids, _ in together}) > 1  # some leave the batch early
     with torch.no_grad():
@@ -333,8 +329,7 @@ def test_bfloat16_samples_as_it_scores(policy, loaded, monkeypatch):
     short = config(dtype="bfloat16")
     the_task = task(*loaded)
     sampler = r1.TransformersSampler(policy, the_task, short)
-    problems = countdown_rewards.load_problems("test")[:6]
-    batch = r1.collate(r1.sample_and_reward(sampler, problems, the_task, short, "", 4), CPU)
+    batch = r1.collate(r1.sample_and_reward(sampler, PROBLEMS, the_task, short, "", 4), CPU)
     difference = (r1.Scorer(policy, short)(batch) - batch["sampler_log_probs"]).abs()
     assert 1e-6 < difference.sum() / batch["response_mask"].sum() < 0.02
     assert {p.dtype for p in policy.parameters()} == {torch.float32}
