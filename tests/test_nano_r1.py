@@ -81,8 +81,8 @@ GOOD |= {"reward": 0.6, "frac_reward_zero_std": 0.1}
 def test_the_first_step_says_what_does_not_fit(changes, words):
     size = changes.get("weights", 1_000_000)
     advice = list(r1.advice_on(GOOD | changes, True, size, config()))
-    assert len(advice) == len(words)
-    assert all(word in line for word, line in zip(words, advice))
+    for word, line in zip(words, advice, strict=True):
+        assert word in line
     later = list(r1.advice_on(GOOD | changes, False, size, config()))
     assert later == [line for line in advice if line.startswith("WARNING")]
 
