@@ -93,11 +93,21 @@ def test_the_first_step_says_what_does_not_fit(changes, words):
 def tiny(kind, **changes):
     """A random model; its embedding has 70 rows more than the tokenizer has tokens."""
     torch.manual_seed(0)
-    shape = {"vocab_size": 1710, "hidden_size": 32, "intermediate_size": 48}
-    shape |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    shape |= {"head_dim": 8, "tie_word_embeddings": False, "initializer_range": 0.3}
-    shape |= {"pad_token_id": 0, "bos_token_id": 0} | changes
-    made = transformers.AutoConfig.for_model(kind, **shape)
+    made = transformers.AutoConfig.for_model(
+        kind,
+        vocab_size=1710,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        tie_word_embeddings=False,
+        initializer_range=0.3,
+        pad_token_id=0,
+        bos_token_id=0,
+        **changes,
+    )
     return transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32).eval()
 
 
