@@ -412,14 +412,9 @@ def test_a_quantized_model_is_refused(tmp_path):
         r1.load_model(changed)
 
 
-GENERATION = """{"temperature": 0.9, "top_p": 0.6}
-{"early_stopping": true, "length_penalty": 2.0}
-{"pad_token_id": -1}"""  # the first: Vicuna, the first Llama 2
-
-
-@pytest.mark.parametrize("line", GENERATION.split("\n"))
-def test_a_model_is_saved_with_any_generation_config(line, tmp_path):
-    changes = json.loads(line)
+def test_a_model_is_saved_with_any_generation_config(tmp_path):
+    """Vicuna and the first Llama 2 have such a temperature; transformers saves none of these."""
+    changes = {"temperature": 0.9, "length_penalty": 2.0, "pad_token_id": -1}
     changed = changed_model(tmp_path, "generation_config.json", changes)
     r1.save_model(*r1.load_model(changed), f"{tmp_path}/saved")
     saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
