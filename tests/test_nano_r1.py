@@ -138,7 +138,6 @@ KINDS = {
     "gemma": {},
     "gpt2": {"n_positions": 512, "n_embd": 32, "n_layer": 2, "n_head": 2},
     "qwen2, sliding": {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
-    "mistral": {"sliding_window": 16},
     # Linear attention and convolutions: a state in the place of keys and values.
     "lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
     "qwen3_5_text": {
