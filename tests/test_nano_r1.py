@@ -188,17 +188,15 @@ def test_the_loop_s_model_is_moved_to_the_device(policy, loaded):
     assert sampler.model.device.type == "meta"
 
 
-@pytest.mark.parametrize("hidden", [("answer",), None])  # None: a task that says nothing
-def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(hidden, loaded, monkeypatch):
-    if hidden:
-        monkeypatch.setattr(countdown_rewards, "HIDDEN", hidden)
-    else:
-        monkeypatch.delattr(countdown_rewards, "HIDDEN")
+def test_a_column_that_the_task_hides_is_never_filled_into_a_prompt(loaded, monkeypatch):
     the_task = task(*loaded)
     the_task.template = "{nums} {target} \\boxed{answer}"
     problem = {"nums": "x^{target}", "target": 3, "answer": "secret"}
+    monkeypatch.delattr(the_task.module, "HIDDEN")  # then it is the answer
     # A column's text is not a template: it may be LaTeX.
-    assert loaded[1].decode(the_task.prompt_ids(problem)) == "x^{target} 3 \\boxed{answer}"
+    assert the_task.prompt_text(problem) == "x^{target} 3 \\boxed{answer}"
+    monkeypatch.setattr(the_task.module, "HIDDEN", ("target",), raising=False)
+    assert the_task.prompt_text(problem) == "x^{target} {target} \\boxedsecret"
 
 
 def test_only_long_prompts_are_tokenized_to_leave_out_those_without_room(loaded, monkeypatch):
