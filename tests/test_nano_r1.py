@@ -343,13 +343,21 @@ def test_bfloat16_samples_as_it_scores(policy, loaded, monkeypatch):
 
 def measured(engine, episodes, config):
     batches = variants.update(engine, None, episodes, config, variants.loss)
-    return r1.measure_step(list(map(r1.as_row, episodes)), batches, engine, 1, config)
+    return r1.measure_step(r1.as_rows(episodes), batches, engine, 1, config)
 
 
 def test_a_penalty_without_a_reference_is_not_measured():
     config = settings(kl_coef=0.1, kl_estimator="sampler_k2")
     _, metrics = updated(config, make_episodes(), measured)
     assert metrics["kl"] == 0 and metrics["loss"] != 0
+
+
+@pytest.mark.parametrize("loss_type", ["grpo_clip", "dppo"])
+def test_unknown_log_probs_of_the_sampler_are_not_taken_for_0(loss_type):
+    episodes = [r1.Episode(prompt_ids=[1], token_ids=[2, 3], advantage=1.0) for _ in range(2)]
+    _, metrics = updated(settings(loss_type=loss_type), episodes, measured)
+    assert math.isnan(metrics["loss"]) == (loss_type == "dppo")  # which is computed from them
+    assert metrics["sampling/logp_difference_mean"] == 0.0 and metrics["entropy"] > 0
 
 
 # ---- Nothing of a model or checkpoint is executed

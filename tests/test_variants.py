@@ -4,7 +4,6 @@ import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 import torch
@@ -191,18 +190,6 @@ def test_tokens_whose_gradient_the_clip_sets_to_0_are_counted_with_several_steps
     for epochs, measured in (2, {"clip_ratio/region_mean": 3 / 6}), (1, {}):
         config = variants.Config(epochs=epochs)
         assert variants.measure([{"written": 3}] * 4, [batch] * 2, None, 1, config) == measured
-
-
-def test_unknown_log_probs_of_the_sampler_are_not_taken_for_0():
-    episodes = [nano_r1.Episode(prompt_ids=[1], token_ids=[2, 3], advantage=1.0)]
-    batch = nano_r1.collate(episodes, "cpu") | {"completions": 1}
-    assert variants.loss(torch.zeros(1, 2), batch, settings(loss_type="dppo")).isnan().all()
-    batch |= {"old_log_probs": -torch.ones(1, 2), "loss": torch.zeros(())}
-    engine = mock.Mock(get_global_grad_norm=lambda: 1.0)
-    row = {"written": 2, "reward": 1.0, "format_reward": 1.0, "answer_reward": 1.0}
-    row |= {"length": 2, "cut_off": False}
-    metrics = nano_r1.measure_step([row], [batch], engine, 1, settings(group_size=1))
-    assert metrics["sampling/logp_difference_mean"] == 0.0 and metrics["entropy"] == 1.0
 
 
 def test_an_upper_eps_of_0_is_0():
