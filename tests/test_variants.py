@@ -100,12 +100,12 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
     assert episodes[1].extra["advantages"] == [-3, -3, 2, 2, -3, -3, -3]
 
 
-@pytest.mark.parametrize("numbers", [[[1.0], []], [None, [1.0, 2.0]]])
-def test_advantages_per_token_are_refused_unless_each_trained_token_has_one(numbers):
-    episodes = [nano_r1.Episode(token_ids=[5]) for _ in numbers]
-    for e, values in zip(episodes, numbers):
-        if values is not None:
-            e.extra["advantages"] = values
+@pytest.mark.parametrize(
+    "extras",
+    [[{"advantages": [1.0]}, {"advantages": []}], [{}, {"advantages": [1.0, 2.0]}]],
+)
+def test_advantages_per_token_are_refused_unless_each_trained_token_has_one(extras):
+    episodes = [nano_r1.Episode(token_ids=[5], extra=extra) for extra in extras]
     with pytest.raises(ValueError, match="advantages"):
         variants.update(None, None, episodes, variants.Config(), None)
 
