@@ -15,7 +15,6 @@ import nano_r1
 import nano_sft
 from benchmarks import runs
 
-SMALL = {"batch_size": 8, "eval_problems": 8, "max_tokens": 40, "warmup_steps": 2, "steps": 4}
 PROMPT = (
     "user: Using the numbers [{0}, 2, 3], create an equation that equals 7.\nassistant: <think>"
 )
@@ -32,17 +31,20 @@ def tuned(tmp_path_factory):
     rows = [row(PROMPT.format(i), "Let me see. " * (1 + i % 3), "response") for i in range(20)]
     data = str(out / "rows.jsonl")
     nano_r1.write_rows(data, rows)
-    more = {"eval_every": 2, "save_every": 2, "temperature": 0.0}
-    config = nano_sft.Config(data=data, name=str(out / "run"), **more, **SMALL)
+    config = nano_sft.Config(
+        data=data,
+        name=str(out / "run"),
+        batch_size=8,
+        steps=4,
+        warmup_steps=2,
+        eval_every=2,
+        eval_problems=8,
+        max_tokens=40,
+        temperature=0.0,
+        save_every=2,
+    )
     nano_sft.main(config)
     return config
-
-
-@pytest.fixture(scope="module")
-def task():
-    """Countdown with the embedded model's tokenizer."""
-    _, task = runs.load(nano_sft.Config(data=""))
-    return task
 
 
 def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_step():
@@ -55,8 +57,13 @@ def test_the_loss_that_is_logged_is_the_mean_over_all_completion_tokens_of_the_s
 def test_a_run_validates_the_model_that_it_saves(tuned):
     rows = metrics(tuned.name)
     assert len(rows) == 5 and rows[4]["loss"] < 0.8 * rows[1]["loss"]
-    sizes = {"model": f"{tuned.name}/model", "eval_problems": 8, "max_tokens": 40}
-    config = nano_eval.Config(temperature=(0.0,), name=f"{tuned.name}/greedy", **sizes)
+    config = nano_eval.Config(
+        model=f"{tuned.name}/model",
+        temperature=(0.0,),
+        eval_problems=8,
+        max_tokens=40,
+        name=f"{tuned.name}/greedy",
+    )
     again = nano_r1.read_rows(f"{nano_eval.main(config)}/temperature_0.jsonl")
     rows = nano_r1.read_rows(f"{tuned.name}/evaluations/step_000004.jsonl")
     assert [row["completion"] for row in rows] == [row["completion"] for row in again]
@@ -89,7 +96,7 @@ def test_each_pass_over_the_rows_meets_every_row_once_in_another_order():
     assert drawn[:8] != drawn[8:16]
 
 
-def test_a_row_counts_once(tmp_path, task):
+def test_a_row_counts_once(tmp_path):
     rows = [
         row("1+1=", "2"),
         row("1+1=", "2"),
@@ -98,6 +105,7 @@ def test_a_row_counts_once(tmp_path, task):
     ]
     config = nano_sft.Config(data=f"{tmp_path}/r.jsonl")
     nano_r1.write_rows(config.data, rows)
+    _, task = runs.load(config)
     texts = nano_sft.read_texts(config)
     examples = nano_sft.make_examples(texts, task, config)
     learned = sorted(task.tokenizer.decode(e.token_ids) for e in examples)
