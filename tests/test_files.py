@@ -1,15 +1,13 @@
 """Files of problems: the three tasks read them alike, as they are written, or refuse them."""
 
-import csv
 import gzip
-import io
 import json
 import random
 import sys
 from datetime import datetime
 from unittest import mock
 
-import datasets
+import pandas  # comes with datasets
 import pytest
 
 import countdown_rewards
@@ -28,31 +26,19 @@ def jsonl(rows):
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def as_csv(rows, end):
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator=end)
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
-def parquet(rows, path):
-    datasets.Dataset.from_list(rows).to_parquet(path)
-    return path.read_bytes()
-
-
 @each_task
 def test_a_file_of_each_kind_gives_its_rows_in_order(task, rows, tmp_path, capfd):
     text = jsonl(rows).encode()
+    table = pandas.DataFrame(rows)
     files = {  # the content decides, not the name
         "a[1]*? ü.jsonl": text,
         "blank.jsonl": text.replace(b"\n", b"\r\n\r\n"),
         "bom.jsonl": b"\xef\xbb\xbf" + text,
         "a.json": json.dumps(rows, indent=1).encode(),
         "a.jsonl.gz": gzip.compress(text),
-        "bom.csv": b"\xef\xbb\xbf" + as_csv(rows, "\r\n"),
-        "a.csv": as_csv(rows, "\n"),
-        "a.txt": parquet(rows, tmp_path / "rows"),
+        "bom.csv": table.to_csv(index=False, lineterminator="\r\n").encode("utf-8-sig"),
+        "a.csv": table.to_csv(index=False).encode(),
+        "a.txt": table.to_parquet(),
     }
     capfd.readouterr()
     for name, content in files.items():
@@ -62,7 +48,7 @@ def test_a_file_of_each_kind_gives_its_rows_in_order(task, rows, tmp_path, capfd
 
 
 def test_a_time_in_parquet_is_a_text_as_in_a_run_s_files(tmp_path):
-    parquet([{"at": datetime(2026, 1, 2)}], tmp_path / "rows")
+    pandas.DataFrame({"at": [datetime(2026, 1, 2)]}).to_parquet(tmp_path / "rows")
     assert list(problem_files.read_file(tmp_path / "rows")) == [{"at": "2026-01-02 00:00:00"}]
 
 
