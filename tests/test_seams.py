@@ -83,15 +83,14 @@ def test_ctrl_c_reaches_the_caller_after_the_run_is_saved(tmp_path, before):
 def test_each_run_is_one_run_of_wandb_also_when_it_is_resumed(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
-    run = mock.MagicMock()
-    init = mock.Mock(return_value=run)
+    init = mock.MagicMock()
     monkeypatch.setattr(wandb, "init", init)
     for changes in {"name": "run"}, {"name": "other"}, {"resume": "out/run", "steps": 3}:
         config = replace(SMALL, wandb="offline", **changes)
         path, settings = nano_r1.find_run(config, {})
         nano_r1.create_run(path, settings)
         nano_r1.open_wandb(path, config, contextlib.ExitStack())
-    calls = [call.kwargs for call in init.call_args_list]
-    assert calls[0]["id"] == calls[2]["id"] != calls[1]["id"]
-    assert (calls[2]["resume"], calls[2]["reinit"]) == ("allow", "create_new")
-    run.define_metric.assert_called_with("*", step_metric="step")
+    first, other, resumed = [call.kwargs for call in init.call_args_list]
+    assert first["id"] == resumed["id"] != other["id"]
+    assert (resumed["resume"], resumed["reinit"]) == ("allow", "create_new")
+    init.return_value.define_metric.assert_called_with("*", step_metric="step")
