@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -21,6 +21,7 @@ import pytest
 import torch
 
 import countdown_rewards
+import nano_eval
 import nano_r1
 import variants
 from benchmarks import runs
@@ -256,20 +257,18 @@ def test_a_name_is_that_of_a_directory_in_out():
 
 
 def test_settings_of_any_kind_are_compared(tmp_path):
-    @dataclass(kw_only=True)
-    class Config(nano_r1.Config):
-        weights: tuple = (1.0, 2.0)
-
     def fixed(value):  # a new function in each process, as it were
         return {"loss": partial(lambda *_: value, value)}
 
-    path, settings = nano_r1.find_run(Config(name=f"{tmp_path}/x"), fixed(1))
+    config = nano_eval.Config(name=f"{tmp_path}/x", temperature=(0.0, 1.0))
+    path, settings = nano_r1.find_run(config, fixed(1))
     nano_r1.create_run(path, settings)
-    nano_r1.find_run(Config(resume=path), fixed(1))
-    with pytest.raises(SystemExit, match="the run was started with weights"):
-        nano_r1.find_run(Config(resume=path, weights=(1.0,)), fixed(1))
+    config = replace(config, resume=path)
+    nano_r1.find_run(config, fixed(1))
+    with pytest.raises(SystemExit, match="the run was started with temperature"):
+        nano_r1.find_run(replace(config, temperature=(1.0,)), fixed(1))
     with pytest.raises(SystemExit, match="the run was started with loss"):
-        nano_r1.find_run(Config(resume=path), fixed(2))
+        nano_r1.find_run(config, fixed(2))
 
 
 def test_a_task_imports_what_lies_beside_it(tmp_path, monkeypatch):
