@@ -253,7 +253,7 @@ def test_a_prompt_with_other_weights_is_another_one(straight, monkeypatch):
 
 def test_a_name_is_that_of_a_directory_in_out():
     for name, path in ("x", "x"), ("out/x", "x"), ("out//etc", "etc"), ("output", "output"):
-        assert nano_r1.find_run(nano_r1.Config(name=name), {})[0] == f"out/{path}"
+        assert nano_r1.path_of(name, "") == f"out/{path}"
 
 
 def test_settings_of_any_kind_are_compared(tmp_path):
