@@ -44,11 +44,18 @@ COMMANDS = [
     "math_assignment test",
 ]
 PROMPTS = sorted(path.stem for path in (SCRIPTS / "prompts").iterdir())
-PROBLEMS = []  # of all tasks; also rows to imitate
-for i in range(30):
-    sums = {"nums": [i + 1, 4, 5], "target": i + 10, "question": f"What is {i} plus 1?"}
-    answer = {"problem": f"What is ${i}+1$?", "answer": str(i + 1)}
-    PROBLEMS.append(sums | answer | {"prompt": "1+1=", "response": str(i)})
+PROBLEMS = [  # of all tasks; also rows to imitate
+    {
+        "nums": [i + 1, 4, 5],
+        "target": i + 10,
+        "question": f"What is {i} plus 1?",
+        "problem": f"What is ${i}+1$?",
+        "answer": str(i + 1),
+        "prompt": "1+1=",
+        "response": str(i),
+    }
+    for i in range(30)
+]
 COLUMNS = {"countdown": ["nums", "target"], "gsm8k": ["question"], "math": ["problem"]}
 GOOD = {  # a completion with the full reward, of problem 2
     "countdown": "</think><answer>3+4+5</answer>",
