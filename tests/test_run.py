@@ -293,8 +293,10 @@ def load_problems(split, source=None, seed=0):
 def test_a_task_is_executed_and_its_problems_are_read_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "own.py").write_text(COUNTS)
-    config = variants.Config(task=f"{tmp_path}/own.py", eval_data="x", **SHORT)
-    path = variants.main(replace(config, name=f"{tmp_path}/x"))
+    config = variants.Config(
+        task=f"{tmp_path}/own.py", eval_data="x", name=f"{tmp_path}/x", **SHORT
+    )
+    path = variants.main(config)
     found = re.findall("^(?:executed|loaded .*|WARNING)", capsys.readouterr().out, re.MULTILINE)
     # The six are both: that is said.
     assert found == ["executed", "loaded train None", "loaded all x", "WARNING"]
