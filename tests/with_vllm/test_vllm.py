@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ import nano_r1 as r1
 from tasks import tool_use
 
 ROOT = Path(__file__).parents[2]
+PROBLEMS = countdown_rewards.load_problems("test")[:8]
 
 
 def config(**changes):
-    return r1.Config(**{"max_tokens": 60, "sampler": "vllm"} | changes)
+    return replace(r1.Config(max_tokens=60, sampler="vllm"), **changes)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,8 +56,7 @@ def policy(loaded, sampler):
 
 @pytest.fixture(scope="module")
 def prompts(sampler):
-    problems = countdown_rewards.load_problems("test")[:8]
-    return [sampler.task.prompt_ids(problem) for problem in problems]
+    return [sampler.task.prompt_ids(problem) for problem in PROBLEMS]
 
 
 @torch.no_grad()
@@ -112,8 +113,7 @@ def test_between_two_turns_of_vllm_a_tool_writes(sampler, policy, monkeypatch):
     settings = config(task="checker")
     task = r1.Task(sampler.task.tokenizer, policy, settings)
     monkeypatch.setattr(sampler, "task", task)
-    problems = countdown_rewards.load_problems("test")[:8]
-    episodes = tool_use.sample_and_reward(sampler, problems, task, settings, "test", 4)
+    episodes = tool_use.sample_and_reward(sampler, PROBLEMS, task, settings, "test", 4)
     assert max(e.extra["calls"] for e in episodes) > 1
     batch = r1.collate(episodes, torch.device("cpu"))
     log_probs = r1.Scorer(policy, settings)(batch)  # 0 outside of the mask, as the sampler's
@@ -150,11 +150,11 @@ def test_rows_that_only_pad_the_embedding_are_never_sampled(loaded, prompts, tmp
 
 
 def test_a_run_with_vllm_trains_in_step_with_its_sampler(tmp_path):
-    small = {"prompts_per_step": 4, "eval_problems": 8, "warmup_steps": 0, "steps": 3}
+    settings = config(prompts_per_step=4, eval_problems=8, warmup_steps=0, steps=3)
     before = dict(os.environ)
     runs = []
     for name in ("first", "second"):
-        path = r1.main(config(name=str(tmp_path / name), **small))
+        path = r1.main(replace(settings, name=str(tmp_path / name)))
         rows = r1.read_rows(f"{path}/metrics.jsonl")
         assert all(row["sampling/logp_difference_mean"] < 1e-5 for row in rows[1:])
         runs.append([row["reward"] for row in rows[1:]])
