@@ -53,12 +53,10 @@ def opened(chromium, request):
 
     At the end nothing may have failed, said anything, nor been asked of a network.
     """
-    contexts = []
     troubles = []
 
     def open_page(file, place="", width=request.module.WIDTH, **options):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
+        page = chromium.new_page(viewport={"width": width, "height": 900}, **options)
 
         def asked(route):
             if route.request.is_navigation_request() and route.request.url.startswith("file://"):
@@ -67,16 +65,15 @@ def opened(chromium, request):
                 troubles.append(route.request.url)
                 route.abort()
 
-        context.route("**/*", asked)
-        context.set_default_timeout(60_000)  # a slow machine is no fault of the page
-        page = context.new_page()
+        page.route("**/*", asked)
+        page.set_default_timeout(60_000)  # a slow machine is no fault of the page
         page.on("console", lambda said: troubles.append(said.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.goto(Path(file).as_uri() + place)
-        page.wait_for_selector("html[data-drawn]", timeout=60_000)
+        page.wait_for_selector("html[data-drawn]")
         return page
 
     yield open_page
-    for context in contexts:
+    for context in chromium.contexts:
         context.close()
     assert troubles == []
