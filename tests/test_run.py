@@ -50,11 +50,10 @@ DEFAULT_COMMAND = ["nano_r1.py", "countdown_rewards.py", "nano_report/record.py"
 
 
 def tracked(*patterns):
-    """{file: its bytes} of the repository, without vendored files."""
+    """{file: its bytes} of the repository."""
     command = ["git", "ls-files", "-co", "--exclude-standard", *patterns]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split()
-    names = [name for name in listed if "/vendor/" not in name and (ROOT / name).exists()]
-    return {name: (ROOT / name).read_bytes() for name in names}
+    return {name: (ROOT / name).read_bytes() for name in listed if (ROOT / name).exists()}
 
 
 def test_the_sizes_are_within_the_limits_of_the_contributors_page():
