@@ -345,7 +345,10 @@ def test_a_number_that_no_run_can_have_is_a_sentence_that_names_it(flags):
     [
         ({"task": "chess"}, "No module named 'tasks.chess_rewards'. There are countdown, gsm8k"),
         # Before the model, which is not there.
-        ({"data": "nothing.jsonl", "model": "none"}, "nothing.jsonl"),
+        (
+            {"data": "nothing.jsonl", "model": "none"},
+            "nothing.jsonl: No such file; --data hub is the",
+        ),
         ({"prompt": "nothing.toml", "model": "none"}, "nothing.toml"),
         ({"model": "models/none"}, "clone the repository; of git-lfs: git lfs pull"),
         ({"device": "cuda"}, "sees no GPU"),
