@@ -4,6 +4,7 @@ import contextlib
 import io
 import runpy
 import sys
+from dataclasses import replace
 from unittest import mock
 
 import torch
@@ -52,9 +53,18 @@ def make_episodes():
     return episodes
 
 
+SETTINGS = variants.Config(
+    prompts_per_step=6,
+    group_size=2,
+    max_tokens=20,
+    micro_batch_size=5,
+    kl_coef=0.0,
+    max_grad_norm=0.5,
+)
+
+
 def settings(**changes):
-    sizes = {"prompts_per_step": 6, "group_size": 2, "micro_batch_size": 5, "max_tokens": 20}
-    return variants.Config(**{**sizes, "kl_coef": 0.0, "max_grad_norm": 0.5, **changes})
+    return replace(SETTINGS, **changes)
 
 
 def train(engine, episodes, config):
