@@ -363,7 +363,7 @@ def test_unknown_log_probs_of_the_sampler_are_not_taken_for_0(loss_type):
 # ---- Nothing of a model or checkpoint is executed
 
 
-def changed_model(tmp_path, file, changes):
+def changed_model(tmp_path, changes, file="config.json"):
     """The settings for a copy of the model, with changes in one of its json files."""
     shutil.copytree(MODEL, tmp_path, dirs_exist_ok=True)
     content = json.loads((tmp_path / file).read_text())
@@ -373,11 +373,11 @@ def changed_model(tmp_path, file, changes):
 
 def test_nothing_of_a_model_is_executed(tmp_path):
     names = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
-    coded = changed_model(tmp_path, "config.json", {"model_type": "evil", "auto_map": names})
+    coded = changed_model(tmp_path, {"model_type": "evil", "auto_map": names})
     (tmp_path / "evil.py").write_text(f"open('{tmp_path}/ran', 'w')")
     with pytest.raises(SystemExit, match="--model"):
         r1.load_model(coded)
-    pickled = changed_model(tmp_path, "config.json", {})
+    pickled = changed_model(tmp_path, {})
     weights = r1.load_model(pickled)[0].state_dict()
     (tmp_path / "model.safetensors").unlink()
     torch.save(weights, tmp_path / "pytorch_model.bin")
@@ -402,15 +402,15 @@ def test_a_checkpoint_that_would_run_code_is_refused(policy, tmp_path, monkeypat
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_pointer_of_git_lfs_in_a_model_is_one_sentence(file, tmp_path):
-    shutil.copytree(MODEL, tmp_path, dirs_exist_ok=True)
+    changed = changed_model(tmp_path, {})
     (tmp_path / file).write_text("version https://git-lfs.github.com/spec/v1\noid 4d7a\nsize 131\n")
     with pytest.raises(SystemExit, match="--model .* git-lfs"):
-        r1.load_model(config(model=str(tmp_path)))
+        r1.load_model(changed)
 
 
 def test_a_quantized_model_is_refused(tmp_path):
     quantized = {"quantization_config": {"quant_method": "gptq"}}
-    changed = changed_model(tmp_path, "config.json", quantized)
+    changed = changed_model(tmp_path, quantized)
     with pytest.raises(SystemExit, match="it is quantized"):
         r1.load_model(changed)
 
@@ -418,7 +418,7 @@ def test_a_quantized_model_is_refused(tmp_path):
 def test_a_model_is_saved_with_any_generation_config(tmp_path):
     """Vicuna and the first Llama 2 have such a temperature; transformers saves none of these."""
     changes = {"temperature": 0.9, "length_penalty": 2.0, "pad_token_id": -1}
-    changed = changed_model(tmp_path, "generation_config.json", changes)
+    changed = changed_model(tmp_path, changes, "generation_config.json")
     r1.save_model(*r1.load_model(changed), f"{tmp_path}/saved")
     saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
     assert saved | changes == saved
