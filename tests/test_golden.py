@@ -83,12 +83,12 @@ def rollout(*args):
 
 def graded(text, problem, prompt):
     """A reward whose parts differ in their means; some groups have no signal."""
-    reward = countdown_rewards.Reward(1.0, 0.5, 0.25, "equal")
+    form = 0.5
+    answer = 0.25
     if problem["target"] % 3:
         form = len(text) % 3 / 2
         answer = float(len(text) % 2)
-        reward = countdown_rewards.Reward(form + 2 * answer, form, answer, text[-3:])
-    return reward
+    return countdown_rewards.Reward(form + 2 * answer, form, answer, text[-3:])
 
 
 class Witness:
