@@ -342,7 +342,8 @@ def test_bfloat16_samples_as_it_scores(policy, loaded, monkeypatch):
 
 
 def measured(engine, episodes, config):
-    batches = variants.update(engine, None, episodes, config, variants.loss)
+    reference = variants.make_reference(None, config)  # these settings need none
+    batches = variants.update(engine, reference, episodes, config, variants.loss)
     return r1.measure_step(r1.as_rows(episodes), batches, engine, 1, config)
 
 

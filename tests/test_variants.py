@@ -225,11 +225,6 @@ def test_the_merged_weights_are_the_adapters_forward_pass(tmp_path):
     assert_close(to_vllm, dict(nano_r1.full_weights(saved)))
 
 
-def test_dppo_s_kl_from_the_sampler_has_no_reference():
-    config = variants.Config(kl_estimator="sampler_k2", kl_coef=0.002)
-    assert variants.make_reference(None, config) is None
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_reference_is_the_base_on_the_policy_s_own_frozen_weights(dtype):
     policy, _ = with_adapters(dtype=dtype)
