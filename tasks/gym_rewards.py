@@ -42,7 +42,6 @@ EXECUTED = (
 # Their problems depend on Python's hashes of texts, which differ between processes.
 HASHED = "isomorphic_strings knight_swap ransom_note word_ladder".split()
 
-HIDDEN = ("answer", "metadata")  # metadata, which holds solutions, is not in a problem at all
 PROMPTS = {
     "short": Prompt(
         "{question}\n\nThink inside <think> </think> tags, then give only the final answer inside "

@@ -69,8 +69,6 @@ Prompt = namedtuple(  # a way to ask
     defaults=(True, "", ()),
 )
 
-HIDDEN = ("answer",)  # the columns of a problem that a prompt never shows
-
 # ---- The problems
 
 HUB_DATASET = "hiyouga/math12k"  # MATH: 12,000 problems to train on, and the 500 of MATH-500

@@ -22,9 +22,8 @@ import countdown_rewards
 from countdown_rewards import Prompt, problem_key, subgroups
 from tasks import gym_rewards
 
-__all__ = ["HIDDEN", "PROMPTS", "Prompt", "load_problems", "reward", "subgroups"]
+__all__ = ["PROMPTS", "Prompt", "load_problems", "reward", "subgroups"]
 
-HIDDEN = ("answer",)
 DATA = "puzzle24?size=1000"  # a problem takes reasoning-gym 0.1 seconds
 PROMPTS = {"short": countdown_rewards.PROMPTS["short"]._replace(weights=(0.0, 1.0))}
 
