@@ -17,7 +17,7 @@ as it is: an error in it ends the run, and its time is its own.
 """
 
 import functools
-import operator
+from operator import itemgetter
 
 import problem_files
 from gsm8k_rewards import Prompt, Reward
@@ -66,7 +66,8 @@ def load_problems(split, source=None, seed=0):
             raise ValueError(f"needs prompt, a text or a list of messages; got {row!s:.200}")
         return {"prompt": text, "row": row, "functions": query}
 
-    prompt, row = map(operator.itemgetter, ("prompt", "row"))
+    prompt = itemgetter("prompt")
+    row = itemgetter("row")
     return problem_files.load(path, split, None, to_problem, prompt, row, parse_float=float)
 
 
