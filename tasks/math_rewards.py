@@ -48,26 +48,16 @@ character).
 docs/own_task.md compares the verdicts with other people's labels.
 """
 
+import functools
 import random
 import re
-from collections import namedtuple
 
 from mpmath import MPContext
 
+import gsm8k_rewards
 from gsm8k_rewards import CONTROL, Reward
 
-Prompt = namedtuple(  # a way to ask
-    "Prompt",
-    [
-        "text",  # the question; {problem} stands for the problem's column
-        "chat",  # True: the user's turn in the chat template; False: the text alone
-        # The beginning of the assistant's turn. Without it, a base model may continue the question
-        # instead of answering it.
-        "opening",
-        "stop",  # texts that end a completion; the completion keeps them
-    ],
-    defaults=(True, "", ()),
-)
+Prompt = functools.partial(gsm8k_rewards.Prompt, opening="")  # a thinking tag is not asked for
 
 # ---- The problems
 
