@@ -537,17 +537,17 @@ class Formula:
     """
 
     def __init__(self, tokens, point):
-        self.rest = tokens[::-1]  # the tokens not read yet, the next one last
+        self.rest = ["", *tokens[::-1]]  # those not read yet, the next one last; "" is the end
         self.point = point  # a number; letters have other values at each point
         self.letters = set()
         self.value = self.sum("")
 
     def next(self):
-        return self.rest[-1] if self.rest else ""
+        return self.rest[-1]
 
     def take(self, *expected):
         """Read the next token and return it if it is one of the expected, else return ""."""
-        return self.rest.pop() if self.rest and self.rest[-1] in expected else ""
+        return self.rest.pop() if self.next() in expected else ""
 
     def sum(self, end):
         """The value of a sum up to the bracket `end`, or to the end of the text."""
