@@ -19,9 +19,9 @@ from pathlib import Path
 
 import tyro
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 import nano_r1
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # ---- Runs
 
@@ -41,10 +41,10 @@ def version(*models):
     """A checksum of the code, comments apart, and of the weights in these directories."""
     known = ""
     for pattern in ("*.py", "tasks/*.py", "benchmarks/*.py"):
-        for file in sorted(Path(ROOT).glob(pattern)):
+        for file in sorted(ROOT.glob(pattern)):
             known += ast.dump(ast.parse(file.read_text("utf-8")))
     for model in models:
-        for file in sorted(Path(ROOT, model).glob("*.safetensors")):
+        for file in sorted((ROOT / model).glob("*.safetensors")):
             known += str(zlib.crc32(file.read_bytes()))
     return checksum(known)
 
