@@ -20,9 +20,12 @@ from benchmarks import runs
 
 
 def flags_of(points):
-    """The flags of a row of the grid: ("kl_coef=0", "steps=3,seed=1") -> "--kl_coef=0 ..."."""
-    words = ",".join(point for point in points if point != "default").split(",")
-    return " ".join(f"--{word}" for word in words if word)
+    """The flags of a row of the grid: ("kl_coef=0", "steps=3,seed=1") -> " --kl_coef=0 ..."."""
+    flags = ""
+    for point in points:
+        if point != "default":
+            flags += f",{point}".replace(",", " --")
+    return flags
 
 
 def result_table(paths):
@@ -58,7 +61,7 @@ def main():
     folder = f"{args.out}/{args.script}"
     paths = {}
     for points in itertools.product(*args.axis):
-        flags = f"{args.flags} {flags_of(points)}"
+        flags = args.flags + flags_of(points)
         label = ", ".join(points) or "default"
         paths[label] = [runs.place(folder, flags, s) for s in args.seeds]
         for seed, path in zip(args.seeds, paths[label]):

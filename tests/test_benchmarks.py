@@ -126,7 +126,7 @@ def test_a_sweep_compares_its_rows(run, tmp_path):
     assert sweep.result_table({"default": paths, "other": paths}).endswith(
         "+0.000 [+0.000, +0.000] |"
     )
-    assert sweep.flags_of(("default", "kl_coef=0,steps=2")) == "--kl_coef=0 --steps=2"
+    assert sweep.flags_of(("default", "kl_coef=0,steps=2")) == " --kl_coef=0 --steps=2"
 
 
 RACED = (
