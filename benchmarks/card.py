@@ -88,8 +88,8 @@ seconds = {}  # since the last line
 
 
 def peak():
-    """The most GB that torch has had at once."""
-    return torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
+    """The most GB that torch has had on a GPU at once."""
+    return torch.cuda.max_memory_allocated() / 1e9
 
 
 def random_tokens(problems, task, config):
