@@ -30,7 +30,7 @@ def convert(folder):
     del quantized.config.quantization_config
     model = LlamaForCausalLM(quantized.config)  # a quantized one cannot be saved
     model.load_state_dict(quantized.state_dict())
-    return model.eval(), AutoTokenizer.from_pretrained(folder, gguf_file=WEIGHTS)
+    return model, AutoTokenizer.from_pretrained(folder, gguf_file=WEIGHTS)
 
 
 def main():
