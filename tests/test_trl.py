@@ -64,14 +64,10 @@ def test_the_first_function_says_what_is_correct(ask):
     assert ask("It is 3.", "mine.py:correct", ROWS[1]).total == -0.25
 
 
-@pytest.mark.parametrize("row, correct, form", [(ROWS[0], -2.0, 0.0), (ROWS[1], 2.0, 4.0)])
-def test_rewards_are_summed_as_in_trl(row, correct, form, ask):
-    found = ask("It is 2.", "mine.py:correct=2&mine.py:only_sums=0.5", row)
-    assert found[:2] == (correct + form, form)
-
-
-def test_a_row_that_no_function_judges_has_the_reward_0(ask):
-    assert ask("It is 2.", "mine.py:only_sums", ROWS[0])[:3] == (0.0, 0.0, 0.0)
+@pytest.mark.parametrize("row, first, form", [(ROWS[0], 0.0, -2.0), (ROWS[1], 4.0, 2.0)])
+def test_rewards_are_summed_as_in_trl_and_none_is_left_out(row, first, form, ask):
+    found = ask("It is 2.", "mine.py:only_sums=0.5&mine.py:correct=2", row)
+    assert found[:3] == (first + form, form, float(first > 0))
 
 
 @pytest.mark.parametrize("text, total", [("<think>\n1\n</think>\n2", 1.0), ("<think>\n2", 0.0)])
