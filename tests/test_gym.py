@@ -13,7 +13,6 @@ gym_rewards = nano_r1.import_task("gym")
 NAMES = sorted(gym_rewards.reasoning_gym.factory.DATASETS)
 WITHOUT_ANSWERS = ["boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"]
 PAYS_ANY_TEXT = ["game_of_life_halting"]
-REFUSED = set(gym_rewards.EXECUTED)
 # Smaller than usual, for time.
 SMALL = {
     "knight_swap": "&min_nodes=6&max_nodes=6&min_pieces=1&max_pieces=1",
@@ -31,7 +30,7 @@ def hashes(monkeypatch):
 
 def paid(name, text):
     """The data set's first two problems, and the answer rewards of a text; None: their own."""
-    spec = f"{name}?size=2{SMALL.get(name, '')}&unsafe={int(name in REFUSED)}"
+    spec = f"{name}?size=2{SMALL.get(name, '')}&unsafe={int(name in gym_rewards.EXECUTED)}"
     found = []
     for problem in gym_rewards.load_problems("all", spec):
         answer = problem["answer"] if text is None else text
@@ -47,7 +46,7 @@ def test_a_data_set_pays_its_own_answers(name):
     assert paid(name, "zzz") == [1.0 if name in PAYS_ANY_TEXT else 0.0] * 2
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", gym_rewards.EXECUTED)
 def test_a_data_set_that_executes_the_text_is_refused_unless_it_is_allowed(name):
     with pytest.raises(SystemExit, match="its scorer executes a text, or has no bound: unsafe=1"):
         gym_rewards.load_problems("train", f"{name}?unsafe=False")
@@ -72,7 +71,7 @@ ATTACK = "__import__('os').putenv('A', 'B')"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_scorer_that_is_not_refused_executes_a_text(name, monkeypatch):
-    if name in REFUSED or name == "composite":
+    if name in gym_rewards.EXECUTED or name == "composite":
         return
     paid(name, None)  # its problems are made by eval, too
     seen = []
@@ -126,7 +125,6 @@ def test_a_prompt_can_show_neither_the_answer_nor_the_metadata():
     "source, sentence",
     [
         (None, "--task gym needs --data NAME"),
-        ("chain_sum?size=1", "needs 2 different problems"),
         ("puzzle25", "puzzle25: .*not registered"),
         ("composite", "composite: "),  # it needs those of its parts
         ("chain_sum?colour=3", "colour=3: .*'colour'"),
