@@ -10,7 +10,7 @@ import nano_r1
 from benchmarks import runs
 
 gym_rewards = nano_r1.import_task("gym")
-NAMES = sorted(gym_rewards.reasoning_gym.factory.DATASETS)
+NAMES = sorted(set(gym_rewards.reasoning_gym.factory.DATASETS) - {"composite"})  # needs others
 WITHOUT_ANSWERS = ["boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"]
 PAYS_ANY_TEXT = ["game_of_life_halting"]
 # Smaller than usual, for time.
@@ -40,7 +40,7 @@ def paid(name, text):
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "composite"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_data_set_pays_its_own_answers(name):
     assert paid(name, None) == [0.0 if name in WITHOUT_ANSWERS else 1.0] * 2
     assert paid(name, "zzz") == [1.0 if name in PAYS_ANY_TEXT else 0.0] * 2
@@ -69,10 +69,8 @@ def test_a_long_and_an_empty_answer_reach_the_scorer():
 ATTACK = "__import__('os').putenv('A', 'B')"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(gym_rewards.EXECUTED)))
 def test_no_scorer_that_is_not_refused_executes_a_text(name, monkeypatch):
-    if name in gym_rewards.EXECUTED or name == "composite":
-        return
     paid(name, None)  # its problems are made by eval, too
     seen = []
     for place in ("builtins.eval", "builtins.exec"):
