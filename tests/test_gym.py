@@ -60,8 +60,7 @@ def test_a_data_set_that_differs_in_each_process_is_refused(monkeypatch):
 
 def test_a_long_and_an_empty_answer_reach_the_scorer():
     (problem, _) = gym_rewards.load_problems("all", "ab?size=2")
-    assert "too long" not in gym_rewards.reward("</think><answer></answer>", problem).why
-    for length, is_scored in ((9_999, True), (10_000, False)):
+    for length, is_scored in ((0, True), (9_999, True), (10_000, False)):
         why = gym_rewards.reward(f"</think><answer>{'A' * length}</answer>", problem).why
         assert ("too long" not in why) == is_scored
 
@@ -108,7 +107,6 @@ def test_no_question_is_in_both_splits():
     test = gym_rewards.load_problems("test", source)
     questions = {problem["question"] for problem in train + test}
     assert len(questions) == len(train + test)
-    assert len(train) > 40 and len(test) > 5
     assert json.loads(json.dumps(train)) == train  # as in a run's files
     assert {gym_rewards.subgroups(problem)[0] for problem in train} == set(source.split())
 
