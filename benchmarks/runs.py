@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import zlib
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import tyro
@@ -110,10 +110,13 @@ def config_of(saved):
 
 def commit():
     """The commit of the code; "a change of" it if Python files differ from it."""
-    git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True)
-    name = git(["git", "describe", "--always"]).stdout.strip()
-    changed = git(["git", "status", "--porcelain", "--", "*.py"]).stdout
-    return f"a change of {name}" if changed else name
+
+    def git(*words):
+        ended = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+        return ended.stdout.strip()
+
+    name = git("describe", "--always")
+    return f"a change of {name}" if git("status", "--porcelain", "--", "*.py") else name
 
 
 # ---- Models
