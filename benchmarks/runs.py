@@ -53,7 +53,7 @@ def place(folder, flags, seed):
     """The directory of a run. With other flags, other code or another base it is another run."""
     words = re.sub(r"\W+", "_", flags).strip("_") or "default"
     key = checksum(flags + version(nano_r1.Config.model, *flags.split()))
-    return os.path.join(folder, f"{words[:80]}-{key}-seed{seed}")
+    return f"{folder}/{words[:80]}-{key}-seed{seed}"
 
 
 def started(path):
