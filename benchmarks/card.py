@@ -9,6 +9,7 @@ have no correct completion. The other flags are those of nano_r1.py.
 
 import json
 import time
+from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -78,13 +79,13 @@ def timed(name, function):
     def call(*args, **settings):
         began = clock()
         result = function(*args, **settings)
-        seconds[name] = seconds.get(name, 0) + clock() - began
+        seconds[name] += clock() - began
         return result
 
     return call
 
 
-seconds = {}  # since the last line
+seconds = defaultdict(float)  # since the last line
 
 
 def peak():
