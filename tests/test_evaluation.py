@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -117,8 +118,7 @@ WORDS = "Ava has 12 apples and eats 5. How many are left?"
 
 def type_in(monkeypatch, *texts):
     """The texts are what the user types, line after line."""
-    lines = iter(texts)
-    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    monkeypatch.setattr("builtins.input", mock.Mock(side_effect=texts))
 
 
 def test_numbers_are_typed_with_spaces_or_commas():
