@@ -166,7 +166,7 @@ def print_table(results):
     heads = "".join(f"{name:24}" for name in results)
     print(f"\n{'':{width}}{heads}")
     for name in names:
-        line = f"{name.replace('_', ' '):{width}}"
+        line = f"{name:{width}}"
         for metrics in results.values():
             line += f"{cell(metrics.get(name)):24}"
         print(line)
