@@ -287,7 +287,7 @@ def test_trl_trains_on_the_same_prompts(capsys):
 @pytest.mark.parametrize("stretch", "12")
 def test_the_rows_for_a_card_have_flags_that_exist(stretch, tmp_path):
     settings = {"PYTHON": "echo", "OUT": str(tmp_path), "DEVICE": "cpu"}
-    command = ["bash", f"{runs.ROOT}/benchmarks/card.sh", stretch]
+    command = ["bash", runs.ROOT / "benchmarks/card.sh", stretch]
     subprocess.run(command, check=True, env=os.environ | settings)
     logs = [file.read_text() for file in tmp_path.glob("*.log")]
     assert len(logs) > 5

@@ -1,7 +1,6 @@
 """reasoning-gym's data sets: what each of them pays, which are refused."""
 
 import json
-from pathlib import Path
 
 import pytest
 from work import light
@@ -132,7 +131,7 @@ def test_a_mistake_in_data_is_one_sentence(source, sentence):
 
 
 def test_the_page_names_scorers_that_execute_or_pay_any_text():
-    page = Path(runs.ROOT, "docs/own_task.md").read_text("utf-8")
+    page = (runs.ROOT / "docs/own_task.md").read_text("utf-8")
     for name in gym_rewards.EXECUTED + gym_rewards.CALCULATED + PAYS_ANY_TEXT:
         assert f"`{name}`" in page
 
