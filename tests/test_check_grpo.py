@@ -400,32 +400,32 @@ def test_a_new_estimator_is_told_what_it_lacks(new, lacks):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (lambda loss, mask: loss[None], "return a float64 tensor of shape ()."),
-        (lambda loss, mask: loss.long(), "return a float64 tensor of shape ()."),
-        (lambda loss, mask: loss.item(), "return a float64 tensor of shape ()."),
-        (lambda loss, mask: loss.detach(), "no gradient"),
-        (lambda loss, mask: loss * float("nan"), "NaN or infinite everywhere"),
+        (lambda loss: loss[None], "return a float64 tensor of shape ()."),
+        (lambda loss: loss.long(), "return a float64 tensor of shape ()."),
+        (lambda loss: loss.item(), "return a float64 tensor of shape ()."),
+        (lambda loss: loss.detach(), "no gradient"),
+        (lambda loss: loss * torch.nan, "NaN or infinite everywhere"),
     ],
 )
 def test_a_bad_adapter_gets_a_sentence(change, said):
     with pytest.raises(SystemExit, match=re.escape(said)):
-        judge_loss(lambda *x: change(LOSSES["GRPO"](*x), x[4]))
+        judge_loss(lambda *inputs: change(LOSSES["GRPO"](*inputs)))
 
 
 RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keepdim=True)\n"
 
 
 @pytest.mark.parametrize(
-    "text, code, said",
+    "text, said",
     [
-        (RIGHT, 0, "✓ advantages: agrees with Dr. GRPO"),
-        (RIGHT.replace("- r", "+ r"), 1, "neither an algorithm nor a known mistake"),
-        ("x = 1", None, "neither a function"),
-        ("exit()", None, "my_adapter.py calls exit."),
-        (None, None, "There is no file"),
+        (RIGHT, "✓ advantages: agrees with Dr. GRPO"),
+        (RIGHT.replace("- r", "+ r"), "neither an algorithm nor a known mistake"),
+        ("x = 1", "neither a function"),
+        ("exit()", "my_adapter.py calls exit."),
+        (None, "There is no file"),
     ],
 )
-def test_the_command_exits_with_0_or_1(text, code, said, tmp_path, monkeypatch, capsys):
+def test_the_command_exits_with_0_only_if_all_is_right(text, said, tmp_path, monkeypatch, capsys):
     file = tmp_path / "my_adapter.py"
     if text:
         file.write_text(text)
@@ -435,4 +435,4 @@ def test_the_command_exits_with_0_or_1(text, code, said, tmp_path, monkeypatch, 
     out = capsys.readouterr().out
     assert said in out + str(end.value.code)
     assert max(map(len, out.splitlines()), default=0) <= 80
-    assert code is None or end.value.code == code
+    assert (end.value.code == 0) == ("✓" in out)
