@@ -5,7 +5,6 @@ import re
 import sys
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -44,7 +43,6 @@ from check_grpo import (
     leaks,
 )
 
-ROOT = Path(__file__).parents[1]
 ALL = frozenset({"step", "sampler_log_probs"})
 CLIP = {"low": 0.2, "high": 0.28, "kl_weight": 0.04}
 MOVED = {"low": 1.0, "fall": 0.15, "rise": 0.2, "kl_weight": 0.002}
@@ -175,8 +173,9 @@ TRL = [
 
 @pytest.mark.parametrize("loss_type, options, name, parts", TRL)
 def test_losses_of_trl_have_their_names(loss_type, options, name, parts):
-    trl = check_grpo.load(f"{ROOT}/tests/adapters/trl_loss.py")
-    loss = partial(trl["loss"], loss_type=loss_type, **options)
+    from adapters import trl_loss
+
+    loss = partial(trl_loss.loss, loss_type=loss_type, **options)
     right, names, text = judge_loss(loss)
     assert right and names == [name] and parts in text
     assert "in the loss with weight 0.04." in text

@@ -1,10 +1,10 @@
 """check_step.py: real trainers agree, and a mistake planted in each place is named."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
+from adapters import ours
 from test_check_grpo import ADVANTAGES, LOSSES
 
 import check_grpo
@@ -12,7 +12,6 @@ import check_step
 from check_step import TinyModel
 from variants import batched
 
-ROOT = Path(__file__).parents[1]
 GRPO = next(check_step.algorithms())
 
 
@@ -168,13 +167,9 @@ def test_a_step_that_returns_no_model_gets_a_sentence():
 
 def test_fine_tuning_agrees():
     """Each row has the advantage 1, and the mean is over all tokens."""
-    step = partial(adapter_of("ours.py")["step"], sft=True)
+    step = partial(ours.step, sft=True)
     said = check_step.judge_step(step, advantages=torch.ones_like)[2]
     assert "in 5 of 9 situations\nyour advantages, mean over all tokens" in said
-
-
-def adapter_of(name):
-    return check_grpo.load(f"{ROOT}/tests/adapters/{name}")
 
 
 @pytest.mark.parametrize(
@@ -185,20 +180,20 @@ def adapter_of(name):
     ],
 )
 def test_trl_s_trainer_agrees(options, mean):
-    trl = adapter_of("trl_trainer.py")
-    step = partial(trl["step"], **options)
-    right, _, text = check_step.judge_step(step, trl["make_model"])
+    from adapters import trl_trainer
+
+    step = partial(trl_trainer.step, **options)
+    right, _, text = check_step.judge_step(step, trl_trainer.make_model)
     assert right and "in 7 of 9 situations" in text and mean in text
 
 
 def test_ours_agrees():
-    ours = adapter_of("ours.py")
-    advantages = check_grpo.judge_advantages(ours["advantages"])[2]
+    advantages = check_grpo.judge_advantages(ours.advantages)[2]
     assert "agrees with GRPO\ngroup mean, deviation with n - 1, eps 0.0001 outside" in advantages
-    loss = check_grpo.judge_loss(ours["loss"])[2]
+    loss = check_grpo.judge_loss(ours.loss)[2]
     assert "agrees with GRPO\nratio of each token, clip 0.2 below and 0.2 above, mean of" in loss
     assert "k3 in the loss with weight 0.04." in loss
-    assert "in 8 of 9 situations" in check_step.judge_step(ours["step"])[2]
+    assert "in 8 of 9 situations" in check_step.judge_step(ours.step)[2]
 
 
 def test_a_step_that_runs_in_no_situation_is_not_right():
