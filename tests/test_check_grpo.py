@@ -160,9 +160,15 @@ TRL = [
     ("grpo", {}, "GRPO", "ratio of each token, clip 0.2 below and 0.28 above, mean of the"),
     ("dapo", {}, "DAPO", "ratio of each token, clip 0.2 below and 0.28 above, mean over all"),
     ("dr_grpo", {}, "Dr. GRPO", "above, sum over tokens / (completions x constant) 20, "),
-    ("cispo", {}, "CISPO", "ratio as a weight, clip 1 below and 4 above, mean over all tokens, "),
+    # what the papers recommend, where TRL's defaults are GRPO's
+    ("cispo", {"epsilon_high": 5.0}, "CISPO", "ratio as a weight, clip 1 below and 4 above, mean"),
+    (
+        "luspo",
+        {"importance_sampling_level": "sequence"},
+        "LUSPO",
+        "ratio of each completion, clip 0.2 below and 0.28 above, sum over",
+    ),
     ("sapo", {}, "SAPO", "soft gate of the ratio (1 for A > 0, 1.05 for A < 0), mean of the"),
-    ("luspo", {}, "LUSPO", "ratio of each completion, clip 0.2 below and 0.28 above, sum over"),
     ("vespo", {}, "VESPO", "gamma weight of the completion (2, 3 for A > 0, 3, 2 for A < 0), "),
     ("bnpo", {}, "BNPO", "As in TRL's bnpo. If you meant DAPO, a token counts more"),
     ("grpo", {"off_policy_mask_threshold": 0.5}, "GRPO", "sequence mask 0.5 below and inf above"),

@@ -191,8 +191,10 @@ def test_ours_agrees():
     advantages = check_grpo.judge_advantages(ours.advantages)[2]
     assert "agrees with GRPO\ngroup mean, deviation with n - 1, eps 0.0001 outside" in advantages
     loss = check_grpo.judge_loss(ours.loss)[2]
-    assert "agrees with GRPO\nratio of each token, clip 0.2 below and 0.2 above, mean of" in loss
-    assert "k3 in the loss with weight 0.04." in loss
+    assert (
+        "agrees with GRPO\nratio of each token, clip 0.2 below and 0.2 above, mean of the "
+        "completions' means, k3 in the loss with weight 0.04."
+    ) in loss
     assert "in 8 of 9 situations" in check_step.judge_step(ours.step)[2]
 
 

@@ -8,19 +8,14 @@ from types import SimpleNamespace
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
 import torch
+from accelerate import Accelerator
 from trl import GRPOConfig, GRPOTrainer
-
-# The numbers that the papers recommend, where TRL's defaults are GRPO's
-RECOMMENDED = {
-    "cispo": {"epsilon_high": 5.0},
-    "luspo": {"importance_sampling_level": "sequence"},
-}
 
 
 @functools.cache
 def make_trainer(loss_type, more):
     options = {"beta": 0.04, "use_bias_correction_kl": False, "epsilon_high": 0.28}
-    options |= RECOMMENDED.get(loss_type, {}) | dict(more)
+    options |= dict(more)
     args = GRPOConfig("out", use_cpu=True, bf16=False, loss_type=loss_type, **options)
     trainer = object.__new__(GRPOTrainer)
     vars(trainer).update(
@@ -29,9 +24,7 @@ def make_trainer(loss_type, more):
         epsilon_low=args.epsilon,
         max_completion_length=20,
         model=SimpleNamespace(training=True),
-        accelerator=SimpleNamespace(
-            num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x
-        ),
+        accelerator=Accelerator(cpu=True),
         _metrics={"train": defaultdict(list)},
         aux_loss_enabled=False,
         _entropy_bonus_enabled=False,

@@ -40,16 +40,14 @@ def step(model, episodes, config, **options):
     if config.reference:  # TRL loads it from where the policy came from
         config.reference.save_pretrained(folder)
         model.config._name_or_path = folder
-    words = {str(number): number for number in range(20)}
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="0")),
+        tokenizer_object=Tokenizer(models.WordLevel({"0": 0, "1": 1}, unk_token="0")),
         pad_token="0",
         eos_token="1",
     )
     settings = GRPOConfig(
         output_dir=folder,
         use_cpu=True,
-        report_to="none",
         save_strategy="steps" if config.save else "no",
         save_steps=1,
         ignore_data_skip=True,
