@@ -354,7 +354,8 @@ class Situation:
         self.config = SimpleNamespace(**PLAIN | self.changes)
         self.model = make_model(0)
         self.other = make_model(1)
-        self.config.reference = self.other if self.config.kl_coef else None
+        if self.config.kl_coef:
+            self.config.reference = self.other
         self.episodes = make_episodes()
         if "order" in name:
             self.episodes.reverse()
@@ -446,10 +447,10 @@ class Situation:
                     "Look at the rate, a clip, the divisor. 1.333 is 16 / 12: the group without a "
                     "signal is left out."
                 )
-        own = not isinstance(candidates[0][0], Advantages)
-        for advantages, loss in algorithms() if own else ():
-            if self.agrees((advantages, loss)):
-                return "your advantages have no effect", f"The step has {advantages}."
+        if not isinstance(candidates[0][0], Advantages):
+            for formula in algorithms():
+                if self.agrees(formula):
+                    return "your advantages have no effect", f"The step has {formula[0]}."
         if "padding_side" in self.changes:
             return "the padding changes the step", "Look at attention_mask and position_ids."
         return "an unknown difference", "No known mistake gives these weights."
