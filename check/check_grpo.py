@@ -164,8 +164,6 @@ LOSS_MISTAKES = {
         "#535."
     ),
 }
-RENORMALIZED = "advantages normalized again over the micro-batch"
-INDEPENDENT = "does not depend on the advantages"
 TOKEN = "ratio of each token"
 COMPLETION = "ratio of each completion"
 PRODUCT = "product of the completion's ratios"
@@ -352,7 +350,7 @@ class Advantages:
             case "deviation of the batch after the baseline":
                 return centred.var()
             case _:
-                return torch.ones_like(r[:, :1])
+                return torch.ones(1)
 
     @property
     def name(self):
@@ -761,8 +759,8 @@ def probe(loss, log_ratio=0.0, d=0.0, advantage=0.0, log_weight=0.0):
     """
     ones = torch.ones(1, 4).double()
     log_probs = PROBED * ones
-    old = PROBED * ones - log_ratio
-    ref = PROBED * ones + d
+    old = log_probs - log_ratio
+    ref = log_probs + d
     a = advantage * ones[:, 0]
     mask = ones.bool()
     return loss(log_probs, old, ref, a, mask, old - log_weight, counts_of(mask)).item()
@@ -798,7 +796,7 @@ def share(loss, log_ratio, advantage, log_weight=0.0):
 def edge(holds, end):
     """The number between 0 and `end` at which `holds` turns false, by bisection, or infinity."""
     if holds(end):
-        return math.copysign(math.inf, end)
+        return math.inf * end
     inside = 0.0
     for _ in range(60):
         middle = (inside + end) / 2
@@ -824,7 +822,7 @@ def limit(term, far, power=1):
     held = term(last)
     if held > 0 and abs(math.log(held)) < abs(power * last) - 1e-5:
         return end, held
-    return end, math.exp(math.copysign(math.inf, far))
+    return end, math.exp(math.inf * far)
 
 
 def clip_range(held):
@@ -1051,9 +1049,13 @@ def judge_loss(loss, new=False):
         )
         return False, [name], f"✗ loss: {name}\n{why}"
     for name, change, sentence in (
-        (INDEPENDENT, torch.neg, "Look at the mask, and at what is passed on."),
         (
-            RENORMALIZED,
+            "does not depend on the advantages",
+            torch.neg,
+            "Look at the mask, and at what is passed on.",
+        ),
+        (
+            "advantages normalized again over the micro-batch",
             lambda advantages: 2 * advantages + 3,
             "A completion counts more or less with the others of its micro-batch. Over the whole "
             "step it is a constant factor: normalize before the loss. Seen: axon-rl/gem PR #113.",

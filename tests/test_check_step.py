@@ -96,7 +96,7 @@ def test_a_published_step_is_right(name):
     formula = (ADVANTAGES.get(name, GRPO[0]), LOSSES.get(name, GRPO[1]))
     select = with_signal if name == "dynamic sampling" else list
     right, _, text = planted("", formula=formula, select=select)
-    assert right and "✗" not in text
+    assert right
     assert ("As in TRL's bnpo" in text) == (name == "BNPO")
     no_ratio = formula[1].ratio in (check_grpo.NO_RATIO, check_grpo.ITSELF)
     assert ("If you meant one, the old" in text) == no_ratio
@@ -104,8 +104,8 @@ def test_a_published_step_is_right(name):
 
 @pytest.mark.parametrize("option", ["temperature", "kl_coef", "cliprange", "momentum"])
 def test_an_option_that_is_not_passed_on_is_named(option):
-    right, names, _ = planted("", **{option: check_step.PLAIN[option]})
-    assert not right and set(names) == {f"{option} has no effect"}
+    _, names, _ = planted("", **{option: check_step.PLAIN[option]})
+    assert set(names) == {f"{option} has no effect"}
 
 
 def test_a_constant_factor_is_a_remark():
@@ -132,8 +132,8 @@ def test_a_wrong_mask_or_wrong_positions_under_padding_on_the_left_are_named(nam
                 inputs[name] = wrong(inputs[name])
             return super().forward(input_ids, **inputs)
 
-    right, names, text = planted("", Misled)
-    assert not right and names == [said] and f"\n✗ padding on the left: {said}" in text
+    _, names, text = planted("", Misled)
+    assert names == [said] and f"\n✗ padding on the left: {said}" in text
 
 
 def above_median(rewards):
@@ -152,9 +152,9 @@ ORDER = "rewards and completions in different orders"
     ],
 )
 def test_the_wiring_of_new_advantages_is_judged(used, slip, found):
-    right, names, text = planted(slip, own=above_median, formula=(used, GRPO[1]))
-    assert names == found and right == (not found)
-    assert right == ("\nyour advantages, mean of" in text)
+    _, names, text = planted(slip, own=above_median, formula=(used, GRPO[1]))
+    assert names == found
+    assert (not found) == ("\nyour advantages, mean of" in text)
 
 
 def test_a_step_that_returns_no_model_gets_a_sentence():
