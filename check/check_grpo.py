@@ -305,9 +305,8 @@ class Advantages:
             deviation = (variance + eps).sqrt()
         else:
             deviation = variance.sqrt() + eps
-        quotient = centred / deviation
         # Equal rewards give 0 / 0, which counts as 0. There are ways to get 0 even without eps.
-        result = quotient.nan_to_num(0.0)
+        result = (centred / deviation).nan_to_num(0.0)
         match self.slip:
             case "brackets forgotten":
                 return r - baseline / deviation
@@ -316,7 +315,7 @@ class Advantages:
                 shift = self.eps if self.eps > 5e-9 else math.nan
                 return centred / variance.sqrt() + shift
             case "no eps":
-                return quotient
+                return centred / variance.sqrt()
             case "sign of the advantage turned":
                 return -result
             case _:
