@@ -239,13 +239,6 @@ MEANS = {
     "seq-mean-token-sum-norm": CONSTANT + " 20",
 }
 KLS = {"rho_k3": "k3 times the ratio", "sampler_k2": "k2 to the sampler"}
-NUMBERS = {
-    "cliprange_high": 0.28,
-    "sampler_ratio_min": 0.5,
-    "sampler_ratio_max": 2.5,
-    "max_tokens": 20,
-    "kl_coef": 0.04,
-}
 
 
 def loss_of_variants(log_probs, old, ref, advantages, mask, sampler_log_probs, step, config):
@@ -274,10 +267,16 @@ def test_losses_of_variants_are_what_their_settings_say(loss_type, mode, kl, sam
         loss_agg_mode=mode,
         kl_estimator=kl,
         sampler_correction=sampler,
-        **NUMBERS,
+        cliprange_high=0.28,
+        sampler_ratio_min=0.5,
+        sampler_ratio_max=2.5,
+        max_tokens=20,
+        kl_coef=0.04,
     )
-    words = f"\n{RATIOS[loss_type]}{WEIGHTS[sampler]}, {MEANS[mode]}, "
-    words += f"{KLS.get(kl, kl)} in the loss with weight 0.04.\n"
+    words = (
+        f"\n{RATIOS[loss_type]}{WEIGHTS[sampler]}, {MEANS[mode]}, {KLS.get(kl, kl)} in the loss "
+        "with weight 0.04.\n"
+    )
     text = said(partial(loss_of_variants, config=config))
     assert words in text and float(re.search(r"difference is (\S+)\.\n", text)[1]) < 1e-9
 
@@ -334,10 +333,6 @@ def test_advantages_normalized_again_have_a_name():
     assert judge_loss(loss)[1] == ["advantages normalized again over the micro-batch"]
 
 
-def of_position(rewards):
-    return (rewards - rewards.mean(dim=1, keepdim=True)) * torch.arange(rewards.shape[1])
-
-
 def without_mask(log_probs, old, ref, advantages, own):
     return -((log_probs - old).tanh() * advantages[:, None]).sum()
 
@@ -347,7 +342,7 @@ def without_mask(log_probs, old, ref, advantages, own):
     [
         (judge_advantages, lambda r: r.median() - r, "a larger reward has no smaller"),
         (judge_advantages, lambda r: r * 0, "some advantage is not 0"),
-        (judge_advantages, of_position, "the completions may change places"),
+        (judge_advantages, lambda r: r * torch.arange(r.shape[1]), "the completions may change"),
         (judge_loss, without_mask, "only the model's tokens have a gradient"),
         (judge_loss, lambda *x: -without_mask(*x), "a larger advantage makes no token"),
     ],
