@@ -108,20 +108,17 @@ def pack_evaluations(run):
 
 def pack_step(run, rows):
     """A step's completions, and their tokens if they were recorded."""
-    firsts = rows[:: run.group_size]
-    problems = [title(row["problem"]) for row in firsts]
-    prompts = [row.get("prompt") for row in firsts]
     # With VinePPO each segment has an advantage, with a teacher each token: not the row's.
     other = run.config.get("credit") == "vineppo" or run.config.get("teacher")
     for row in rows:
-        row["problem"] = row["prompt"] = None
+        row["problem"] = title(row["problem"])
         if other:
             row["advantage"] = None
         if "change" in row:
             row["completion"] = None  # its tokens have the text
             for name, digits in DIGITS.items():
                 row[name] = [round(x, digits) for x in row[name]]
-    return {"problems": problems, "prompts": prompts, "rows": rows}
+    return rows
 
 
 def checks_of(run, step, rows):

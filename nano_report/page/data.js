@@ -22,11 +22,12 @@ async function loadReport() {
 /** A step's completions by group, or null if the file has none of it. */
 async function loadStep(step) {
   if (!report.steps.includes(step)) return null;
-  const { problems, prompts, rows } = await readBlock(`step${step}`);
-  const groups = problems.map((title, g) => {
-    const first = g * report.group_size;
+  const rows = await readBlock(`step${step}`);
+  const groups = [];
+  for (let first = 0; first < rows.length; first += report.group_size) {
     const completions = rows.slice(first, first + report.group_size);
-    return { title, prompt: prompts[g], completions, special: report.special };
-  });
+    const [{ problem, prompt }] = completions;
+    groups.push({ title: problem, prompt, completions, special: report.special });
+  }
   return { rows, groups };
 }
