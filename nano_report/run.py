@@ -75,7 +75,7 @@ def add_tokens(rows, parts, vocabulary):
 
 
 def vocabulary(path):
-    """(all tokens, the special ones) of a tokenizer's directory.
+    """({id: token}, the special tokens) of a tokenizer's directory; an id without a token is "".
 
     A token is stored as its bytes, written as characters U+0000 to U+00FF, because one character
     of a text may be split over tokens.
@@ -88,7 +88,7 @@ def vocabulary(path):
     backend = getattr(tokenizer, "backend_tokenizer", None)  # a slow tokenizer has none
     byte_level = "ByteLevel" in repr(getattr(backend, "decoder", None))
     added = tokenizer.added_tokens_decoder  # slow: once, not for each token
-    tokens = [""] * (max(tokenizer.get_vocab().values()) + 1)
+    tokens = defaultdict(str)  # some models have more ids than their tokenizer
     for piece, i in tokenizer.get_vocab().items():
         raw = piece.replace("\u2581", " ").encode()  # SentencePiece's space
         if byte_level and i not in added:
