@@ -8,6 +8,7 @@ import base64
 import gzip
 import itertools
 import json
+import math
 import os
 import re
 import statistics
@@ -44,7 +45,7 @@ def metrics_of(run):
     own = [name for name in names if name not in METRICS and name != "step"]
     own = [name for name in own if not name.endswith(("_low", "_high"))]
     labels = {name: (name, "A metric of this run's own.") for name in own}
-    return {"metrics": METRICS | labels, "panels": [*PANELS, *[(name, [name]) for name in own]]}
+    return {"metrics": METRICS | labels, "panels": PANELS + [(name, [name]) for name in own]}
 
 
 def as_json(values):
@@ -147,7 +148,7 @@ def lines_of(problem, words, log_probs):
     for word, log_prob in zip(words, log_probs):
         result = word in (" yes", " no") and re.search(r"=(\d+)$", text)
         if result and "target" in problem:
-            share = float(np.exp(log_prob))
+            share = math.exp(log_prob)
             hit = int(result[1] == str(problem["target"]))
             yes = share if word == " yes" else 1 - share
             found.append([text.split()[-1] + word, hit, round(yes, 4)])
@@ -168,10 +169,8 @@ def watched_of(run):
         problem = rows[place]["problem"]
         mask = first["response_mask"][k]
         words = [run.vocabulary[i] for i in first["labels"][k][mask]]
-        text = {"title": title(problem), "frames": []}
-        for step, log_probs in scores.items():
-            text["frames"].append([step, lines_of(problem, words, log_probs[k][mask])])
-        texts.append(text)
+        frames = [[step, lines_of(problem, words, scores[step][k][mask])] for step in steps]
+        texts.append({"title": title(problem), "frames": frames})
     return texts
 
 
@@ -205,7 +204,7 @@ def rank_of(group):
         gains = np.exp(row["log_probs"]) * np.expm1(change)
         movement += max(gains * np.sign(row["advantage"]))
     correct = statistics.mean(row["answer_reward"] == 1 for row in group)
-    return int(agreeing), 0.25 <= correct <= 0.75, float(movement)
+    return agreeing, 0.25 <= correct <= 0.75, movement
 
 
 def choose_example(run):

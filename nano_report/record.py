@@ -37,11 +37,11 @@ def after_step(path, step, episodes, batches, engine, tokenizer, config):
     watch(f"{path}/watched", step, episodes, batches, engine, rank)
     if (step - 1) % config.record_tokens_every:
         return
-    change = {id(e): np.full(len(e.token_ids), np.nan) for e in episodes}
+    change = {e: np.full(len(e.token_ids), np.nan) for e in episodes}
     for batch in batches:
         moved = (engine(batch) - batch["old_log_probs"]).cpu()
         for e, row, mask in zip(batch["episodes"], moved, batch["response_mask"].cpu()):
-            change[id(e)][e.mask] = row[mask]
+            change[e][e.mask] = row[mask]
     arrays = {"change": np.concatenate(list(change.values()))}
     for name in ("token_ids", "log_probs", "prompt_ids"):
         arrays[name] = np.concatenate([getattr(e, name) for e in episodes])

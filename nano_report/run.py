@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class Run:
         """The rows of a step, with their tokens (`add_tokens`) if these were recorded."""
         rows = read_rows(self.episodes[step])
         if step in self.tokens:
-            files = sorted(Path(self.tokens[step]).parent.glob(f"step_{step:06d}.*.npz"))
+            files = sorted(self.tokens[step].parent.glob(f"step_{step:06d}.*.npz"))
             parts = [dict(np.load(file)) for file in files]  # without pickle, which could run code
             add_tokens(rows, parts, self.vocabulary)
         return rows
@@ -106,7 +107,7 @@ def read_rows(path):
 def numbered(folder, kind):
     """{step: file} of a folder's files step_000012.KIND, in order."""
     files = sorted(Path(folder).glob(f"step_*.{kind}"))
-    return {int(file.stem.removeprefix("step_").partition(".")[0]): file for file in files}
+    return {int(re.search(r"\d+", file.name)[0]): file for file in files}
 
 
 def title(problem):

@@ -76,8 +76,10 @@ def in_frame(text, title, height):
     """A page below a notebook's cell."""
     from IPython.display import HTML
 
-    frame = f'srcdoc="{html.escape(text)}" title="{title}"'
-    return HTML(f'<div><iframe {frame} width="100%" height="{height}"></iframe></div>')
+    return HTML(
+        f'<div><iframe srcdoc="{html.escape(text)}" title="{title}" width="100%" '
+        f'height="{height}"></iframe></div>'
+    )
 
 
 def table_page(table, scripts=TABLE, styles="page/base.css"):

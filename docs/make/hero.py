@@ -59,7 +59,7 @@ def save_gif(page, file):
         frames.append(picture_of(page))
         durations.append(1000 * seconds)
     palette = frames[-1].quantize(40, **COLOURS)
-    first, *more = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first, *more = [frame.quantize(palette=palette, **COLOURS) for frame in frames]
     first.save(file, save_all=True, append_images=more, duration=durations, optimize=True)
 
 
@@ -72,7 +72,7 @@ def draw(path, folder):
         chromium = playwright.chromium.launch(**program)
         for theme, ending in (("light", ""), ("dark", "_dark")):
             look = {"color_scheme": theme, "reduced_motion": "reduce"}
-            for name, width, scale in [*PICTURES, *STORIES]:
+            for name, width, scale in PICTURES + STORIES:
                 size = {"width": width, "height": 100}
                 page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
                 page.set_default_timeout(300_000)
