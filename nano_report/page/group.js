@@ -23,7 +23,7 @@ function groupOf(step) {
   const count = `This step has ${plural(step.groups.length, "group")}.`;
   if (!group) return h("p", { class: "note" }, count);
   const link = (completion) => hashOf({ completion });
-  const figure = groupFigure(prepare(group), { current: state.completion, link });
+  const figure = groupFigure(group, { current: state.completion, link });
   if (!group.prompt) return [figure, tokensNote()];
   const summary = h("summary", {}, "The prompt, as the model sees it");
   return [figure, h("details", {}, summary, h("pre", {}, group.prompt))];

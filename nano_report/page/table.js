@@ -10,7 +10,7 @@ const TAIL = 76; // and at its end
 
 /** The table with its caption and ▶. */
 function groupFigure(group, options) {
-  const table = groupTable(group, options);
+  const table = groupTable(prepare(group), options);
   const note = [explained(group), colours(group)];
   return h(
     "figure",
@@ -89,11 +89,11 @@ function prepare(group) {
 }
 
 /**
- * The table. `current` is the number of a completion whose text is open; `link` makes the address
+ * The table of a prepared group. `current` is the number of a completion whose text is open; `link` makes the address
  * of one, and `last` the content of the last column.
  */
 function groupTable(group, { current = null, link = null, last = movedOf } = {}) {
-  const { mean, std, completions } = group.mean === undefined ? prepare(group) : group;
+  const { mean, std, completions } = group;
   const scale = {
     full: Math.max(1, ...completions.map(({ reward }) => reward)),
     reach: Math.max(1, ...completions.map(({ advantage }) => Math.abs(advantage) || 0)),
@@ -129,7 +129,7 @@ function rowOf(c, { full, reach }, link, last) {
   const name = `completion ${c.number}`;
   const which = link && h("a", { href: link(c.number), "aria-label": name }, c.number);
   const part = Math.min(1, Math.max(0, c.reward / full));
-  const reward = h("b", { "data-reward": true }, +c.reward.toFixed(2));
+  const reward = h("b", {}, +c.reward.toFixed(2));
   let side = "none";
   if (Math.abs(c.advantage) >= 5e-4) side = c.advantage > 0 ? "above" : "below";
   const length = `${(46 * Math.abs(c.advantage)) / reach}%`;

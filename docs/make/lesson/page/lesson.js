@@ -1,7 +1,7 @@
 // The group's table, what other rewards would do, and the predictions.
 
 const { predictions, watched, table: group, place } = JSON.parse($("data").textContent);
-$("story").append(groupFigure(prepare(group), { current: place }));
+$("story").append(groupFigure(group, { current: place }));
 
 const RULES = {
   GRPO: (reward, { mean, std }) => (reward - mean) / (std + 1e-4),
