@@ -20,7 +20,7 @@ const figure = (title, note, ...parts) =>
   h("figure", { class: "told" }, h("h1", {}, title), h("p", { class: "note" }, note), parts);
 const about = `${group.title}: 2 of ${count} completions. Blue tokens became more likely.`;
 const note = `A dot is a line, at the probability of yes after it. Dashed: step ${step}.`;
-const drawn = checksChart("", checks, { mark: checks.length ? step : null });
+const drawn = checks.length > 0 && checksChart("", checks, { mark: step });
 
 /** Points of the first so many recorded steps; the means after them. */
 const showColumns = (many) => () => {
@@ -33,9 +33,13 @@ const showColumns = (many) => () => {
 /** The frames of hero.gif: [[what to draw, seconds]]. */
 function heroStory() {
   const [[hide, pause], ...frames] = storyOf(table);
+  const start = () => {
+    hide();
+    showColumns(0)();
+  };
   return [
-    [() => [hide, showColumns(0)].forEach((act) => act()), pause],
-    ...frames.filter(([, seconds]) => seconds > 0),
+    [start, pause],
+    ...frames,
     ...checks.map((_, column) => [showColumns(column + 1), 0.25]),
     [showColumns(checks.length + 1), 4],
   ];
@@ -47,11 +51,10 @@ function linesStory({ frames, title }) {
   return frames.map((_, place) => [draw(place), place < frames.length - 1 ? 0.15 : 4]);
 }
 
-let story = [];
+let story = null;
 if (location.hash === "#lines") {
-  const [text] = textsOf(watched);
-  if (text) story = linesStory(text);
-  story.at(-1)?.[0]();
+  story = linesStory(textsOf(watched)[0]);
+  story.at(-1)[0]();
 } else {
   $("view").append(
     figure(`One update, step ${step}`, about, table),

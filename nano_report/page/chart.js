@@ -24,14 +24,13 @@ function labelsOf(ticks, share) {
 }
 
 /** An evaluation's interval, a line and its points. */
-function curveOf({ points, tone, dots, band }, x, y) {
-  const places = points.map(([step, value]) => `${x(step)},${y(value)}`);
-  const edges = [...(band ?? []).map(([step, low]) => [step, low])];
-  for (const [step, , high] of (band ?? []).toReversed()) edges.push([step, high]);
-  const around = edges.map(([step, value]) => `${x(step)},${y(value)}`);
+function curveOf({ points, tone, dots, band = [] }, x, y) {
+  const place = ([step, value]) => `${x(step)},${y(value)}`;
+  const highs = band.map(([step, , high]) => [step, high]).reverse();
+  const around = [...band, ...highs].map(place);
   return [
-    band && h("path", { class: `band ${tone}`, d: `M${around.join("L")}Z` }),
-    h("polyline", { class: `curve ${tone}`, pathLength: 1, points: places.join(" ") }),
+    band.length > 0 && h("path", { class: `band ${tone}`, d: `M${around.join("L")}Z` }),
+    h("polyline", { class: `curve ${tone}`, points: points.map(place).join(" ") }),
     (dots || points.length < 3) &&
       points.map(([step, value]) => h("circle", { cx: x(step), cy: y(value), r: 3, class: tone })),
   ];
@@ -45,9 +44,9 @@ function curveOf({ points, tone, dots, band }, x, y) {
 function chart(title, lines, { share, onstep, scatter, mark }) {
   const { left, right, top, bottom } = EDGES;
   const steps = lines.flatMap(({ points }) => points.map(([step]) => step));
-  const values = lines.flatMap(({ points, band }) => [
+  const values = lines.flatMap(({ points, band = [] }) => [
     ...points.map(([, value]) => value),
-    ...(band ?? []).flatMap(([, ...edges]) => edges),
+    ...band.flatMap(([, ...edges]) => edges),
   ]);
   const [first, last] = [Math.min(...steps), Math.max(...steps)];
   let [low, high] = share ? [0, 1] : [Math.min(...values), Math.max(...values)];
@@ -55,17 +54,17 @@ function chart(title, lines, { share, onstep, scatter, mark }) {
     [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
   const x = (step) => left + ((WIDTH - left - right) * (step - first)) / (last - first || 1);
   const y = (value) => top + ((HEIGHT - top - bottom) * (high - value)) / (high - low);
-  const text = (at, words, name, anchor) =>
-    h("text", { x: at[0], y: at[1], class: name, "text-anchor": anchor }, words);
+  const text = (at, words, anchor) =>
+    h("text", { x: at[0], y: at[1], "text-anchor": anchor }, words);
   const ticks = share ? [0, 0.5, 1] : ticksOf(low, high);
   const labels = labelsOf(ticks, share);
   const grid = ticks.map((tick, k) => [
     h("line", { x1: left, x2: WIDTH - right, y1: y(tick), y2: y(tick) }),
-    text([left - 6, y(tick) + 4], labels[k], "note", "end"),
+    text([left - 6, y(tick) + 4], labels[k], "end"),
   ]);
   const below = ticksOf(first, last === first ? first + 1 : last)
     .filter((step) => Number.isInteger(step) && step <= last)
-    .map((step) => text([x(step), HEIGHT - 6], step, "note", "middle"));
+    .map((step) => text([x(step), HEIGHT - 6], step, "middle"));
   const cursor = h("line", { class: "cursor", y1: top, y2: y(low), x1: -9, x2: -9 });
   const at = (points, step) => points.find((point) => point[0] === step) ?? points.at(-1);
   const said = ([step, value], line) => {
@@ -143,5 +142,5 @@ function checksChart(title, checks, { onclick, ...options }) {
         }),
       ),
     );
-  return chart(title, checks.length ? lines : [], { share: true, scatter, ...options });
+  return chart(title, lines, { share: true, scatter, ...options });
 }

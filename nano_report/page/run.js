@@ -232,7 +232,7 @@ function curvesOf(run) {
         points: valued.map((record) => [record.step, record[name]]),
         tone: `tone-${k}`,
         dots: name.startsWith("eval/"),
-        band: rows.length ? rows.map(edges) : null,
+        band: rows.map(edges),
       };
     });
     const filled = lines.filter(({ points }) => points.length);

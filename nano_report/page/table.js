@@ -89,8 +89,8 @@ function prepare(group) {
 }
 
 /**
- * The table of a prepared group. `current` is the number of a completion whose text is open; `link` makes the address
- * of one, and `last` the content of the last column.
+ * The table of a prepared group. `current` is the number of a completion whose text is open; `link`
+ * makes the address of one, and `last` the content of the last column.
  */
 function groupTable(group, { current = null, link = null, last = movedOf } = {}) {
   const { mean, std, completions } = group;
