@@ -45,7 +45,6 @@ STEPS = [  # (title, file, function, the beginning of its line), of steps 1 to 9
 def sections_of(source):
     """[(title, Markdown, first line of the code, line after it)]."""
     sections = []
-    text = ""
     for cell in jupytext.reads(source, "py:percent").cells:
         if cell.cell_type == "markdown":
             text = cell.source
@@ -66,9 +65,9 @@ def prose(text):
 def line_of(file, function, text):
     """The number of the last line of a function that begins with a text."""
     source = file.read_text()
-    node = functions_of(source).get(function)
+    node = functions_of(source)[function]
     lines = source.splitlines()
-    for number in range(node.end_lineno, node.lineno, -1) if node else ():
+    for number in range(node.end_lineno, node.lineno, -1):
         if lines[number - 1].strip().startswith(text):
             return number
     sys.exit(f"{function} has no line `{text}`: change docs/make/lesson/make.py.")

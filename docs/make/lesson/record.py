@@ -28,7 +28,7 @@ FILES = (str(FILE), str(VERIFIER))
 IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
 ABOUT = ("e", "i", "token_ids", "batch", "problem", "episodes", "completion")  # name completions
 SAY_NOTHING = """began left label chat seed seeds shape i t row start count stopping number metrics
-prompt parts path device illegal"""
+prompt parts path device illegal _"""
 
 
 class Enough(Exception):
@@ -45,7 +45,7 @@ def targets_of(node):
         targets = [node.target]
     for _ in range(2):  # a, (b, c)
         targets = [x for target in targets for x in getattr(target, "elts", [target])]
-    return [ast.unparse(target) for target in targets if ast.unparse(target) != "_"]
+    return list(map(ast.unparse, targets))
 
 
 def index(file):
@@ -140,7 +140,7 @@ class Followed:
             return number(value) if abs(value) < 1e6 else ""
         if isinstance(value, dict) and "target" in value:
             return f"make {value['target']} from {value['nums']}"
-        if isinstance(value, dict) and all(isinstance(x, float) for x in list(value.values())[1:]):
+        if isinstance(value, dict) and all(isinstance(x, (int, float)) for x in value.values()):
             return ", ".join(f"{name} {number(x)}" for name, x in value.items())
         if isinstance(value, Fraction):
             return str(value)
