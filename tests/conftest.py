@@ -48,14 +48,14 @@ def chromium():
 
 
 @pytest.fixture
-def opened(chromium, request):
-    """open(file, hash, ...) -> a page that is drawn; its width is the module's WIDTH, or `width`.
+def opened(chromium):
+    """open(file, hash, ...) -> a page that is drawn.
 
     At the end nothing may have failed, said anything, nor been asked of a network.
     """
     troubles = []
 
-    def open_page(file, place="", width=request.module.WIDTH, **options):
+    def open_page(file, place="", width=1400, **options):
         page = chromium.new_page(viewport={"width": width, "height": 900}, **options)
 
         def asked(route):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import statistics
 import subprocess
 
@@ -15,7 +14,6 @@ from nano_report.run import read_rows
 SOURCE = source.FILE.read_text()
 FLAGS = "--steps 2 --prompts_per_step 2 --eval_problems 4 --max_tokens 128"
 COMPLETIONS = 16  # of a step
-WIDTH = 1400  # of a page
 # axe reads every word of 1,600 lines of code: lines that show nothing new are taken out for it.
 ONE_LINE_OF_A_KIND = """() => {
   const seen = new Set();
@@ -34,10 +32,8 @@ def make_pages(folder, **options):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder with the pages of a short run."""
-    if shutil.which("chromium") is None:  # which draws the picture
-        pytest.skip("no chromium: `apt-get install chromium` and run it again")
+def made(tmp_path_factory, chromium):
+    """A folder with the pages of a short run. Chromium draws the picture."""
     folder = tmp_path_factory.mktemp("pages")
     make_pages(folder)
     return folder

@@ -22,7 +22,6 @@ from nano_report import labels, payload, record, viewer
 from nano_report.run import Run, vocabulary
 
 ROOT = Path(__file__).parents[1]
-WIDTH = 1200  # of a page
 HOSTILE = "</script>\r\t\x1b<img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
 TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7", "no"]
 TEXTS += ["19+36=55 no", "58+7=65 yes", "58+7=65 no", "four"]

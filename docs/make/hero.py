@@ -68,8 +68,8 @@ def draw(path, folder):
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         file = Path(temporary) / "hero.html"
         file.write_text(picture_page(path))
-        program = {"executable_path": shutil.which("chromium"), "args": ["--no-sandbox"]}
-        chromium = playwright.chromium.launch(**program)
+        executable = shutil.which("chromium") or shutil.which("google-chrome")
+        chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         for theme, ending in (("light", ""), ("dark", "_dark")):
             look = {"color_scheme": theme, "reduced_motion": "reduce"}
             for name, width, scale in PICTURES + STORIES:
