@@ -21,7 +21,6 @@ import nano_r1
 from nano_report import labels, payload, record, viewer
 from nano_report.run import Run, vocabulary
 
-ROOT = Path(__file__).parents[1]
 HOSTILE = "</script>\r\t\x1b<img src=x onerror='window.harm = 1'><b>{{data}} \u202e &lt; \u2066 ∑🙂"
 TEXTS = [HOSTILE, "6*7=42 yes\n</think>", "2*3=7", "no"]
 TEXTS += ["19+36=55 no", "58+7=65 yes", "58+7=65 no", "four"]
@@ -144,10 +143,10 @@ def test_a_directory_without_a_run_gets_one_sentence():
 
 
 def test_a_metric_has_one_name_everywhere():
-    table = (ROOT / "docs/metrics.md").read_text().split("\n")
+    text = Path("docs/metrics.md").read_text()
     for name, (label, _) in labels.METRICS.items():
         assert name not in nano_r1.STEP_LINE or label in nano_r1.COLUMNS or name == "time/step"
-        assert any(line.startswith(f"| `{name}`") and label in line for line in table), name
+        assert f"| `{name}` | {label}" in text
 
 
 # ---- The page in a browser
