@@ -40,8 +40,8 @@ def record_step(path, step, size):
     """Record a step. Returns its episodes, each with what is `wanted`."""
     tokenizer = AutoTokenizer.from_pretrained("models/nano-base")
     model = tiny_model(0, len(tokenizer))
-    scorer = nano_r1.Scorer(model, settings())
-    engine = nano_r1.make_engine(scorer, torch.device("cpu"), settings())
+    engine = nano_r1.Scorer(model, settings())
+    engine.device = "cpu"
     episodes = []
     for i, text in enumerate(TEXTS):
         e = nano_r1.Episode(
