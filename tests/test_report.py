@@ -98,6 +98,12 @@ def run(tmp_path_factory):
     return SimpleNamespace(path=path, episodes=episodes, rows=rows, file=viewer.write(path))
 
 
+@pytest.fixture
+def copied(run, tmp_path):
+    """The path of the run's copy, whose files a test may change."""
+    return shutil.copytree(run.path, tmp_path / "run")
+
+
 # ---- The recorder
 
 
@@ -124,12 +130,9 @@ def test_which_group_is_the_example():
     assert ranks == sorted(set(ranks))
 
 
-def test_a_run_ends_with_the_problems_gained_and_a_command_that_names_its_data(
-    run, tmp_path, capsys
-):
-    path = shutil.copytree(run.path, tmp_path / "run")
-    nano_r1.write_rows(path / "config.json", [CONFIG | {"data": "my problems.jsonl"}])
-    viewer.write_at_end(path)
+def test_a_run_ends_with_the_problems_gained_and_a_command_that_names_its_data(copied, capsys):
+    nano_r1.write_rows(copied / "config.json", [CONFIG | {"data": "my problems.jsonl"}])
+    viewer.write_at_end(copied)
     text = capsys.readouterr().out
     assert text.startswith("Held-out problems gained: 2, lost: 0\n")
     assert "--data 'my problems.jsonl'" in text
@@ -295,19 +298,17 @@ def test_a_held_out_completion_that_has_not_changed_says_so(run, opened):
     assert texts(page, ".completions > *")[1:] == ["after 3 steps: the same text"]
 
 
-def test_no_advantage_is_stated_that_the_update_did_not_use(run, tmp_path, opened):
-    shutil.copytree(run.path, tmp_path / "run")
-    nano_r1.write_rows(tmp_path / "run/config.json", [{**CONFIG, "credit": "vineppo"}])
-    page = opened(viewer.write(tmp_path / "run"), "#step=1&group=1")
+def test_no_advantage_is_stated_that_the_update_did_not_use(copied, opened):
+    nano_r1.write_rows(copied / "config.json", [CONFIG | {"credit": "vineppo"}])
+    page = opened(viewer.write(copied), "#step=1&group=1")
     assert texts(page, "[data-advantage]") == ["–"] * 4 and not page.locator(".bar").count()
     assert "an advantage for each segment" in page.inner_text("figcaption")
 
 
-def test_a_stopped_run_says_of_which_step_its_result_is(run, tmp_path, opened):
-    shutil.copytree(run.path, tmp_path / "run")
-    rows = nano_r1.read_rows(run.path / "metrics.jsonl")
-    nano_r1.write_rows(tmp_path / "run/metrics.jsonl", [*rows, {"step": 4, "reward": 1.0}])
-    page = opened(viewer.write(tmp_path / "run"))
+def test_a_stopped_run_says_of_which_step_its_result_is(copied, opened):
+    rows = nano_r1.read_rows(copied / "metrics.jsonl")
+    nano_r1.write_rows(copied / "metrics.jsonl", [*rows, {"step": 4, "reward": 1.0}])
+    page = opened(viewer.write(copied))
     assert page.inner_text("h1").endswith("solved at the first try after 3 steps")
 
 
