@@ -56,9 +56,10 @@ def write_at_end(path):
         gains.append(after["answer_reward"] - before["answer_reward"])
     print(f"Held-out problems gained: {gains.count(1)}, lost: {gains.count(-1)}")
     print(f"Report, for a browser: {report}")
-    flags = f"--ask 4 --task {run.config['task']} --prompt {run.config['prompt']}"
-    if run.config.get("data"):
-        flags += f" --data {shlex.quote(run.config['data'])}"
+    flags = "--ask 4"
+    for name in ("task", "prompt", "data"):
+        if run.config.get(name):
+            flags += f" --{name} {shlex.quote(run.config[name])}"
     print(f"To ask the model: python nano_eval.py {flags} \\\n    --model {path}/model")
 
 

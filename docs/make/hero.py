@@ -71,10 +71,13 @@ def draw(path, folder):
         executable = shutil.which("chromium") or shutil.which("google-chrome")
         chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         for theme, ending in (("light", ""), ("dark", "_dark")):
-            look = {"color_scheme": theme, "reduced_motion": "reduce"}
             for name, width, scale in PICTURES + STORIES:
-                size = {"width": width, "height": 100}
-                page = chromium.new_page(viewport=size, device_scale_factor=scale, **look)
+                page = chromium.new_page(
+                    viewport={"width": width, "height": 100},
+                    device_scale_factor=scale,
+                    color_scheme=theme,
+                    reduced_motion="reduce",
+                )
                 page.set_default_timeout(300_000)
                 page.goto(f"{file.as_uri()}#{name}")
                 if scale == 1:

@@ -99,7 +99,7 @@ def times_as_likely(record):
 
 def values_of(record, file):
     """{line of a file: [[name, text, tokens]]}."""
-    found = {int(line): shown for line, shown in record["values"][file.name].items() if shown}
+    found = {int(line): shown for line, shown in record["values"][file.name].items()}
     if file == FILE:
         times = f"now {times_as_likely(record):.2f} times as likely"
         change = [f"{100 * math.expm1(x):+.1f}%" for x in completion_of(record)["change"]]

@@ -25,7 +25,7 @@ from nano_report.payload import choose_example, watched_of
 from nano_report.run import Run
 
 FILES = (str(FILE), str(VERIFIER))
-IDS = ("input_ids", "labels", "token_ids", "prompt_ids", "token", "ids")  # names of token ids
+IDS = ("token_ids", "token", "ids")  # names of token ids
 ABOUT = ("e", "i", "token_ids", "batch", "problem", "episodes", "completion")  # name completions
 SAY_NOTHING = """began left label chat seed seeds shape i t row start count stopping number metrics
 prompt parts path device illegal _"""
@@ -111,7 +111,7 @@ class Followed:
         if name in SAY_NOTHING.split():
             return []
         value = self.own(value)
-        ids = name.split(".")[-1].split("[")[0] in IDS and not isinstance(value, bool)
+        ids = name in IDS and not isinstance(value, bool)
         if isinstance(value, torch.Tensor) and value.ndim <= 1:
             value = value.tolist()
         if isinstance(value, list) and value and isinstance(value[0], (int, float)):
@@ -259,9 +259,10 @@ def record_step(run):
             config = dataclasses.replace(config, micro_batch_size=1)
         return r1.update(engine, reference, episodes, config, loss)
 
-    again = {"name": tempfile.mkdtemp(), "resume": None, "record_tokens_every": 0}
+    config = dataclasses.replace(
+        runs.config_of(run.config), name=tempfile.mkdtemp(), resume=None, record_tokens_every=0
+    )
     with contextlib.suppress(Enough):
-        config = dataclasses.replace(runs.config_of(run.config), **again)
         r1.main(config, rollout=rollout, update=update)
     sys.settrace(None)
     return record
