@@ -15,12 +15,9 @@ function ticksOf(low, high) {
 }
 
 /** The numbers' texts, with digits enough to tell them apart. */
-function labelsOf(ticks, share) {
+function labelsOf(ticks) {
   const digits = Math.max(0, -Math.floor(Math.log10((ticks[1] ?? 1) - ticks[0]) + 1e-9));
-  return ticks.map((tick) => {
-    if (share) return percent(tick, Math.max(0, digits - 2));
-    return digits > 4 ? tick.toExponential() : show(tick, digits);
-  });
+  return ticks.map((tick) => (digits > 4 ? tick.toExponential() : show(tick, digits)));
 }
 
 /** An evaluation's interval, a line and its points. */
@@ -57,7 +54,7 @@ function chart(title, lines, { share, onstep, scatter, mark }) {
   const text = (at, words, anchor) =>
     h("text", { x: at[0], y: at[1], "text-anchor": anchor }, words);
   const ticks = share ? [0, 0.5, 1] : ticksOf(low, high);
-  const labels = labelsOf(ticks, share);
+  const labels = share ? ["0%", "50%", "100%"] : labelsOf(ticks);
   const grid = ticks.map((tick, k) => [
     h("line", { x1: left, x2: WIDTH - right, y1: y(tick), y2: y(tick) }),
     text([left - 6, y(tick) + 4], labels[k], "end"),

@@ -9,14 +9,15 @@ function hashOf(changes) {
   const next = { ...state, token: 0, ...changes };
   const used = USED[next.view].filter((name) => next[name] || name === "step");
   const parts = used.map((name) => `${name}=${next[name]}`);
-  return `#${[...(next.view === "run" ? ["run"] : []), ...parts].join("&")}`;
+  if (next.view === "run") parts.unshift("run");
+  return `#${parts.join("&")}`;
 }
 
 /** The place that an address names; what makes no sense in it is left out. */
 function placeAt(hash) {
   const found = new URLSearchParams(hash.slice(1));
   const place = { completion: 0, token: 0 };
-  for (const name of ["step", "group", "completion", "token", "problem"])
+  for (const name of Object.keys(state))
     if (/^\d{1,9}$/.test(found.get(name))) place[name] = Number(found.get(name));
   place.view = ["group", "step"].find((view) => found.has(view)) ?? "run";
   if (found.has("step")) place.step = nearest(place.step);
