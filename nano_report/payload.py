@@ -101,10 +101,9 @@ def pack_evaluations(run):
     steps = list(run.evaluations)
     steps = sorted({steps[round(k * (len(steps) - 1) / 3)] for k in range(4)}) if steps else []
     attempts = paired([read_rows(run.evaluations[step]) for step in steps])  # of each problem
-    problems = [title(rows[0]["problem"]) for rows in attempts]
     for row in itertools.chain(*attempts):
-        del row["problem"]
-    return {"steps": steps, "problems": problems, "attempts": attempts}
+        row["problem"] = title(row["problem"])
+    return {"steps": steps, "attempts": attempts}
 
 
 def pack_step(run, rows):

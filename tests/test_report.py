@@ -335,11 +335,11 @@ def test_a_page_of_a_large_run_has_some_of_its_steps(run, tmp_path, opened, monk
 def test_evaluations_in_another_order_are_compared_problem_by_problem(tmp_path):
     """A run that was resumed with more --eval_problems, by two processes."""
     for numbers in ("0213", "02461357"):
-        rows = [{"problem": {"n": n}, "completion": n} for n in numbers]
+        rows = [{"problem": {"question": n}, "completion": n} for n in numbers]
         nano_r1.write_rows(tmp_path / f"evaluations/step_{len(numbers):06d}.jsonl", rows)
     nano_r1.write_rows(tmp_path / "metrics.jsonl", [{"step": 0}])
     attempts = payload.pack_evaluations(Run(tmp_path))["attempts"]
-    assert attempts == [({"completion": n},) * 2 for n in "0213"]
+    assert attempts == [({"problem": n, "completion": n},) * 2 for n in "0213"]
 
 
 def in_notebook(cell, folder, opened):

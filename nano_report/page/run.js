@@ -134,11 +134,11 @@ function kindOf(rows) {
 
 /** Every held-out problem at every evaluation as a square; a chosen one has its texts below. */
 function problemsOf(run) {
-  const { problems, attempts, steps } = run.evaluation;
-  if (!problems.length) return null;
+  const { attempts, steps } = run.evaluation;
+  if (!attempts.length) return null;
   const kinds = attempts.map(kindOf);
   const first = Math.max(0, kinds.indexOf("wrong, then correct"));
-  const chosen = Math.min(state.problem || first + 1, problems.length) - 1;
+  const chosen = Math.min(state.problem || first + 1, attempts.length) - 1;
   const next = (kind) => {
     const later = kinds.indexOf(kind, chosen + 1);
     return 1 + (later < 0 ? kinds.indexOf(kind) : later);
@@ -163,7 +163,7 @@ function problemsOf(run) {
       places.map((e) => wallOf(run, e, chosen)),
     ),
     h("div", { class: "chips", role: "group", "aria-label": "choose a problem" }, chips),
-    h("p", { class: "problem" }, `${chosen + 1}. ${problems[chosen]}`),
+    h("p", { class: "problem" }, `${chosen + 1}. ${texts[0].problem}`),
     h(
       "div",
       { class: "completions" },
@@ -189,8 +189,8 @@ function completionOf(row, step, before) {
 
 /** The squares of one evaluation, and its accuracy with the 95% interval. */
 function wallOf(run, e, chosen) {
-  const { problems, attempts, steps } = run.evaluation;
-  const wide = Math.ceil(Math.sqrt(2 * problems.length));
+  const { attempts, steps } = run.evaluation;
+  const wide = Math.ceil(Math.sqrt(2 * attempts.length));
   const record = recordAt(steps[e]) ?? {};
   const name = "eval/pass@1";
   const [low, high] = [record[`${name}_low`], record[`${name}_high`]];
@@ -204,14 +204,14 @@ function wallOf(run, e, chosen) {
       rx: 1.5,
       "data-problem": i + 1,
       class: i === chosen ? `${kind} chosen` : kind,
-      "data-tip": `${problems[i]}: ${rows[e].why}`,
+      "data-tip": `${rows[e].problem}: ${rows[e].why}`,
     });
   });
   const number = attempts.filter((rows) => solved(rows[e])).length;
   const about = {
-    viewBox: `0 0 ${10 * wide} ${10 * Math.ceil(problems.length / wide)}`,
+    viewBox: `0 0 ${10 * wide} ${10 * Math.ceil(attempts.length / wide)}`,
     role: "img",
-    "aria-label": `${whenOf(steps[e])}: ${number} of ${plural(problems.length, "problem")} correct`,
+    "aria-label": `${whenOf(steps[e])}: ${number} of ${plural(attempts.length, "problem")} correct`,
     onclick: ({ target: { dataset } }) =>
       dataset.problem && go({ problem: Number(dataset.problem) }),
   };
