@@ -11,7 +11,6 @@ from docs.make import hero
 from docs.make.lesson import make, source
 from nano_report.run import read_rows
 
-SOURCE = source.FILE.read_text()
 FLAGS = "--steps 2 --prompts_per_step 2 --eval_problems 4 --max_tokens 128"
 COMPLETIONS = 16  # of a step
 # axe reads every word of 1,600 lines of code: lines that show nothing new are taken out for it.
@@ -70,10 +69,6 @@ def record(made):
     return record
 
 
-def number(text):
-    return float(text.replace("−", "-"))
-
-
 def value(record, function, text):
     """[name, text, tokens] beside a line of nano_r1.py."""
     return make.values_of(record, source.FILE)[make.line_of(source.FILE, function, text)][0]
@@ -81,10 +76,10 @@ def value(record, function, text):
 
 def test_the_values_of_the_loss_are_those_of_the_completion(record):
     completion = make.completion_of(record)
-    advantage = number(value(record, "main", "e.advantage = ")[1])
+    advantage = make.number_of(value(record, "main", "e.advantage = ")[1])
     assert advantage == pytest.approx(completion["advantage"], abs=1e-3)
-    losses = [number(text) for text in value(record, "grpo_loss", "loss = loss +")[2]]
-    part = number(value(record, "grpo_loss", "return")[1])
+    losses = [make.number_of(text) for text in value(record, "grpo_loss", "loss = loss +")[2]]
+    part = make.number_of(value(record, "grpo_loss", "return")[1])
     assert len(losses) == len(completion["tokens"])
     assert part == pytest.approx(sum(losses) / len(losses) / COMPLETIONS, rel=1e-3)
 
@@ -98,7 +93,7 @@ def test_a_completion_is_shown_by_its_first_tokens_and_log_probs(record):
 def test_the_page_has_each_line_of_code_once_in_the_order_of_the_file(record):
     numbers = re.findall(r'class="line" id="L(\d+)"', make.page(record))
     numbers = list(map(int, numbers))
-    lines = SOURCE.splitlines()
+    lines = source.FILE.read_text().splitlines()
     code = {k for k, line in enumerate(lines, start=1) if line and not line.startswith("#")}
     assert numbers == sorted(set(numbers)) and code <= set(numbers)
 
@@ -149,7 +144,7 @@ def test_a_clicked_reward_moves_all_advantages_by_the_chosen_rule(made, opened):
         page.click(f"#what-if button:text-is('{rule}')")
         shown = page.locator("#what-if [data-advantage]").all_text_contents()
         expected = [(reward - mean) / divisor for reward in rewards]
-        assert list(map(number, shown)) == pytest.approx(expected, abs=0.006)
+        assert list(map(make.number_of, shown)) == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.parametrize("width, theme", [(1400, "dark"), (390, "light")])

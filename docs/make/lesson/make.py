@@ -87,6 +87,11 @@ def value_html(record, name, text, tokens):
     return f'<details><summary>{label}</summary><ol tabindex="0">{cells}</ol></details>'
 
 
+def number_of(text):
+    """The number that record.py has written as a text."""
+    return float(text.replace("−", "-"))
+
+
 def completion_of(record):
     """The completion that is followed."""
     return record["table"]["completions"][record["place"] - 1]
@@ -140,7 +145,7 @@ def predictions_of(record, values):
     """
     advantage = f"{completion_of(record)['advantage']:.2f}"
     d = line_of(FILE, "k3", "d = ")
-    total = sum(float(text.replace("−", "-")) for text in values[d][0][2])
+    total = sum(map(number_of, values[d][0][2]))
     asked = [
         (
             line_of(FILE, "group_advantages", "std = "),
@@ -181,17 +186,17 @@ def predictions_of(record, values):
 
 
 def code_html(file, record):
-    """{line: its HTML}, with its values."""
+    """The HTML of each line with its values; the first is line 1."""
     source = file.read_text()
     values = values_of(record, file)
     highlighted = highlight(source, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
-    lines = {}
+    lines = [""]
     for number, code in enumerate(highlighted.split("\n"), start=1):
         shown = "".join(value_html(record, *one) for one in values.get(number, []))
         name = f"{LETTERS[file]}{number}"
         link = f'<a href="#{name}" tabindex="-1">{number}</a>'
         value = f'<div class="value">{shown}</div>'
-        lines[number] = f'<div class="line" id="{name}">{link}<code>{code}</code>{value}</div>'
+        lines.append(f'<div class="line" id="{name}">{link}<code>{code}</code>{value}</div>')
     return lines
 
 
@@ -200,8 +205,7 @@ def folded(title, text):
 
 
 def piece_html(lines, first, after):
-    text = "".join(lines[number] for number in range(first, after))
-    return f'<div class="code">{text}</div>'
+    return f'<div class="code">{"".join(lines[first:after])}</div>'
 
 
 def verifier_html(record):
