@@ -39,19 +39,11 @@ import zlib
 from collections import namedtuple
 from fractions import Fraction
 
-Reward = namedtuple("Reward", "total format answer why")  # why: "correct", or what is wrong
-Prompt = namedtuple(  # a way to ask
-    "Prompt",
-    [
-        "text",  # the question; the problem's columns stand in {braces}
-        "chat",  # True: the user's turn in the chat template; False: the text alone
-        # The beginning of the assistant's turn. Without it, a base model may continue the question
-        # instead of answering it.
-        "opening",
-        "stop",  # texts that end a completion; the completion keeps them
-    ],
-    defaults=(True, "<think>", ()),
-)
+import countdown_rewards
+from countdown_rewards import Reward
+
+# A way to ask; countdown_rewards.py explains its fields.
+Prompt = namedtuple("Prompt", "text chat opening stop", defaults=(True, "<think>", ()))
 
 HIDDEN = ("answer",)  # the columns of a problem that a prompt never shows
 
@@ -287,8 +279,6 @@ def subgroups(problem):
 
 # ---- The reward
 
-END = re.compile(r"(?:\s|<\|(?:endoftext|im_end|eot_id|end_of_text)\|>|</s>)*+")
-
 
 def reward(completion, problem, prompt=PROMPTS["short"]):
     """The `Reward` of a completion. Never raises."""
@@ -326,41 +316,12 @@ def final_answer(completion, problem, prompt=PROMPTS["short"]):
 def read_answer(text):
     """(the content of the last answer block after the thinking, the first fault of the format).
 
-    Either is "" if there is none.
+    The tags are those of Countdown's first prompt. The block must hold a bare number.
     """
-    thinking, closed, conclusion = text.rpartition("</think>")
-    _, found, last = conclusion.rpartition("</answer>")[0].rpartition("<answer>")
-    answer = last.partition("</answer>")[0] if found else ""
-    fault = format_fault(thinking, closed, conclusion)
+    answer, fault = countdown_rewards.read_answer(text, countdown_rewards.PROMPTS["short"])
     if not fault and not BARE.fullmatch(answer):
         fault = MORE
     return answer, fault
-
-
-def format_fault(thinking, closed, conclusion):
-    """The first fault of a completion's tags, or ""."""
-    before, opened, block = conclusion.partition("<answer>")
-    _, ended, rest = block.partition("</answer>")
-    if not closed:
-        return "no </think>"
-    if "</think>" in thinking:
-        return "a second </think>"
-    # Some models repeat the tag that the prompt has already opened.
-    if "<think>" in thinking.lstrip().removeprefix("<think>"):
-        return "a second <think>"
-    if not opened:
-        return "no <answer>"
-    if before.strip():
-        return "text before the answer block"
-    if not ended:
-        return "no </answer>"
-    if "<answer>" in block:
-        return "two answer blocks"
-    if "<think>" in block:
-        return "<think> after </think>"
-    if not END.fullmatch(rest):
-        return "text after </answer>"
-    return ""
 
 
 # ---- The number that a text states

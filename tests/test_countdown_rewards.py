@@ -8,8 +8,6 @@ from functools import partial
 import pytest
 from work import light
 
-import countdown_rewards
-import gsm8k_rewards
 from countdown_rewards import (
     PROMPTS,
     Prompt,
@@ -31,52 +29,43 @@ PROBLEM = {"nums": [2, 3], "target": 5}
 
 
 @pytest.mark.parametrize(
-    "task, problem, right, wrong",
-    [
-        (countdown_rewards, PROBLEM, "2+3", "2*3"),
-        (gsm8k_rewards, {"question": "2+3?", "answer": "#### 5"}, "5", "6"),
-    ],
-    ids=["countdown", "gsm8k"],
-)
-@pytest.mark.parametrize(
     "completion, form, correct, why",
     [
-        ("2+3=5 yes\n</think>\n<answer>RIGHT</answer>", 1, 1, "correct"),
+        ("2+3=5 yes\n</think>\n<answer>2+3</answer>", 1, 1, "correct"),
         # The tags
-        ("2+3=5\n<answer>RIGHT</answer>", 0, 1, "correct; format: no </think>"),
-        ("yes</think>So:<answer>RIGHT</answer>", 0, 1, "text before the answer"),
-        ("</think><answer>RIGHT</answer></answer>", 0, 1, "format: text after </answer>"),
-        ("</think><answer>RIGHT</answer><answer>WRONG</answer>", 0, 0, "two answer blocks"),
-        ("</think><answer>WRONG</answer><answer>RIGHT</answer>", 0, 1, "two answer blocks"),
-        ("</think></think><answer>RIGHT</answer>", 0, 1, "format: a second </think>"),
+        ("2+3=5\n<answer>2+3</answer>", 0, 1, "correct; format: no </think>"),
+        ("yes</think>So:<answer>2+3</answer>", 0, 1, "text before the answer"),
+        ("</think><answer>2+3</answer></answer>", 0, 1, "format: text after </answer>"),
+        ("</think><answer>2+3</answer><answer>2*3</answer>", 0, 0, "two answer blocks"),
+        ("</think><answer>2*3</answer><answer>2+3</answer>", 0, 1, "two answer blocks"),
+        ("</think></think><answer>2+3</answer>", 0, 1, "format: a second </think>"),
         # The prompt's own tag may be repeated.
-        ("<think></think><answer>RIGHT</answer>", 1, 1, "correct"),
-        ("so <think></think><answer>RIGHT</answer>", 0, 1, "format: a second <think>"),
+        ("<think></think><answer>2+3</answer>", 1, 1, "correct"),
+        ("so <think></think><answer>2+3</answer>", 0, 1, "format: a second <think>"),
         # A block inside the thinking counts neither for nor against the last one.
-        ("<answer>RIGHT</answer></think><answer>WRONG</answer>", 1, 0, "s 6, not 5"),
-        ("maybe <answer>RIGHT</answer>\n</think>", 0, 0, "no answer; format: no <answer>"),
+        ("<answer>2+3</answer></think><answer>2*3</answer>", 1, 0, "s 6, not 5"),
+        ("maybe <answer>2+3</answer>\n</think>", 0, 0, "no answer; format: no <answer>"),
         # Cut off
-        ("</think><answer>RIGHT", 0, 0, "no answer; format: no </answer>"),
+        ("</think><answer>2+3", 0, 0, "no answer; format: no </answer>"),
         # End markers and newlines
-        ("</think><answer>RIGHT</answer><|im_end|><|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
+        ("</think><answer>2+3</answer><|im_end|><|eot_id|><|endoftext|>\n</s> ", 1, 1, "correct"),
     ],
 )
-def test_the_tags_of_a_completion(completion, form, correct, why, task, problem, right, wrong):
-    text = completion.replace("RIGHT", right).replace("WRONG", wrong)
-    result = task.reward(text, problem)
+def test_the_tags_of_a_completion(completion, form, correct, why):
+    result = reward(completion, PROBLEM)
     assert result[:3] == (form + correct, form, correct) and why in result.why
     assert (result.why == "correct") == (form == correct == 1)
 
 
 @pytest.mark.parametrize(
-    "completion, style, total, why",
+    "completion, total, why",
     [
-        ("<reasoning>5</reasoning>\n<answer>2+3</answer>", "reasoning", 3, "correct"),
-        ("5</think><answer>2+3</answer>", "reasoning", 2, "no <reasoning> at the start"),
+        ("<reasoning>5</reasoning>\n<answer>2+3</answer>", 3, "correct"),
+        ("5</think><answer>2+3</answer>", 2, "no <reasoning> at the start"),
     ],
 )
-def test_tags_and_weights_are_those_of_the_prompt(completion, style, total, why):
-    result = reward(completion, PROBLEM, STYLES[style])
+def test_tags_and_weights_are_those_of_the_prompt(completion, total, why):
+    result = reward(completion, PROBLEM, STYLES["reasoning"])
     assert result.total == total and why in result.why
 
 

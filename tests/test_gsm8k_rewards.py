@@ -36,6 +36,7 @@ PROBLEM = {
         ("7/14", 1, 0, "is 1/2, not 57"),
         ("7/0", 0.5, 0, "more than one number"),
         ("57 eggs", 0.5, 1, "correct; format: something else in the answer block"),
+        ("57 eggs</answer>.", 0, 1, "correct; format: text after </answer>"),
         ("", 0.5, 0, "no answer"),
         ("57 million", 0.5, 0, "'million' may change the number"),
         ("1" + 49 * ",080", 0.5, 0, "not a plain number"),
@@ -45,6 +46,7 @@ def test_the_reward_of_an_answer_block_behind_the_thinking(answer, form, correct
     completion = f"\n64+33=97\n97-40=57\n</think>\n<answer>{answer}</answer>"
     result = reward(completion, PROBLEM)
     assert result[:3] == (form + correct, form, correct) and why in result.why
+    assert (result.why == "correct") == (form == correct == 1)
     vote = final_answer(completion, PROBLEM)
     assert vote == "57" if correct else vote is None or f"is {vote}, not 57" in why
 
