@@ -38,6 +38,7 @@ import re
 import zlib
 from collections import namedtuple
 from fractions import Fraction
+from operator import add, mul, sub
 
 import countdown_rewards
 from countdown_rewards import Reward
@@ -157,6 +158,9 @@ left?
 """)
 
 
+OPERATIONS = {"+": add, "-": sub, "*": mul, "/": Fraction}
+
+
 def solve(steps, numbers):
     """[(left, operator, right, result)] of a story's steps; None if a result is not allowed."""
     values = dict(numbers)
@@ -165,17 +169,8 @@ def solve(steps, numbers):
         left, operator, right = re.split("([-+*/])", step)
         a = values[left]
         b = values[right] if right in values else int(right)
-        if operator == "+":
-            result = a + b
-        elif operator == "-":
-            result = a - b
-        elif operator == "*":
-            result = a * b
-        elif a % b == 0:
-            result = a // b
-        else:
-            return None
-        if not 1 <= result <= 999:
+        result = OPERATIONS[operator](a, b)
+        if result.denominator > 1 or not 1 <= result <= 999:
             return None
         solution.append((a, operator, b, result))
         values[f"r{len(solution)}"] = result
