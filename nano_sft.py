@@ -113,7 +113,6 @@ def train_step(engine, rows, config):
     return {
         "loss": sum(gather([batch["loss"].item() for batch in batches])) / WORLD,
         "grad_norm": float(engine.get_global_grad_norm()),
-        "tokens/update": tokens * WORLD,
     }
 
 
