@@ -384,8 +384,12 @@ def padded(rows):
 def micro_batches(episodes, config):
     """Lists of episodes of similar lengths, so that a batch has little padding."""
     by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
-    for start in range(0, len(episodes), config.micro_batch_size):
-        yield by_length[start : start + config.micro_batch_size]
+    return batched(by_length, config.micro_batch_size)
+
+
+def batched(items, size):
+    """Lists of `size` items each; the last one may be shorter."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 # %% [markdown]

@@ -31,7 +31,7 @@ import torch
 from transformers import AutoTokenizer
 
 import nano_r1
-from nano_r1 import RANK, WORLD, Scorer, gather, seed_of
+from nano_r1 import RANK, WORLD, Scorer, batched, gather, seed_of
 
 # %% [markdown]
 # ## 1. Settings
@@ -151,11 +151,6 @@ def rollout(sampler, problems, task, config, step):
     if config.credit == "vineppo":
         add_vine_advantages(sampler, episodes, task, config, step)
     return episodes
-
-
-def batched(items, size):
-    """Lists of `size` items each; the last one may be shorter."""
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def has_signal(group):

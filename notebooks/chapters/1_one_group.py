@@ -39,7 +39,7 @@ print(tokenizer.decode(task.prompt_ids(problems[0])))
 n = config.group_size
 # "chapter 1" is a part of the seed, so these samples differ from those of other cells.
 episodes = r1.sample_and_reward(sampler, problems, task, config, "chapter 1", n)
-groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]  # one for each problem
+groups = r1.batched(episodes, n)  # one for each problem
 for problem, group in zip(problems, groups):
     rewards = [f"{e.reward:3.1f}" for e in group]
     answers = {e.answer_reward for e in group}

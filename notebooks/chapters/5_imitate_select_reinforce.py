@@ -99,7 +99,7 @@ summary("imitator", teacher_episodes)
 # kept? Are the kept ones longer or shorter than the others?
 
 # %%
-groups = [episodes[i : i + n] for i in range(0, len(episodes), n)]
+groups = r1.batched(episodes, n)
 kept = [e for e in episodes if is_kept(e)]
 others = [e for e in episodes if not is_kept(e)]
 solved = [group for group in groups if any(map(is_kept, group))]
