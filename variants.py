@@ -181,8 +181,8 @@ def add_vine_advantages(sampler, episodes, task, config, step):
     """
     starts = []
     for e in episodes:
-        parts = [len(e.token_ids) * i // config.vine_segments for i in range(config.vine_segments)]
-        ends = sorted({*parts, len(e.token_ids)})  # 0, the cuts, |o|
+        numbers = range(config.vine_segments + 1)
+        ends = sorted({len(e.token_ids) * i // config.vine_segments for i in numbers})  # 0 to |o|
         starts += [e.prompt_ids + e.token_ids[:cut] for cut in ends[1:-1]]
         e.extra["ends"] = ends
     seeds = [seed_of(config.seed, step, "vine", RANK, place) for place in range(len(starts))]
