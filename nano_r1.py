@@ -383,7 +383,7 @@ def padded(rows):
 
 def micro_batches(episodes, config):
     """Lists of episodes of similar lengths, so that a batch has little padding."""
-    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids) + len(e.token_ids))
+    by_length = sorted(episodes, key=lambda e: len(e.prompt_ids + e.token_ids))
     return batched(by_length, config.micro_batch_size)
 
 
@@ -1182,8 +1182,7 @@ class TorchEngine:
         torch.save(state, f"{path}/{tag}.pt")
 
     def load_checkpoint(self, path, tag):
-        state = torch.load(f"{path}/{tag}.pt", map_location="cpu", weights_only=True)
-        module, optimizer = state
+        module, optimizer = torch.load(f"{path}/{tag}.pt", map_location="cpu", weights_only=True)
         self.module.load_state_dict(module)
         self.optimizer.load_state_dict(optimizer)
 
@@ -1539,8 +1538,7 @@ def check_problems(config, train, test, parts):
     """Stop with a sentence if a step cannot be drawn or has no group."""
     if test[0] in train:
         print("WARNING: a held-out problem is a training problem, too: is it the same file?")
-    m = config.prompts_per_step
-    if m > len(train) or m % WORLD:
+    if config.prompts_per_step > len(train) or config.prompts_per_step % WORLD:
         raise SystemExit(
             f"--prompts_per_step must be a multiple of the {WORLD} processes, and at most the "
             f"{len(train)} training problems"
