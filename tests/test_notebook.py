@@ -21,7 +21,7 @@ CHAPTERS = sorted(name for name in BOOKS if name[0].isdigit())
 MISTAKES = {  # what a student might do: a change of the answer, for each test; more for the first
     "1_one_group": [('leave_one_out"', 'group_mean"')],
     "2_the_loss": [("advantages[:, None]", "-advantages[:, None]"), (".sum()", ".sum() * 2")],
-    "3_kl": [("w * (", "(1 - w) * ("), ("(added - added.mean())", "added")],
+    "3_kl": [("(1 - w) * -d", "-d"), ("(added - added.mean())", "added")],
     "4_reading_a_run": [("n for n", "1 for n")],
     "5_imitate_select_reinforce": [("-logits.grad / policy.exp()", "-logits.grad")],
     "6_rewards_that_go_wrong": [("n for n", "1 for n"), ("[fn, 1 - fn]", "[fp, 1 - fp]")],
