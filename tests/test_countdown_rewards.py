@@ -100,11 +100,11 @@ NO_EXPRESSION = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("answer", NO_EXPRESSION, ids=range(len(NO_EXPRESSION)))
+@pytest.mark.parametrize("answer", NO_EXPRESSION)
 def test_what_is_no_expression_earns_half_of_the_format(answer):
     result = answered(answer, 7, re.findall("[0-9]+", answer))
     assert (result.format, result.answer) == (0.5, 0)
-    assert re.match("not an expression|it has|more than 1000|no answer", result.why)
+    assert re.match("not an expression|no answer", result.why)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ NUMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("nums", NUMS, ids=range(len(NUMS)))
+@pytest.mark.parametrize("nums", NUMS)
 def test_the_forms_in_which_others_write_a_row_are_read(nums):
     for target in (37, 37.0, "37", " 37.0"):
         expected = {"nums": [30, 100, 93], "target": 37}

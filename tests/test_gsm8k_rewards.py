@@ -114,7 +114,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", REFUSED, ids=map(ascii, REFUSED))
+@pytest.mark.parametrize("text", REFUSED)
 def test_what_is_not_clearly_one_number_is_refused(text):
     assert parse_number(text)[0] is None
 
