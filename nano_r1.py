@@ -602,7 +602,7 @@ def measure_step(rows, batches, engine, step, config):
         "difference": difference.nan_to_num().abs().sum().item(),
     }
     total = {name: sum(gather([value])) for name, value in sums.items()}
-    tokens = sum(row["written"] for row in rows)
+    tokens = max(1, sum(row["written"] for row in rows))  # 0 if all are outside the masks
     rewards = torch.tensor([row["reward"] for row in rows]).view(-1, config.group_size)  # (m, n)
     no_signal = (rewards == rewards[:, :1]).all(dim=1)  # (m,)
     return {

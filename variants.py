@@ -24,6 +24,7 @@
 # %%
 import copy
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -427,7 +428,7 @@ def update(engine, reference, episodes, config, loss_function):
     Returns the micro-batches of the last epoch.
     """
     check_extra(episodes)
-    parts = batched(episodes, len(episodes) // config.minibatches)
+    parts = batched(episodes, math.ceil(len(episodes) / config.minibatches))
     if config.epochs * config.minibatches > 1:
         for part in parts:
             add_old_log_probs(engine, part, config)
@@ -500,7 +501,7 @@ def measure(rows, batches, engine, step, config):
         count = 0
         for batch in batches:
             count += (batch["clipped"] & batch["response_mask"]).sum().item()
-        written = sum(row["written"] for row in rows)  # of all processes
+        written = max(1, sum(row["written"] for row in rows))  # of all processes
         metrics["clip_ratio/region_mean"] = sum(gather([count])) / written
     return metrics
 

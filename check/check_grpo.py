@@ -80,10 +80,11 @@ ADVANTAGE_MISTAKES = {
     "brackets forgotten": (
         "It is r - mean / std, so a group of equal rewards gets -mean / eps: thousands below 0."
     ),
+    "no eps": "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
+    # after "no eps", from which it differs only if its eps can be seen
     "eps added after the division": (
         "Each advantage is shifted by eps, and a group of equal rewards gives NaN."
     ),
-    "no eps": "A group of equal rewards gives 0 / 0, and NaN reaches every weight.",
     "sign of the advantage turned": "The policy learns to avoid reward.",
 }
 LOSS_MISTAKES = {
@@ -1235,10 +1236,7 @@ def load(path):
     """The names that an adapter defines. It can import what lies beside it."""
     require(os.path.exists(path), f"There is no file {path}.")
     sys.path[:0] = [os.path.dirname(os.path.abspath(path)), os.getcwd()]
-    try:
-        return runpy.run_path(path)
-    except SystemExit:  # its code, perhaps 0, would be ours
-        raise SystemExit(f"{path} calls exit.") from None
+    return runpy.run_path(path)
 
 
 def judge_functions(adapter, new):
@@ -1260,8 +1258,11 @@ def main(description=__doc__, judge=judge_functions, has_new=True, prints=True):
         parser.add_argument("--new", action="store_true", help=text)
     arguments = vars(parser.parse_args())
     with contextlib.redirect_stdout(sys.stderr):  # what the adapter prints
-        adapter = load(arguments.pop("adapter"))
-        rights, _, texts = zip(*judge(adapter, **arguments))
+        try:
+            adapter = load(arguments.pop("adapter"))
+            rights, _, texts = zip(*judge(adapter, **arguments))
+        except SystemExit as stop:  # a sentence, or the adapter's code, perhaps 0
+            raise SystemExit(stop.code or "The adapter calls exit.") from None
     if prints:
         show("\n\n".join(texts))
     sys.exit(not all(rights))

@@ -525,6 +525,7 @@ def judge_step(step, make_model=TinyModel, advantages=None):
 
 def judge_adapter(adapter):
     require("step" in adapter, "The adapter has no function step.")
+    require(WORLD in (1, 2, 4), f"4 groups cannot be divided by {WORLD} processes: take 2 or 4.")
     make_model = adapter.get("make_model", TinyModel)
     return [judge_step(adapter["step"], make_model, adapter.get("advantages"))]
 

@@ -30,7 +30,8 @@ class Run:
         """The rows of a step, with their tokens (`add_tokens`) if these were recorded."""
         rows = read_rows(self.episodes[step])
         if step in self.tokens:
-            files = sorted(self.tokens[step].parent.glob(f"step_{step:06d}.*.npz"))
+            files = list(self.tokens[step].parent.glob(f"step_{step:06d}.*.npz"))
+            files.sort(key=lambda file: int(file.suffixes[0][1:]))  # by process: .2 before .10
             parts = [dict(np.load(file)) for file in files]  # without pickle, which could run code
             add_tokens(rows, parts, self.vocabulary)
         return rows

@@ -123,6 +123,8 @@ def test_each_mistake_is_named(name, right):
         agrees, names, _ = judged(wrong)
         harmless = (name, slip) in HARMLESS or alike(wrong, right)
         assert agrees if harmless else slip in names, slip
+        if slip == "no eps":  # its shift is too small to be seen
+            assert "eps added after the division" not in names[:1]
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,8 @@ RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keep
         (RIGHT, "✓ advantages: agrees with Dr. GRPO"),
         (RIGHT.replace("- r", "+ r"), "neither an algorithm nor a known mistake"),
         ("x = 1", "neither a function"),
-        ("exit()", "my_adapter.py calls exit."),
+        ("exit()", "The adapter calls exit."),
+        ("def advantages(rewards):\n    exit()", "The adapter calls exit."),
         (None, "There is no file"),
     ],
 )

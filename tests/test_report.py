@@ -116,6 +116,15 @@ def test_a_record_is_what_the_model_says_around_the_update(run):
         np.testing.assert_allclose(found, e.extra["wanted"], rtol=1e-5, atol=1e-5)
 
 
+def test_the_files_of_12_processes_are_read_in_their_order(run, copied):
+    file = copied / "tokens/step_000001.0.npz"
+    arrays = {name: np.array_split(values, 12) for name, values in np.load(file).items()}
+    for rank in range(12):
+        part = {name: parts[rank] for name, parts in arrays.items()}
+        record.save(file.with_suffix("").with_suffix(f".{rank}.npz"), part)
+    assert str(Run(copied).step(1)) == str(Run(run.path).step(1))
+
+
 # ---- The page without a browser
 
 

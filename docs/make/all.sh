@@ -16,7 +16,7 @@ cd "$(dirname "$0")/../.."
 COMMIT=$(git describe --always 2> /dev/null || echo unknown)
 git diff --quiet HEAD -- '*.py' '*.js' '*.css' '*/page/*.html' 2> /dev/null || COMMIT="a change of $COMMIT"
 export COMMIT
-code=$(cat nano_r1.py countdown_rewards.py nano_report/*.py docs/make/lesson/*.py models/nano-base/*.* |
+code=$(cat nano_r1.py countdown_rewards.py nano_report/*.py nano_report/page/* docs/make/lesson/*.py models/nano-base/*.* |
   cksum | cut -d " " -f 1)
 pages=${1:-docs}
 run=${1:-out}/default-command-$code

@@ -97,7 +97,7 @@ function glanceOf(run) {
   canvas.onclick = (event) => {
     const { step, groups } =
       ordered[Math.floor((event.offsetX / canvas.clientWidth) * ordered.length)];
-    const row = Math.floor((1 - event.offsetY / canvas.clientHeight) * groups.length);
+    const row = Math.ceil((1 - event.offsetY / canvas.clientHeight) * groups.length) - 1;
     go({ view: "group", step: nearest(step), group: groups[row].group, completion: 0 });
   };
   const [from, to] = [ordered[0].step, ordered.at(-1).step];

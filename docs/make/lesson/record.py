@@ -259,11 +259,9 @@ def record_step(run):
             config = dataclasses.replace(config, micro_batch_size=1)
         return r1.update(engine, reference, episodes, config, loss)
 
-    config = dataclasses.replace(
-        runs.config_of(run.config), name=tempfile.mkdtemp(), resume=None, record_tokens_every=0
-    )
-    with contextlib.suppress(Enough):
-        r1.main(config, rollout=rollout, update=update)
+    config = dataclasses.replace(runs.config_of(run.config), resume=None, record_tokens_every=0)
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Enough):
+        r1.main(dataclasses.replace(config, name=folder), rollout=rollout, update=update)
     sys.settrace(None)
     return record
 
