@@ -261,7 +261,8 @@ def ask(models, problems, config):
 def main(config):
     """Sample, measure, print, write. Returns the directory. With --ask, see `ask`."""
     nano_r1.check_numbers(config)
-    if not all(0 <= temperature < math.inf for temperature in config.temperature):
+    allowed = [0 <= temperature < math.inf for temperature in config.temperature]
+    if not allowed or not all(allowed):
         raise SystemExit("--temperature must be 0, which is greedy, or more")
     if config.beside and not config.ask:
         raise SystemExit("--beside is a second model to ask; add --ask 4")

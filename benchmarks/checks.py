@@ -9,6 +9,7 @@ its yes? Numbers are means over the runs, with the smallest and largest.
 """
 
 import dataclasses
+import math
 import re
 import statistics
 import sys
@@ -83,7 +84,7 @@ def truth_table(paths):
             on_target = [yes for yes, hit in pairs if hit]
             elsewhere = [yes for yes, hit in pairs if not hit]
             columns = (after_yes, on_target, elsewhere)
-            shares.append([statistics.mean(column or [0.0]) for column in columns])
+            shares.append([statistics.mean(column or [math.nan]) for column in columns])
         lines.append([step, *map(runs.spread, zip(*shares))])
     return runs.table(lines)
 

@@ -37,15 +37,16 @@ def checksum(text):
 
 
 @cache
-def version(*models):
-    """A checksum of the code, comments apart, and of the weights in these directories."""
+def version(*names):
+    """A checksum of the code, comments apart, of these files and the weights in directories."""
     known = ""
     for pattern in ("*.py", "tasks/*.py", "benchmarks/*.py"):
         for file in sorted(ROOT.glob(pattern)):
             known += ast.dump(ast.parse(file.read_text("utf-8")))
-    for model in models:
-        for file in sorted((ROOT / model).glob("*.safetensors")):
-            known += str(zlib.crc32(file.read_bytes()))
+    for name in names:
+        for file in [ROOT / name, *sorted((ROOT / name).glob("*.safetensors"))]:
+            if file.is_file():
+                known += str(zlib.crc32(file.read_bytes()))
     return checksum(known)
 
 

@@ -10,7 +10,7 @@
 source "$(dirname "$0")/common.sh"
 use_deepspeed
 model=models/smollm2-135m
-if [ ! -e $model ]; then "$python" models/smollm2.py; fi
+if [ ! -e $model/tokenizer_config.json ]; then "$python" models/smollm2.py; fi
 rows=$out/countdown_smollm2_rows.jsonl
 if [ ! -e "$rows" ]; then
   PYTHONPATH=models/nano-base "$python" models/smollm2_attempts.py "$rows"

@@ -391,7 +391,7 @@ NAME = re.compile(
 
 
 def is_name(tokens):
-    return NAME.fullmatch("".join(tokens))
+    return bool(NAME.fullmatch("".join(tokens)))
 
 
 def relation(sides, signs):

@@ -167,20 +167,21 @@ def test_a_race_evaluates_where_60_percent_of_the_last_8_steps_are_correct(tmp_p
     assert race.tokens_of(tmp_path) == 12  # one in each step until the held-out problems agree
 
 
-def test_a_script_that_has_changed_is_trained_again(run, tmp_path, monkeypatch):
+def test_a_script_or_a_file_in_its_flags_that_has_changed_is_trained_again(run, tmp_path, monkeypatch):
     def train(script, flags, path):
         raise SystemExit(path)
 
     monkeypatch.setattr(runs, "ROOT", tmp_path)
     monkeypatch.setattr(runs, "train", train)
     paths = []
-    for code in ("a = 1", "a = 2", "a = 1  # as before"):
+    for code, prompt in ("a = 1", ""), ("a = 1  # as before", ""), ("a = 2", ""), ("a = 1", "b"):
         (tmp_path / "mine.py").write_text(code)
+        (tmp_path / "prompt.toml").write_text(prompt)
         runs.version.cache_clear()
         with pytest.raises(SystemExit) as stopped:
-            run(sweep.main, "--script", "mine")
+            run(sweep.main, "--script", "mine", "--flags", "--prompt prompt.toml")
         paths.append(str(stopped.value))
-    assert paths[0] == paths[2] != paths[1]
+    assert paths[0] == paths[1] and len(set(paths)) == 3
 
 
 def test_a_result_is_kept_for_its_settings_and_weights(tmp_path):

@@ -121,6 +121,12 @@ def type_in(monkeypatch, *texts):
     monkeypatch.setattr("builtins.input", mock.Mock(side_effect=texts))
 
 
+@pytest.mark.parametrize("temperature", [(), (1.0, -1.0), (float("nan"),)])
+def test_a_temperature_that_cannot_be_is_a_sentence(temperature):
+    with pytest.raises(SystemExit, match="--temperature must be 0, which is greedy, or more"):
+        nano_eval.main(nano_eval.Config(temperature=temperature))
+
+
 def test_numbers_are_typed_with_spaces_or_commas():
     assert nano_eval.read_problem("3, 8 5 =24", COUNTDOWN) == {"nums": [3, 8, 5], "target": 24}
 

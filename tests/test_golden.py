@@ -111,7 +111,7 @@ class Witness:
         return getattr(self.sampler, name)
 
 
-def golden_run(path, **changes):
+def golden_run(path, rollout=rollout, **changes):
     """The sampler of a run in that directory, as a Witness."""
     witnesses = []
 
@@ -287,7 +287,7 @@ def two(tmp_path_factory):
     return folder
 
 
-def test_two_processes_measure_what_one_does(golden, two):
+def test_two_processes_that_were_stopped_and_resumed_measure_what_one_does(golden, two):
     for row, expected in zip(metrics(two / "run"), metrics(golden.path), strict=True):
         assert row == pytest.approx(expected, rel=2e-3, abs=1e-6)
 

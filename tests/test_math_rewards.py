@@ -61,6 +61,13 @@ CASES = [  # (gold, right answers, wrong answers)
     ("10^{60}", [r"10^30\cdot 10^{30}"], ["10^{60}+1"]),
     # What stands side by side is not a sum, and braces that print nothing are not read.
     ("40", ["4(10)"], ["4{10}", "4 10", r"\frac{80}2 0", "3 37"]),
+    # Signs that are characters, and those with several names
+    ("-6", ["−6", "-2×3", "-2·3"], []),
+    (r"(-\infty,2\pi)\cup(7,8)", ["(-∞,2π)∪(7,8)"], []),
+    (r"x\le 3", ["x≤3", "x<=3", r"x\leqslant 3"], ["x<3"]),
+    (r"x\ge 3", ["x≥3", "x>=3", r"x\geq 3"], [r"x\gt 3"]),
+    ("x>3", [r"x\gt 3"], [r"x\lt 3"]),
+    (r"(-\infty,\infty)", [r"\mathbb{R}"], []),
     # Thousands
     (
         "43500",
@@ -96,14 +103,24 @@ CASES = [  # (gold, right answers, wrong answers)
     # Units, and words
     (
         "5",
-        [r"5\text{ cm}", "5 cm", r"5\%", "5°", r"\$5", r"5\mathrm{kg}"],
+        [
+            r"5\text{ cm}",
+            "5 cm",
+            r"\text{5 cm}",
+            r"\text{ }5",
+            r"5\%",
+            "5°",
+            r"\$5",
+            r"5\mathrm{kg}",
+        ],
         [r"5\text{ M}", "5 apples", "5 am", "5 pi", r"\text{5 or 6}"],
     ),
     (
         r"5\text{ cm}^2",
-        ["5 square centimeters", "5 cm²"],
+        ["5 square centimeters", "5 cm²", r"5\text{ sq. cm}"],
         [r"5\text{ cm}^3", r"5\text{ m}^2", r"5\text{ cm}"],
     ),
+    (r"5\text{ cm}^3", ["5 cubic centimeters"], []),
     (r"7\text{ girls}", [r"\text{7 girls}"], [r"7\text{ cm}"]),
     (r"90^\circ", [r"90^{\circ}"], [r"9^\circ 0"]),
     (r"\frac12", [r"\sin\frac{\pi}{6}"], [r"\sin 30^\circ"]),

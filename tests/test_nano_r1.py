@@ -361,6 +361,14 @@ def test_unknown_log_probs_of_the_sampler_are_not_taken_for_0(loss_type):
     assert metrics["sampling/logp_difference_mean"] == 0.0 and metrics["entropy"] > 0
 
 
+def test_a_step_of_which_no_token_is_trained_is_measured():
+    episodes = make_episodes()
+    for e in episodes:
+        e.mask = [False] * len(e.mask)
+    _, metrics = updated(settings(), episodes, measured)
+    assert metrics["loss"] == metrics["entropy"] == metrics["grad_norm"] == 0
+
+
 # ---- Nothing of a model or checkpoint is executed
 
 

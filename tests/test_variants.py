@@ -155,6 +155,12 @@ def test_an_update_is_adamw_on_the_loss_of_all_completions_at_once(changes):
     assert sum(batch["loss"].sum().item() for batch in batches) == pytest.approx(loss, rel=1e-3)
 
 
+@pytest.mark.parametrize("count, sizes", [(5, [3, 2]), (1, [1])])
+def test_an_update_has_at_most_as_many_steps_as_minibatches(count, sizes):
+    _, batches = updated(settings(minibatches=2), make_episodes()[:count])
+    assert [len(batch["episodes"]) for batch in batches] == sizes
+
+
 def test_before_a_step_the_old_policy_is_the_policy_to_the_last_bit():
     """In other micro-batches it would differ: in bfloat16, by more than GSPO's clip."""
     differences = []

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import runpy
+import signal
 import sys
 from dataclasses import replace
 from unittest import mock
@@ -95,10 +96,18 @@ def weights_of_cases():
 
 
 if __name__ == "__main__":
-    from test_golden import golden_run
+    from test_golden import golden_run, rollout
+
+    def stopped_rollout(*args):
+        if args[-1] == 2 and nano_r1.RANK == 1:
+            signal.raise_signal(signal.SIGTERM)  # to one process; both stop after this step
+        return rollout(*args)
 
     folder = sys.argv[1]
-    golden_run(f"{folder}/run", zero_stage=1, offload=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        golden_run(f"{folder}/run", stopped_rollout, zero_stage=1, offload=True)
+    path = f"{folder}/run"
+    golden_run(path, stopped_rollout, resume=path, zero_stage=1, offload=True)
     with mock.patch.object(nano_r1, "CHUNK", 500):  # logits: several chunks in each micro-batch
         weights = weights_of_cases()
     sys.argv = ["check_step.py", "tests/adapters/ours.py"]
