@@ -167,7 +167,9 @@ def test_a_race_evaluates_where_60_percent_of_the_last_8_steps_are_correct(tmp_p
     assert race.tokens_of(tmp_path) == 12  # one in each step until the held-out problems agree
 
 
-def test_a_script_or_a_file_in_its_flags_that_has_changed_is_trained_again(run, tmp_path, monkeypatch):
+def test_a_script_or_a_file_in_its_flags_that_has_changed_is_trained_again(
+    run, tmp_path, monkeypatch
+):
     def train(script, flags, path):
         raise SystemExit(path)
 

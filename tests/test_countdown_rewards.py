@@ -21,7 +21,8 @@ from countdown_rewards import (
 
 # The reward of a completion
 
-STYLES = PROMPTS | {  # and as in runs/prompts
+STYLES = {  # of PROMPTS, all of which are judged alike, and as in runs/prompts
+    "short": PROMPTS["short"],
     "reasoning": Prompt("", opening="", thinking="reasoning", weights=(1, 2)),
     "steps": Prompt("", opening="", stop=("</answer>",), thinking="", steps=True),
 }
@@ -175,7 +176,9 @@ AROUND = ["so</think><answer>{}</answer>", "{}", "</think><answer>1</answer>{}x"
 def rewards_of_hostile_texts(reward, problem, fragments, around=AROUND):
     """Fragments at random, and each again and again; most of them where an answer stands."""
     fragments = OF_ALL_TASKS + fragments
-    rng = random.Random(time.time_ns())
+    seed = time.time_ns()
+    print(f"{seed=}")  # pytest shows it if the test fails
+    rng = random.Random(seed)
     texts = ["".join(rng.choices(fragments, k=rng.choice((1, 4, 9, 99)))) for _ in range(3000)]
     texts += [part * (size // len(part)) for part in fragments for size in (190, 490, 990, 800_000)]
     for text in texts:
