@@ -156,7 +156,8 @@ def main(config):
         start = nano_r1.load_checkpoint(engine, path)
         history = nano_r1.read_history(path, start)
         if not history:
-            sampler.sync(policy)  # the checkpoint's weights, if the history was deleted
+            sampler.sleep()  # `sync` expects a sleeping sampler
+            sampler.sync(policy)  # the checkpoint's weights, if metrics.jsonl was deleted
             metrics = nano_r1.evaluate(sampler, problems, task, config, path, start)
             nano_r1.log({"step": start} | metrics, history, path, wandb_run)
         stop_requests = nano_r1.catch_signals(at_end)

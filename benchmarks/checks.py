@@ -9,7 +9,6 @@ its yes? Numbers are means over the runs, with the smallest and largest.
 """
 
 import dataclasses
-import math
 import re
 import statistics
 import sys
@@ -84,8 +83,12 @@ def truth_table(paths):
             on_target = [yes for yes, hit in pairs if hit]
             elsewhere = [yes for yes, hit in pairs if not hit]
             columns = (after_yes, on_target, elsewhere)
-            shares.append([statistics.mean(column or [math.nan]) for column in columns])
-        lines.append([step, *map(runs.spread, zip(*shares))])
+            shares.append([statistics.mean(column) if column else None for column in columns])
+        for_step = [step]
+        for of_runs in zip(*shares):
+            known = [share for share in of_runs if share is not None]
+            for_step.append(runs.spread(known) if known else "–")
+        lines.append(for_step)
     return runs.table(lines)
 
 

@@ -51,9 +51,9 @@ def version(*names):
 
 
 def place(folder, flags, seed):
-    """The directory of a run. With other flags, other code or another base it is another run."""
+    """The directory of a run: another one for other flags, code, base or files in the flags."""
     words = re.sub(r"\W+", "_", flags).strip("_") or "default"
-    key = checksum(flags + version(nano_r1.Config.model, *flags.split()))
+    key = checksum(flags + version(nano_r1.Config.model, *re.split("[ =]", flags)))
     return f"{folder}/{words[:80]}-{key}-seed{seed}"
 
 

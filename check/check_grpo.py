@@ -1261,8 +1261,10 @@ def main(description=__doc__, judge=judge_functions, has_new=True, prints=True):
         try:
             adapter = load(arguments.pop("adapter"))
             rights, _, texts = zip(*judge(adapter, **arguments))
-        except SystemExit as stop:  # a sentence, or the adapter's code, perhaps 0
-            raise SystemExit(stop.code or "The adapter calls exit.") from None
+        except SystemExit as stop:
+            if isinstance(stop.code, str):  # a sentence
+                raise
+            raise SystemExit("The adapter calls exit.") from None  # its code would be ours
     if prints:
         show("\n\n".join(texts))
     sys.exit(not all(rights))

@@ -181,7 +181,7 @@ def test_a_script_or_a_file_in_its_flags_that_has_changed_is_trained_again(
         (tmp_path / "prompt.toml").write_text(prompt)
         runs.version.cache_clear()
         with pytest.raises(SystemExit) as stopped:
-            run(sweep.main, "--script", "mine", "--flags", "--prompt prompt.toml")
+            run(sweep.main, "--script", "mine", "--axis", "prompt=prompt.toml")
         paths.append(str(stopped.value))
     assert paths[0] == paths[1] and len(set(paths)) == 3
 
@@ -242,8 +242,9 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
     text = "\n9-4=5 no\n9+4=13 no\n9*4=36 yes\n9*4=36 no\n9+4=13 yes\n</think>"
     rows = [{"completion": text, "problem": {"nums": [9, 4], "target": 36}}]
     nano_r1.write_rows(f"{tmp_path}/episodes/step_000001.jsonl", rows)
-    nano_r1.write_rows(f"{tmp_path}/config.json", [{"steps": 1}])
-    assert checks.truth_table([tmp_path]).endswith("| 1 | 0.500 | 0.500 | 0.333 |")
+    nano_r1.write_rows(f"{tmp_path}/config.json", [{"steps": 10}])  # it was stopped after one
+    rows = checks.truth_table([tmp_path]).split("\n")
+    assert rows[-2:] == ["| 1 | 0.500 | 0.500 | 0.333 |", "| 10 | – | – | – |"]
     assert checks.better_than_chance([0.9, 0.2], [0.2, 0.1]) == pytest.approx(3.5 / 4)
 
 

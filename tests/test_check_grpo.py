@@ -416,7 +416,7 @@ RIGHT = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keep
         (RIGHT, "✓ advantages: agrees with Dr. GRPO"),
         (RIGHT.replace("- r", "+ r"), "neither an algorithm nor a known mistake"),
         ("x = 1", "neither a function"),
-        ("exit()", "The adapter calls exit."),
+        ("exit(1)", "The adapter calls exit."),
         ("def advantages(rewards):\n    exit()", "The adapter calls exit."),
         (None, "There is no file"),
     ],

@@ -221,6 +221,15 @@ def test_keys_and_clicks_go_to_the_same_places(run, opened):
     assert page.is_visible("#help")
 
 
+@pytest.mark.parametrize("corner", [0, 1])
+def test_a_click_on_a_corner_of_all_completions_goes_to_a_group(corner, run, opened):
+    page = opened(run.file)
+    size = page.locator(".glance").bounding_box()
+    x, y = (corner * (size[side] - 0.05) for side in ("width", "height"))
+    page.click(".glance", position={"x": x, "y": y})
+    assert "&group=" in page.evaluate("location.hash")
+
+
 def test_what_a_model_wrote_is_text(run, opened):
     page = opened(run.file, "#step=1&group=1")
     assert texts(page, ".tokens") == [TEXTS[i] for i in BY_REWARD]

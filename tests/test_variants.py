@@ -124,6 +124,8 @@ def plain_update(config, episodes):
         for part in variants.batched(episodes, size):
             batch = nano_r1.collate(part, "cpu")
             batch["old_log_probs"] = nano_r1.Scorer(tiny_model(), config)(batch).detach()
+            if config.credit == "vineppo":
+                batch["advantages"] = batch["advantages"] + batch["response_mask"].cumsum(1) - 1
             batch |= {"completions": size, "tokens": batch["response_mask"].sum()}
             optimizer.zero_grad()
             losses.append(variants.loss(policy(batch), batch, config).sum())
@@ -143,12 +145,16 @@ def assert_same(weights, others):
     [
         {"minibatches": 2, "loss_agg_mode": "token-mean"},
         {"minibatches": 3, "epochs": 2, "cliprange": 0.02, "temperature": 0.7},
+        {"minibatches": 4, "loss_type": "reinforce", "credit": "vineppo"},
         CASES["gspo"],
     ],
 )
 def test_an_update_is_adamw_on_the_loss_of_all_completions_at_once(changes):
     config = settings(**changes)
     episodes = make_episodes()
+    if config.credit == "vineppo":
+        for e in episodes:
+            e.extra["advantages"] = [e.advantage + i for i in range(len(e.token_ids))]
     expected, loss = plain_update(config, episodes)
     weights, batches = updated(config, episodes)
     assert_same(weights, expected)

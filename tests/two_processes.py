@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from unittest import mock
 
+import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -104,7 +105,7 @@ if __name__ == "__main__":
         return rollout(*args)
 
     folder = sys.argv[1]
-    with contextlib.suppress(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):
         golden_run(f"{folder}/run", stopped_rollout, zero_stage=1, offload=True)
     path = f"{folder}/run"
     golden_run(path, stopped_rollout, resume=path, zero_stage=1, offload=True)

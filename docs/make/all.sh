@@ -16,7 +16,7 @@ cd "$(dirname "$0")/../.."
 COMMIT=$(git describe --always 2> /dev/null || echo unknown)
 git diff --quiet HEAD -- '*.py' '*.js' '*.css' '*/page/*.html' 2> /dev/null || COMMIT="a change of $COMMIT"
 export COMMIT
-code=$(cat nano_r1.py countdown_rewards.py nano_report/*.py nano_report/page/* docs/make/lesson/*.py models/nano-base/*.* |
+code=$(cat nano_r1.py countdown_rewards.py nano_report/*.py docs/make/lesson/*.py models/nano-base/*.* |
   cksum | cut -d " " -f 1)
 pages=${1:-docs}
 run=${1:-out}/default-command-$code
@@ -32,6 +32,7 @@ fi
 [ -e "$run/lesson.json" ] || python -m docs.make.lesson.record "$run"
 python -m docs.make.lesson.make "$run" "$run/lesson.html"
 python -m docs.make.hero "$run" "$pages"
+python -m nano_report "$run" > /dev/null # its pages may have changed since the run
 made="<p>Made by <code>docs\/make\/all.sh<\/code> at commit $COMMIT.<\/p>"
 sed "s/<\/footer>/$made&/" "$run/lesson.html" > "$pages/lesson.html"
 sed "s/<\/footer>/$made&/" "$run/report.html" > "$pages/report_default_run.html"

@@ -95,10 +95,10 @@ function glanceOf(run) {
     );
   });
   canvas.onclick = (event) => {
-    const { step, groups } =
-      ordered[Math.floor((event.offsetX / canvas.clientWidth) * ordered.length)];
-    const row = Math.ceil((1 - event.offsetY / canvas.clientHeight) * groups.length) - 1;
-    go({ view: "group", step: nearest(step), group: groups[row].group, completion: 0 });
+    const at = (list, share) => list[Math.min(list.length - 1, Math.floor(share * list.length))];
+    const { step, groups } = at(ordered, event.offsetX / canvas.clientWidth);
+    const { group } = at(groups, 1 - event.offsetY / canvas.clientHeight);
+    go({ view: "group", step: nearest(step), group, completion: 0 });
   };
   const [from, to] = [ordered[0].step, ordered.at(-1).step];
   const note = `A column is a step, from ${from} to ${to}; a cell is a completion. Dark: correct.
