@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
@@ -101,6 +102,7 @@ def test_the_prompts_are_those_of_the_tasks(tokenizer):
 def test_a_base_is_made(tmp_path, monkeypatch):
     few = {"steps": 1, "completions": 2, "practice": 2}
     monkeypatch.setattr(base, "STAGES", [stage._replace(**few) for stage in base.STAGES[1:]])
-    base.make_base(f"{tmp_path}/base", problems=100)
+    with torch.compiler.set_stance("force_eager"):  # without half a minute of compilation
+        base.make_base(f"{tmp_path}/base", problems=100)
     policy, _ = r1.load_model(r1.Config(model=f"{tmp_path}/base"))
     assert policy.num_parameters() == 1_195_648

@@ -1,4 +1,6 @@
-"""The embedded base model: python models/nano-base/make_base.py --exclude FILE, three hours.
+"""The embedded base model, by two processes in somewhat more than two hours:
+
+    torchrun --nproc_per_node 2 models/nano-base/make_base.py --exclude FILE
 
 It writes out/nano-base, a Qwen2 of 1.2 million parameters, after each stage; `--first 3` continues
 with stage 3. `--exclude` keeps a file's problems out of the training data, as held-out ones are.
@@ -23,7 +25,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+import torch.distributed as dist
 import tyro
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 FOLDER = Path(__file__).parent
@@ -32,6 +36,7 @@ import countdown_rewards as countdown
 import gsm8k_rewards as gsm8k
 import nano_r1 as r1
 import nano_sft
+from nano_r1 import RANK, WORLD
 
 # ---- The authors of Countdown's completions
 
@@ -375,17 +380,39 @@ def muon_and_adamw(model):
     return SimpleNamespace(param_groups=groups, step=step, zero_grad=model.zero_grad)
 
 
+class AveragedEngine(r1.TorchEngine):
+    """The gradients are averaged over the processes. (DeepSpeed does not know Muon.)"""
+
+    def step(self):
+        if WORLD > 1:
+            gradients = [weight.grad for weight in self.module.parameters()]
+            flat = parameters_to_vector(gradients)
+            dist.all_reduce(flat)
+            vector_to_parameters(flat / WORLD, gradients)
+        super().step()
+
+
+def my_rows(rows):
+    """This process's share, about as many tokens as the others': of 2 processes A B B A A B ..."""
+    rows = sorted(rows, key=lambda row: -len(row.prompt_ids + row.token_ids))
+    return rows[RANK :: 2 * WORLD] + rows[2 * WORLD - 1 - RANK :: 2 * WORLD]
+
+
 def train(model, stage, problems, stories, tokenizer, seed):
     """One stage: 100 steps of warm-up, then a cosine. AdamW alone in the last, to move less."""
-    config = r1.Config(micro_batch_size=6 if stage.true_checks else 8)
-    optimizer = muon_and_adamw(model) if stage.true_checks else None
-    engine = r1.make_engine(r1.Scorer(model, config), torch.device("cpu"), config, optimizer)
+    config = r1.Config(micro_batch_size=4)
+    scorer = r1.Scorer(model, config)
+    scorer.compile(dynamic=True)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
+    if stage.true_checks:
+        optimizer = muon_and_adamw(model)
+    engine = AveragedEngine(scorer, torch.device("cpu"), config, optimizer)
     for step in range(1, stage.steps + 1):
         cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / stage.steps))
         r1.set_learning_rate(engine.optimizer, stage.peak * min(1, step / 100) * cosine)
-        rows = rows_of(stage, step, problems, stories, tokenizer, seed)
+        rows = my_rows(rows_of(stage, step, problems, stories, tokenizer, seed))
         loss = nano_sft.train_step(engine, rows, config)["loss"]
-        if step % 20 == 0:
+        if step % 20 == 0 and RANK == 0:
             print(f"{stage.name}: step {step}/{stage.steps}  loss {loss:.3f}", flush=True)
 
 
@@ -398,6 +425,7 @@ def make_base(
 ):
     """Make the embedded base model; it is saved after each stage."""
     torch.set_num_threads(1)
+    r1.start_process(r1.Config(device="cpu"))
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)  # each number from 0 to 999 is one token
     model = first_weights(seed, tokenizer)
     if first > 1:
