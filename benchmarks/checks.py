@@ -76,19 +76,16 @@ def truth_table(paths):
     lines = [["step", "P(target, given yes)", "P(yes, given target)", "P(yes, given another)"]]
     steps = nano_r1.read_rows(f"{paths[0]}/config.json")[0]["steps"]
     for step in (1, *range(10, steps + 1, 10)):
-        shares = []
+        shares = ([], [], [])
         for path in paths:
             pairs = said(path, step)
             after_yes = [hit for yes, hit in pairs if yes]
             on_target = [yes for yes, hit in pairs if hit]
             elsewhere = [yes for yes, hit in pairs if not hit]
-            columns = (after_yes, on_target, elsewhere)
-            shares.append([statistics.mean(column) if column else None for column in columns])
-        for_step = [step]
-        for of_runs in zip(*shares):
-            known = [share for share in of_runs if share is not None]
-            for_step.append(runs.spread(known) if known else "–")
-        lines.append(for_step)
+            for column, found in zip(shares, (after_yes, on_target, elsewhere)):
+                if found:  # a run without such a check has no share
+                    column.append(statistics.mean(found))
+        lines.append([step, *[runs.spread(column) if column else "–" for column in shares]])
     return runs.table(lines)
 
 

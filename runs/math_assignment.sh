@@ -8,8 +8,8 @@
 #   MODEL=out/NAME/model bash runs/math_assignment.sh test # one of the tuned models
 #
 # FILES: what baseline and test measure: hub, MATH's 500 test problems, by default; also files with
-# the columns problem and answer, as FILES="hub intellect.jsonl". temperature_0.jsonl in out/NAME/ has
-# all completions with their categories. SFT: rows {"prompt": ..., "response": ...}.
+# the columns problem and answer, as FILES="hub intellect.jsonl". temperature_0.jsonl in out/NAME/
+# has all completions with their categories. SFT: rows {"prompt": ..., "response": ...}.
 source "$(dirname "$0")/common.sh"
 use_deepspeed
 exercise=${1:?one of: baseline tune sizes test}

@@ -105,9 +105,9 @@ if __name__ == "__main__":
         return rollout(*args)
 
     folder = sys.argv[1]
-    with pytest.raises(KeyboardInterrupt):
-        golden_run(f"{folder}/run", stopped_rollout, zero_stage=1, offload=True)
     path = f"{folder}/run"
+    with pytest.raises(KeyboardInterrupt):
+        golden_run(path, stopped_rollout, zero_stage=1, offload=True)
     golden_run(path, stopped_rollout, resume=path, zero_stage=1, offload=True)
     with mock.patch.object(nano_r1, "CHUNK", 500):  # logits: several chunks in each micro-batch
         weights = weights_of_cases()

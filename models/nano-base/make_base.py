@@ -403,9 +403,10 @@ def train(model, stage, problems, stories, tokenizer, seed):
     config = r1.Config(micro_batch_size=4)
     scorer = r1.Scorer(model, config)
     scorer.compile(dynamic=True)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
     if stage.true_checks:
         optimizer = muon_and_adamw(model)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
     engine = AveragedEngine(scorer, torch.device("cpu"), config, optimizer)
     for step in range(1, stage.steps + 1):
         cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / stage.steps))
