@@ -28,12 +28,14 @@ shows both models' P(yes), also at each yes or no of their completions.
 
 import itertools
 import math
+import os
 import random
 import re
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, pvariance
+from unittest import mock
 
 import nano_r1
 
@@ -257,7 +259,7 @@ def ask(models, problems, config):
             return print()
 
 
-@nano_r1.environment_kept()
+@mock.patch.dict(os.environ)
 def main(config):
     """Sample, measure, print, write. Returns the directory. With --ask, see `ask`."""
     nano_r1.check_numbers(config)

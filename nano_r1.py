@@ -91,6 +91,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Literal
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -161,7 +162,7 @@ class Config:
     learning_rate: float = 6e-4  # step 7: AdamW's [1e-6; with adapters (variants.py) 1e-5]
     # step 7: linear warm-up of the learning rate, because Adam's averages are noisy at first
     warmup_steps: int = 10
-    # step 7: linear: the rate falls with each step, to learning_rate / steps in the last one
+    # step 7: linear: the rate is also multiplied by a factor that falls from 1 to 1 / steps
     lr_scheduler_type: Literal["linear", "constant"] = "linear"
     # step 7: a larger gradient is scaled down to this norm; 0: never
     max_grad_norm: float = 1.0
@@ -256,7 +257,7 @@ def rollout(sampler, problems, task, config, step):
 
     Each step draws from all problems, so some come twice before others come once.
     """
-    label = f"step {step}, 0"  # a part of each seed, as is "questions"
+    label = f"step {step}"  # a part of each seed
     rng = random.Random(seed_of(config.seed, label, "questions"))
     drawn = rng.sample(problems, config.prompts_per_step)
     return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
@@ -299,7 +300,7 @@ def group_advantages(rewards, config):
     """Step 4: how much better is each completion than its group? (m, n) -> (m, n).
 
     GRPO, arXiv:2402.03300, section 4.1.2. A group whose rewards are all equal has no signal: its
-    advantages are 0, up to rounding if the rewards are no binary fractions.
+    advantages are 0, up to rounding.
     """
     mean = rewards.mean(dim=1, keepdim=True)  # (m, 1)
     std = rewards.std(dim=1, keepdim=True)  # (m, 1), divides by n - 1
@@ -354,8 +355,8 @@ def collate(episodes, device):
     episodes           the list
 
     `update` adds completions (N, of this process's step), ref_log_probs and old_log_probs (B, T),
-    and, at the end, loss. Other losses may add tokens (those of the step / WORLD), clipped (B, T)
-    and advantages (B, T).
+    and, at the end, loss. The losses of variants.py may add tokens (all of the step's, divided by
+    the number of processes), clipped (B, T) and advantages (B, T).
     """
     for e in episodes:
         if not len(e.token_ids) == len(e.mask) == len(e.log_probs):
@@ -404,7 +405,8 @@ def batched(items, size):
 # %%
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
-    engine.module.train()  # gradient checkpointing needs it; `load_model` has set dropout to 0
+    # Else the model stays as it samples: in training, some (Phi-MoE) route tokens at random.
+    engine.module.train(config.gradient_checkpointing)  # which needs it
     # Steps 5 and 6 take one micro-batch at a time.
     batches = []
     for part in micro_batches(episodes, config):
@@ -420,7 +422,7 @@ def update(engine, reference, episodes, config, loss_function):
         # rounding. measure_step compares them.)
         log_probs = engine(batch)  # (B, T)
         batch["old_log_probs"] = log_probs.detach()
-        loss = loss_function(log_probs, batch, config).reshape(len(part)).sum()  # (B,), or an error
+        loss = loss_function(log_probs, batch, config).reshape(len(part)).sum()  # (B,), else error
         engine.backward(loss)
         batch["loss"] = loss.detach()
         batches.append(batch)
@@ -500,7 +502,7 @@ def main(config, **replaced):
     check_numbers(config)
     # However the run ends, `at_end` closes the sampler and gives back threads, signals and so on.
     with ExitStack() as at_end:
-        at_end.enter_context(environment_kept())
+        at_end.enter_context(mock.patch.dict(os.environ))  # with settings of DeepSpeed and vLLM
         device = start_process(config)
         # Before a model is loaded: a mistake in --task, --prompt or --data costs no time.
         module, prompt = find_task(config)
@@ -508,7 +510,7 @@ def main(config, **replaced):
         test = parts.load_problems(module, "test", config)
         path, settings = find_run(config, replaced, [prompt, train])
         policy, tokenizer = parts.load_model(config)
-        check_scorer(policy.eval(), config)  # a caller's own load_model may not call it
+        check_scorer(policy.eval(), config)  # again: a caller's load_model may leave it out
         task = Task(tokenizer, policy, config, (module, prompt))
         train = task.with_room(train, config)
         test = task.with_room(test, config)[: config.eval_problems]
@@ -538,15 +540,16 @@ def main(config, **replaced):
             # 1. Draw m problems. 2. Sample a group of completions of each. 3. Reward them.
             episodes = parts.rollout(sampler, train, task, config, step)
             sampler.sleep()  # vLLM frees its share of the GPU
-            # 4. Advantages: how much better is each completion than its group?
-            rewards = torch.tensor([e.reward for e in episodes]).view(-1, config.group_size)
-            advantages = parts.advantages(rewards, config)  # (m, n)
+            # 4. Advantages: how much better is each completion than its group? (In float32, equal
+            # rewards could differ from their mean by 1e-7, which is much beside an eps of 1e-4.)
+            rewards = torch.tensor([e.reward for e in episodes], dtype=torch.float64)
+            advantages = parts.advantages(rewards.view(-1, config.group_size), config)  # (m, n)
             for e, advantage in zip(episodes, advantages.flatten().tolist(), strict=True):
                 e.advantage = advantage
             # 5. Log-probs under the reference. 6. The loss and its gradient. 7. One AdamW step.
             set_learning_rate(engine.optimizer, learning_rate(step, config))
             batches = parts.update(engine, reference, episodes, config, parts.loss)
-            # 8. The sampler wakes up and gets the new weights.
+            # 8. vLLM wakes up and gets the new weights; the file's own sampler shares them.
             sampler.sync(policy)
             # 9. Log, evaluate, save.
             rows = as_rows(episodes)
@@ -852,7 +855,7 @@ class TransformersSampler:
         if is_like_llama(policy.config):
             self.continuation = FastContinuation
         else:
-            print(f"{policy.config.model_type}: transformers' forward pass, which is slower")
+            print("This model is sampled by transformers' forward pass, which is slower")
 
     def sleep(self):
         """Nothing to do: it uses the policy's memory."""
@@ -1123,7 +1126,9 @@ def make_sampler(policy, task, device, config):
     if config.sampler == "auto" and device.type == "cuda":
         # Below capability 8.0 (a T4) vLLM has no FlashAttention; its other kernel can crash.
         new_enough = torch.cuda.get_device_capability() >= (8, 0)
-        use_vllm = new_enough and importlib.util.find_spec("vllm")
+        # vLLM knows a checkpoint's names of weights; transformers may have loaded others from it.
+        renamed = getattr(policy, "_weight_conversions", None)
+        use_vllm = new_enough and not renamed and importlib.util.find_spec("vllm")
     if use_vllm:
         return VLLMSampler(policy, task, config)
     return TransformersSampler(policy.to(device), task, config)
@@ -1482,17 +1487,6 @@ class Task:
 
 
 # %%
-@contextmanager
-def environment_kept():
-    """Restore the environment at the end: settings of DeepSpeed and vLLM are in it."""
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 def start_process(config):
     """This process's device. With torchrun, the processes connect to each other here."""
     on_gpu = torch.cuda.is_available() and config.device != "cpu"
@@ -1672,7 +1666,7 @@ def read_history(path, start):
 
 def save_model(policy, tokenizer, path):
     """The policy as a Hugging Face directory."""
-    weights = {}
+    weights = policy.state_dict()  # with the buffers that are saved
     for name, weight in full_weights(policy):  # with ZeRO 3, all processes take part
         if RANK == 0:
             weights[name] = weight.detach().cpu()

@@ -20,10 +20,12 @@ continues at its last checkpoint, with the same rows in the same order.
 Left out: several rows packed into one sequence, weights for rows or tokens, low-rank adapters.
 """
 
+import os
 import random
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from unittest import mock
 
 import nano_r1
 import problem_files
@@ -116,7 +118,7 @@ def train_step(engine, rows, config):
     }
 
 
-@nano_r1.environment_kept()
+@mock.patch.dict(os.environ)
 def main(config):
     """Validate, fine-tune, validate again, save. Returns the run's directory.
 

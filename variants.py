@@ -186,7 +186,7 @@ def add_vine_advantages(sampler, episodes, task, config, step):
         ends = sorted({len(e.token_ids) * i // config.vine_segments for i in numbers})  # 0 to |o|
         starts += [e.prompt_ids + e.token_ids[:cut] for cut in ends[1:-1]]
         e.extra["ends"] = ends
-    seeds = [seed_of(config.seed, step, "vine", RANK, place) for place in range(len(starts))]
+    seeds = [seed_of(config.seed, step, "vine", start) for start in starts]
     sampled = []
     if starts:
         sampled = sampler.generate(starts, config.vine_samples, config.temperature, seeds)
@@ -547,7 +547,9 @@ def load_model(config):
         def save_pretrained(self, path, state_dict):
             base = without_adapters(self)
             base.generation_config = self.generation_config
-            base.save_pretrained(path, state_dict=state_dict)
+            names = base.state_dict()  # without those of the adapters
+            weights = {name: state_dict.get(name, weight) for name, weight in names.items()}
+            base.save_pretrained(path, state_dict=weights)
 
     lora = peft.LoraConfig(
         r=config.lora_rank,

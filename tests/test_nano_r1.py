@@ -313,6 +313,15 @@ def test_dropout_is_off_in_the_update(tmp_path):
     assert torch.equal(model.train()(ids).logits, before)
 
 
+def test_a_model_that_routes_at_random_in_training_is_trained_as_it_samples():
+    model = tiny("phimoe", num_local_experts=4)
+    before = r1.Scorer(copy.deepcopy(model), config())
+    engine = r1.make_engine(r1.Scorer(model, config()), CPU, config())
+    for batch in r1.update(engine, None, make_episodes(), settings(), r1.grpo_loss):
+        with torch.no_grad():
+            assert torch.equal(batch["old_log_probs"], before(batch))
+
+
 @pytest.mark.parametrize("offload", [True, False])
 def test_with_offload_the_reference_leaves_the_card_after_the_update(offload):
     reference = mock.Mock(wraps=r1.Scorer(tiny_model(), settings()))
@@ -422,6 +431,15 @@ def test_a_quantized_model_is_refused(tmp_path):
     changed = changed_model(tmp_path, quantized)
     with pytest.raises(SystemExit, match="it is quantized"):
         r1.load_model(changed)
+
+
+def test_a_learned_buffer_is_saved(tmp_path, loaded):
+    model = tiny("lfm2_moe", layer_types=["conv", "full_attention"], num_dense_layers=0)
+    model.get_buffer("model.layers.0.feed_forward.expert_bias").normal_()
+    r1.save_model(model, loaded[1], tmp_path)
+    saved, _ = r1.load_model(config(model=str(tmp_path)))
+    ids = torch.arange(9)[None]
+    assert torch.equal(saved(ids).logits, model(ids).logits)
 
 
 def test_a_model_is_saved_with_any_generation_config(tmp_path):

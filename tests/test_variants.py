@@ -75,7 +75,8 @@ def test_vineppo_s_advantages_are_the_differences_of_values():
 
     def generate(starts, n, temperature, seeds):
         asked.extend(starts)
-        assert len(set(seeds)) == len(starts)
+        # They do not depend on the number of processes.
+        assert seeds[:2] == seeds[2:] and seeds[0] != seeds[1]
         return [([len(ids) - 1, 0, 0, 0, 0, 9], []) for ids in starts for _ in range(n)]
 
     task = SimpleNamespace(
