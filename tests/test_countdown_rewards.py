@@ -29,6 +29,12 @@ STYLES = {  # of PROMPTS, all of which are judged alike, and as in runs/prompts
 PROBLEM = {"nums": [2, 3], "target": 5}
 
 
+def assert_judged(result, form, correct, why):
+    """For a prompt whose parts weigh 1; `why` is a part of the reward's sentence."""
+    assert result[:3] == (form + correct, form, correct) and why in result.why
+    assert (result.why == "correct") == (form == correct == 1)
+
+
 @pytest.mark.parametrize(
     "completion, form, correct, why",
     [
@@ -53,9 +59,7 @@ PROBLEM = {"nums": [2, 3], "target": 5}
     ],
 )
 def test_the_tags_of_a_completion(completion, form, correct, why):
-    result = reward(completion, PROBLEM)
-    assert result[:3] == (form + correct, form, correct) and why in result.why
-    assert (result.why == "correct") == (form == correct == 1)
+    assert_judged(reward(completion, PROBLEM), form, correct, why)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +125,7 @@ def test_what_is_no_expression_earns_half_of_the_format(answer):
     ],
 )
 def test_an_expression_that_is_no_solution_earns_the_format(answer, nums, target, why):
-    result = answered(answer, target, nums)
-    assert (result.format, result.answer) == (1, 0) and why in result.why
+    assert_judged(answered(answer, target, nums), 1, 0, why)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +155,7 @@ def test_steps_that_lead_to_the_target_earn_two(answer, nums, target):
     ],
 )
 def test_steps_that_do_not_lead_to_the_target_earn_the_format(answer, form, why):
-    result = answered(answer, 1, [1, 2, 3], "steps")
-    assert (result.format, result.answer) == (form, 0) and why in result.why
+    assert_judged(answered(answer, 1, [1, 2, 3], "steps"), form, 0, why)
 
 
 # Hostile text: no exception, nothing executed, linear time

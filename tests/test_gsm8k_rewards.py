@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 
 import pytest
-from test_countdown_rewards import rewards_of_hostile_texts
+from test_countdown_rewards import assert_judged, rewards_of_hostile_texts
 
 import countdown_rewards
 import gsm8k_rewards
@@ -44,9 +44,7 @@ PROBLEM = {
 )
 def test_the_reward_of_an_answer_block_behind_the_thinking(answer, form, correct, why):
     completion = f"\n64+33=97\n97-40=57\n</think>\n<answer>{answer}</answer>"
-    result = reward(completion, PROBLEM)
-    assert result[:3] == (form + correct, form, correct) and why in result.why
-    assert (result.why == "correct") == (form == correct == 1)
+    assert_judged(reward(completion, PROBLEM), form, correct, why)
     vote = final_answer(completion, PROBLEM)
     assert vote == "57" if correct else vote is None or f"is {vote}, not 57" in why
 

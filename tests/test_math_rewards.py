@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from test_countdown_rewards import rewards_of_hostile_texts
+from test_countdown_rewards import assert_judged, rewards_of_hostile_texts
 from work import light
 
 from tasks.math_rewards import (
@@ -41,8 +41,7 @@ PROBLEM = {"problem": "What is $1/4 + 1/4$?", "answer": "\\frac{1}{2}"}
     ],
 )
 def test_what_a_completion_earns(completion, total, why):
-    result = reward(completion, PROBLEM)
-    assert result[:3] == (total, min(total, 1.0), float(total == 2)) and why in result.why
+    assert_judged(reward(completion, PROBLEM), min(total, 1), total == 2, why)
 
 
 # Which answers are equivalent
