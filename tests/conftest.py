@@ -1,7 +1,6 @@
 import functools
 import importlib.util
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -36,15 +35,12 @@ if importlib.util.find_spec("vllm") is None:
 
 @pytest.fixture(scope="module")
 def chromium():
-    from playwright.sync_api import sync_playwright
+    from docs.make import hero
 
-    executable = shutil.which("chromium") or shutil.which("google-chrome")
-    if executable is None:
+    if hero.CHROMIUM is None:
         pytest.skip("no chromium: `apt-get install chromium` and run it again")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    with hero.browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ model reads them before training and after it. FOLDER gets both, also dark, hero
 hero.gif and lines.gif, which tell the same pictures as stories and end with them.
 """
 
+import contextlib
 import io
 import os
 import shutil
@@ -23,10 +24,25 @@ from nano_report.viewer import TABLE, table_page
 
 SCRIPTS = TABLE.replace("page/alone.js", "page/chart.js page/lines.js ../docs/make/hero.js")
 STYLES = "page/base.css ../docs/make/hero.css"
-# (name, width, pixels a point); 868 is the width of a README's column on GitHub.
-PICTURES = [("hero", 868, 2), ("hero_phone", 390, 2), ("lines", 390, 2)]
-STORIES = [("hero", 868, 1), ("lines", 390, 1)]
+# (name, width, pixels a point: 1 for a story); 868 is the width of a README's column on GitHub.
+PICTURES = [
+    ("hero", 868, 2),
+    ("hero_phone", 390, 2),
+    ("lines", 390, 2),
+    ("hero", 868, 1),
+    ("lines", 390, 1),
+]
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 COLOURS = {"method": Image.Quantize.FASTOCTREE, "dither": Image.Dither.NONE}
+
+
+@contextlib.contextmanager
+def browser():
+    """Chromium, until the end of the block."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 def picture_page(path):
@@ -65,13 +81,11 @@ def save_gif(page, file):
 
 def draw(path, folder):
     """Write the picture's files."""
-    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
         file = Path(temporary) / "hero.html"
         file.write_text(picture_page(path))
-        executable = shutil.which("chromium") or shutil.which("google-chrome")
-        chromium = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         for theme, ending in (("light", ""), ("dark", "_dark")):
-            for name, width, scale in PICTURES + STORIES:
+            for name, width, scale in PICTURES:
                 page = chromium.new_page(
                     viewport={"width": width, "height": 100},
                     device_scale_factor=scale,
@@ -85,7 +99,6 @@ def draw(path, folder):
                 else:
                     still = picture_of(page).quantize(88, **COLOURS)
                     still.save(f"{folder}/{name}{ending}.png", optimize=True)
-        chromium.close()
 
 
 if __name__ == "__main__":
