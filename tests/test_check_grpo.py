@@ -8,6 +8,7 @@ from functools import cache, partial
 
 import pytest
 import torch
+from adapters import ours
 from torch.testing import assert_close
 
 import check_grpo
@@ -243,17 +244,6 @@ MEANS = {
 KLS = {"rho_k3": "k3 times the ratio", "sampler_k2": "k2 to the sampler"}
 
 
-def loss_of_variants(log_probs, old, ref, advantages, mask, sampler_log_probs, step, config):
-    batch = {
-        "old_log_probs": old,
-        "ref_log_probs": ref,
-        "sampler_log_probs": sampler_log_probs,
-        "advantages": advantages[:, None],
-        "response_mask": mask,
-    }
-    return variants.loss(log_probs, batch | vars(step), config).sum()
-
-
 # In variants.loss ratio, weight, KL and mean never look at one another.
 @pytest.mark.parametrize(
     "loss_type, mode, kl, sampler",
@@ -279,7 +269,7 @@ def test_losses_of_variants_are_what_their_settings_say(loss_type, mode, kl, sam
         f"\n{RATIOS[loss_type]}{WEIGHTS[sampler]}, {MEANS[mode]}, {KLS.get(kl, kl)} in the loss "
         "with weight 0.04.\n"
     )
-    text = said(partial(loss_of_variants, config=config))
+    text = said(partial(ours.loss, formula=variants.loss, config=config))
     assert words in text and float(re.search(r"difference is (\S+)\.\n", text)[1]) < 1e-9
 
 

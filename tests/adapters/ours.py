@@ -13,14 +13,25 @@ def advantages(rewards):
     return nano_r1.group_advantages(rewards, CONFIG)
 
 
-def loss(log_probs, old_log_probs, ref_log_probs, advantages, mask, step):
+def loss(
+    log_probs,
+    old_log_probs,
+    ref_log_probs,
+    advantages,
+    mask,
+    sampler_log_probs,
+    step,
+    formula=nano_r1.grpo_loss,
+    config=CONFIG,
+):
     batch = {
         "old_log_probs": old_log_probs,
         "ref_log_probs": ref_log_probs,
+        "sampler_log_probs": sampler_log_probs,
         "advantages": advantages[:, None],
         "response_mask": mask,
     }
-    return nano_r1.grpo_loss(log_probs, batch | vars(step), CONFIG).sum()
+    return formula(log_probs, batch | vars(step), config).sum()
 
 
 def step(model, episodes, config, sft=False):
@@ -53,7 +64,7 @@ def step(model, episodes, config, sft=False):
     batch = [nano_r1.Episode(**vars(e)) for e in episodes]
     rewards = torch.tensor([e.reward for e in batch]).view(-1, config.group_size)
     for e, advantage in zip(batch, nano_r1.group_advantages(rewards, settings).flatten().tolist()):
-        e.advantage = 1.0 if sft else advantage
+        e.advantage = advantage
     if sft:
         nano_sft.train_step(engine, batch, settings)
     elif config.optimizer_steps == 1:
