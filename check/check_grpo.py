@@ -1201,8 +1201,7 @@ def agreement(answer, formula):
             f"Times {', '.join(times)} in the test's batches. A constant factor only scales the "
             "step, as in GDPO (arXiv:2601.05242)."
         )
-    largest = max(answer.gaps(formula, scaled))
-    lines.append(f"The largest difference is {largest:.0e}.")
+    lines.append(f"The largest difference is {max(answer.gaps(formula, scaled)):.0e}.")
     return "\n".join(lines + notes(parts))
 
 
@@ -1213,8 +1212,7 @@ def notes(parts):
 
 def largest_difference(answer, formula):
     """The entry in which a formula differs most from the results, as a sentence."""
-    pairs = answer.pairs(formula)
-    label, mine, your = max(pairs, key=lambda pair: (pair[1] - pair[2]).abs().max())
+    label, mine, your = max(answer.pairs(formula), key=lambda pair: (pair[1] - pair[2]).abs().max())
     where = (mine - your).abs().argmax()
     place = [x.item() for x in torch.unravel_index(where, mine.shape)] or ""
     return (

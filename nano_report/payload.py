@@ -42,8 +42,8 @@ def pack(run):
 def metrics_of(run):
     """The labels of all metrics and the panels of the curves, with those of the run's own."""
     names = dict.fromkeys(name for row in run.records for name in row)
-    own = [name for name in names if name not in METRICS and name != "step"]
-    own = [name for name in own if not name.endswith(("_low", "_high"))]
+    known = {"step", *METRICS}
+    own = [name for name in names if name not in known and not name.endswith(("_low", "_high"))]
     labels = {name: (name, "A metric of this run's own.") for name in own}
     return {"metrics": METRICS | labels, "panels": PANELS + [(name, [name]) for name in own]}
 
@@ -56,8 +56,7 @@ def as_json(values):
 
 def compress(values):
     """An object as base64 text."""
-    raw = as_json(values).encode()
-    return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(as_json(values).encode(), mtime=0)).decode()
 
 
 def evenly(items, most):
@@ -75,7 +74,6 @@ def steps_of(run):
 def pack_run(run):
     """The data of a run that the page always needs."""
     return {
-        "name": run.name,
         "config": {k: v for k, v in run.config.items() if v is not None and k != "id"},
         "group_size": run.group_size,
         "records": run.records,

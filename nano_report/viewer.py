@@ -51,9 +51,8 @@ def write_at_end(path):
     report = write(path)
     run = Run(path)
     files = list(run.evaluations.values())
-    gains = []
-    for before, after in paired([read_rows(file) for file in files[:1] + files[-1:]]):
-        gains.append(after["answer_reward"] - before["answer_reward"])
+    pairs = paired([read_rows(file) for file in files[:1] + files[-1:]])
+    gains = [after["answer_reward"] - before["answer_reward"] for before, after in pairs]
     print(f"Held-out problems gained: {gains.count(1)}, lost: {gains.count(-1)}")
     print(f"Report, for a browser: {report}")
     flags = "--ask 4"

@@ -70,8 +70,7 @@ def test_each_check_of_a_solved_example_is_true(form, monkeypatch):
 
 
 def searches(way, threshold, problems=PROBLEMS[:8]):
-    config = runs.parse("nano_r1", TINY)
-    return controls.searches(config, problems, controls.Way(*way), threshold)
+    return controls.searches(runs.parse("nano_r1", TINY), problems, controls.Way(*way), threshold)
 
 
 def test_a_search_ends_at_its_first_yes_or_answer():
@@ -162,8 +161,7 @@ def test_a_race_evaluates_where_60_percent_of_the_last_8_steps_are_correct(tmp_p
         config = SimpleNamespace(steps=12)
         rows.append(nano_r1.evaluate(None, None, None, config, tmp_path, step))
         nano_r1.write_rows(f"{tmp_path}/metrics.jsonl", rows)
-    judged = [step for step, row in enumerate(rows) if "eval/pass@1" in row]
-    assert judged == [*range(10), 12]
+    assert [step for step, row in enumerate(rows) if "eval/pass@1" in row] == [*range(10), 12]
     assert race.tokens_of(tmp_path) == 12  # one in each step until the held-out problems agree
 
 

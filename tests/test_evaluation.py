@@ -24,16 +24,16 @@ def task_of(**functions):
 
 
 def completion(answer=1.0, form=1.0, text=None):
-    rewards = {"answer_reward": answer, "format_reward": form}
-    return nano_r1.Episode(problem={}, token_ids=[1], completion=text, **rewards)
+    return nano_r1.Episode(
+        problem={}, token_ids=[1], completion=text, answer_reward=answer, format_reward=form
+    )
 
 
 @pytest.mark.parametrize("correct, of_two", [(0, 0), (1, 3 / 6), (3, 1)])
 def test_pass_at_k_is_the_share_of_subsets_of_k_samples_with_a_correct_one(correct, of_two):
     group = [completion(float(i < correct)) for i in range(4)]
     values = nano_eval.measure_group(group, task_of())
-    found = (values["pass@1"], values["pass@2"])
-    assert found == pytest.approx((correct / 4, of_two))
+    assert (values["pass@1"], values["pass@2"]) == pytest.approx((correct / 4, of_two))
 
 
 @pytest.mark.parametrize(

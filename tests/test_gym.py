@@ -103,8 +103,7 @@ def test_no_question_is_in_both_splits():
     source += "&min_terms=2&max_terms=2&min_digits=1&max_digits=1"  # of which many are equal
     train = gym_rewards.load_problems("train", source)
     test = gym_rewards.load_problems("test", source)
-    questions = {problem["question"] for problem in train + test}
-    assert len(questions) == len(train + test)
+    assert len({problem["question"] for problem in train + test}) == len(train + test)
     assert json.loads(json.dumps(train)) == train  # as in a run's files
     assert {gym_rewards.subgroups(problem)[0] for problem in train} == set(source.split())
 

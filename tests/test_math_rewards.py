@@ -245,8 +245,7 @@ def test_long_lists_in_another_order_take_little_work(item):
 )
 def test_the_answer_is_read_from_a_column_or_from_the_last_box_of_a_solution(column, value, answer):
     problem = to_problem({"problem": "?", "type": "Algebra", "level": "Level 3", column: value})
-    expected = {"problem": "?", "answer": answer, "level": "Level 3", "subject": "Algebra"}
-    assert problem == expected
+    assert problem == {"problem": "?", "answer": answer, "level": "Level 3", "subject": "Algebra"}
 
 
 @pytest.mark.parametrize(

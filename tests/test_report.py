@@ -68,8 +68,7 @@ def record_step(path, step, size):
         after = alone(model, e.prompt_ids, e.token_ids)
         e.extra["wanted"] = np.array([e.log_probs, after - torch.tensor(e.log_probs)])
     episodes[7].extra["wanted"][1] = np.nan  # it is not part of the update
-    config = SimpleNamespace(**CONFIG)
-    record.after_step(path, step, episodes, batches, engine, tokenizer, config)
+    record.after_step(path, step, episodes, batches, engine, tokenizer, SimpleNamespace(**CONFIG))
     return episodes
 
 
@@ -312,8 +311,7 @@ def test_the_film_stops_where_it_is(run, opened):
 
 
 def test_a_held_out_completion_that_has_not_changed_says_so(run, opened):
-    page = opened(run.file)
-    assert texts(page, ".completions > *")[1:] == ["after 3 steps: the same text"]
+    assert texts(opened(run.file), ".completions > *")[1:] == ["after 3 steps: the same text"]
 
 
 def test_no_advantage_is_stated_that_the_update_did_not_use(copied, opened):

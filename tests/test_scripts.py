@@ -241,9 +241,7 @@ def test_a_second_start_continues(folder):
 @pytest.mark.parametrize("name", PROMPTS)
 def test_the_answer_to_a_prompt_file_has_the_full_reward(name):
     kind = name.partition("_")[0]
-    file = SCRIPTS / f"prompts/{name}.toml"
-    config = nano_r1.Config(task=kind, prompt=str(file))
-    _, task = runs.load(config)
+    _, task = runs.load(nano_r1.Config(task=kind, prompt=f"{SCRIPTS}/prompts/{name}.toml"))
     problem = PROBLEMS[2]
     text = task.prompt_text(problem)
     for column in COLUMNS[kind]:
