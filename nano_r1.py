@@ -257,7 +257,7 @@ def rollout(sampler, problems, task, config, step):
 
     Each step draws from all problems, so some come twice before others come once.
     """
-    label = f"step {step}"  # a part of each seed
+    label = f"step {step}, 0"  # a part of each seed (the 0 says nothing)
     rng = random.Random(seed_of(config.seed, label, "questions"))
     drawn = rng.sample(problems, config.prompts_per_step)
     return sample_and_reward(sampler, drawn, task, config, label, config.group_size)
@@ -540,10 +540,9 @@ def main(config, **replaced):
             # 1. Draw m problems. 2. Sample a group of completions of each. 3. Reward them.
             episodes = parts.rollout(sampler, train, task, config, step)
             sampler.sleep()  # vLLM frees its share of the GPU
-            # 4. Advantages: how much better is each completion than its group? (In float32, equal
-            # rewards could differ from their mean by 1e-7, which is much beside an eps of 1e-4.)
-            rewards = torch.tensor([e.reward for e in episodes], dtype=torch.float64)
-            advantages = parts.advantages(rewards.view(-1, config.group_size), config)  # (m, n)
+            # 4. Advantages: how much better is each completion than its group?
+            rewards = torch.tensor([e.reward for e in episodes]).view(-1, config.group_size)
+            advantages = parts.advantages(rewards, config)  # (m, n)
             for e, advantage in zip(episodes, advantages.flatten().tolist(), strict=True):
                 e.advantage = advantage
             # 5. Log-probs under the reference. 6. The loss and its gradient. 7. One AdamW step.

@@ -228,7 +228,7 @@ def assert_as_sampled(file, call, n, problems, advantages, plain):
 
 def test_each_step_is_drawn_with_its_own_seeds(golden, plain):
     for step, call in enumerate(golden.sampler.calls[N], 1):
-        label = f"step {step}"
+        label = f"step {step}, 0"
         problems = random.Random(seed_of(3, label, "questions")).sample(TRAIN, 4)
         file = golden.path / f"episodes/step_{step:06d}.jsonl"
         assert_as_sampled(file, call, N, problems, plain.advantages[step - 1], plain)

@@ -11,6 +11,8 @@ with stage 3. `--exclude` keeps a file's problems out of the training data, as h
  3. The same with other problems and more pairs.
  4. The same texts, but yes and no are random in all of them. Nothing depends on whether a result is
     the target, except the last operation of an author who *aims*: its result is the nearest one.
+
+The weights in this folder come from an older stage 2 (docs/results.md, "The base").
 """
 
 import itertools
