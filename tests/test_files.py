@@ -43,7 +43,7 @@ def test_a_file_of_each_kind_gives_its_rows_in_order(task, rows, tmp_path, capfd
     capfd.readouterr()
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        assert task.load_problems("all", str(tmp_path / name)) == rows, name
+        assert task.load_problems("all", tmp_path / name) == rows, name
     assert capfd.readouterr() == ("", "")
 
 
@@ -79,7 +79,7 @@ def test_what_is_not_clear_is_refused_with_its_row(content, said, tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(content.replace(b"ROW", ROW))
     with pytest.raises(ValueError) as raised:
-        gsm8k_rewards.load_problems("train", str(path))
+        gsm8k_rewards.load_problems("train", path)
     message = str(raised.value)
     assert message.startswith(f"--data {path}") and said in message
 
@@ -92,7 +92,7 @@ def test_neither_the_seed_nor_the_order_of_the_rows_moves_a_problem_to_the_other
     splits = []
     for seed in (0, 1):
         path.write_text(jsonl(random.Random(seed).sample(rows, 40) + rows[:9]), encoding="utf-8")
-        splits.append([task.load_problems(name, str(path), seed) for name in ("test", "train")])
+        splits.append([task.load_problems(name, path, seed) for name in ("test", "train")])
     test, train = splits[0]
     assert splits[0] == splits[1] and len(test) == 4
     assert sorted(map(str, test + train)) == sorted(map(str, rows))
@@ -115,16 +115,16 @@ def test_a_question_of_gsm8k_with_two_answers_is_refused_unless_all_rows_are_ask
     rows = [*GSM8K, GSM8K[7] | {"answer": "It is 7.\n#### 7.0"}, GSM8K[3] | {"answer": "4"}]
     path = tmp_path / "a.jsonl"
     path.write_text(jsonl(rows))
-    assert len(gsm8k_rewards.load_problems("all", str(path))) == 42
+    assert len(gsm8k_rewards.load_problems("all", path)) == 42
     with pytest.raises(ValueError, match="a.jsonl: row 42 asks what an earlier row asks"):
-        gsm8k_rewards.load_problems("train", str(path))
+        gsm8k_rewards.load_problems("train", path)
 
 
 def test_a_file_is_unpacked_only_up_to_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(problem_files, "LARGEST", 100)
     (tmp_path / "a.gz").write_bytes(gzip.compress(b" " * 101))
     with pytest.raises(ValueError, match="row 1: unpacks to more than 1 GiB"):
-        gsm8k_rewards.load_problems("train", str(tmp_path / "a.gz"))
+        gsm8k_rewards.load_problems("train", tmp_path / "a.gz")
 
 
 def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
@@ -152,12 +152,12 @@ def test_a_prompt_of_a_toml_file_that_is_not_meant_so_is_refused(fields, said, t
     path = tmp_path / "prompt.toml"
     path.write_text(f'text = "{{nums}}"\n{fields}')
     with pytest.raises(SystemExit, match="--prompt must be a toml file or one of ") as raised:
-        problem_files.read_prompt(str(path), countdown_rewards)
+        problem_files.read_prompt(path, countdown_rewards)
     assert said in str(raised.value)
 
 
 def test_a_prompt_is_read_from_a_toml_file_with_a_byte_order_mark(tmp_path):
     path = tmp_path / "prompt.toml"
     path.write_text('text = "?"\nstop = ["</answer>"]\nweights = [1, 2]', encoding="utf-8-sig")
-    prompt = problem_files.read_prompt(str(path), countdown_rewards)
+    prompt = problem_files.read_prompt(path, countdown_rewards)
     assert prompt == countdown_rewards.Prompt("?", stop=["</answer>"], weights=[1, 2])

@@ -164,13 +164,13 @@ class Disk(dict):
 def test_a_torn_checkpoint_falls_back_to_the_one_before_with_a_line(tmp_path, capsys):
     disk = Disk()
     for step in (2, 4, 6):
-        nano_r1.save_checkpoint(disk, str(tmp_path), step)
+        nano_r1.save_checkpoint(disk, tmp_path, step)
     assert disk == {"a": [4], "b": [2]}  # what is being overwritten is not listed
     assert nano_r1.load_checkpoint(disk, tmp_path) == 6
     del disk["a"]
     assert nano_r1.load_checkpoint(disk, tmp_path) == 4
     assert capsys.readouterr().out == "The checkpoint of step 6 cannot be read: KeyError('a')\n"
-    nano_r1.save_checkpoint(disk, str(tmp_path), 8)
+    nano_r1.save_checkpoint(disk, tmp_path, 8)
     assert disk == {"a": [4], "b": [2]}  # what cannot be read is overwritten first
     disk.clear()
     with pytest.raises(SystemExit, match="no checkpoint can be read"):  # not from the beginning
@@ -180,7 +180,7 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before_with_a_line(tmp_path, ca
 def test_a_checkpoint_that_another_process_cannot_read_is_read_by_none(tmp_path, monkeypatch):
     disk = Disk()
     for step in (2, 4):
-        nano_r1.save_checkpoint(disk, str(tmp_path), step)
+        nano_r1.save_checkpoint(disk, tmp_path, step)
     others = iter([[[]], ["torn"], []])  # what another process gives: rows, a fault, none
     monkeypatch.setattr(nano_r1, "gather", lambda items: items + next(others))
     assert nano_r1.load_checkpoint(disk, tmp_path) == 2
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_another_process_cannot_read_is_read_by_none(tmp_path,
 def test_all_processes_save_where_the_first_one_does(tmp_path, monkeypatch):
     disk = Disk()  # of another machine: only the first process writes latest.json
     monkeypatch.setattr(nano_r1, "gather", lambda items: [[{"tag": "a", "step": 2}], *items])
-    nano_r1.save_checkpoint(disk, str(tmp_path), 4)
+    nano_r1.save_checkpoint(disk, tmp_path, 4)
     assert list(disk) == ["b"]
 
 

@@ -28,7 +28,7 @@ SMALL = nano_r1.Config(
 
 def run(tmp_path, name="run", **own):
     """A run's metrics without times."""
-    return metrics(nano_r1.main(replace(SMALL, name=str(tmp_path / name)), **own))
+    return metrics(nano_r1.main(replace(SMALL, name=f"{tmp_path}/{name}"), **own))
 
 
 def test_a_part_that_main_does_not_have_is_an_error():

@@ -77,7 +77,7 @@ def test_ctrl_c_saves_a_run_that_then_continues_to_the_same_weights(tuned, tmp_p
             os.kill(os.getpid(), signal.SIGINT)
         return draw(examples, step, config)
 
-    path = str(tmp_path / "run")
+    path = f"{tmp_path}/run"
     with pytest.raises(SystemExit):  # what is refused leaves the name free
         nano_sft.main(replace(tuned, name=path, zero_stage=3))
     monkeypatch.setattr(nano_sft, "draw_rows", interrupted)
