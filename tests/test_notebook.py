@@ -48,6 +48,10 @@ SMALL = {  # values of the cell tagged "parameters"
 class Kernel(NotebookClient):
     """A kernel that runs one notebook after the other."""
 
+    def begin(self, folder):
+        """Forget all names, and go to a folder."""
+        self.run(f"%reset -f\nimport os\nos.chdir({str(folder)!r})")
+
     def run(self, source):
         """What a cell prints; CellExecutionError if it raises."""
         cell = new_code_cell(source)
@@ -57,7 +61,7 @@ class Kernel(NotebookClient):
 
     def run_book(self, name, folder):
         """All cells of code, as from a folder; {its text: what it prints}."""
-        self.run(f"%reset -f\nimport os\nos.chdir({str(folder)!r})")
+        self.begin(folder)
         parameters = points.tagged(BOOKS[name], "parameters")
         said = {}
         for cell in BOOKS[name].cells:
@@ -86,13 +90,13 @@ def root(tmp_path_factory):
 
 @pytest.mark.parametrize("folder", [".", "notebooks/chapters"])
 def test_the_first_cell_finds_the_repository(folder, kernel):
-    kernel.run(f"import os\nos.chdir({str(ROOT / folder)!r})")
+    kernel.begin(ROOT / folder)
     kernel.run(make.FIRST)
     assert kernel.run("print(os.getcwd())").strip() == str(ROOT)
 
 
 def test_alone_the_first_cell_unpacks_a_zip_file(kernel, tmp_path):
-    kernel.run(f"import os\nos.chdir({str(tmp_path)!r})")
+    kernel.begin(tmp_path)
     with pytest.raises(CellExecutionError, match="Put nano_r1.zip beside this notebook"):
         kernel.run(make.FIRST)
     with zipfile.ZipFile(tmp_path / "nano_r1.zip", "w") as archive:
