@@ -511,9 +511,8 @@ class Loss:
         """The policy term, which is maximized, (B, T)."""
         # PPO (arXiv:1707.06347, eq. 7): min(rho A, clip(rho) A). CISPO (arXiv:2506.13585, eq. 4):
         # clip(rho) A log pi. Dual clip (arXiv:1912.09729): max(..., dual A) if A < 0.
-        clipped = ratio.clamp(1 - self.low, 1 + self.high)
         free = ratio * a
-        held = clipped * a
+        held = ratio.clamp(1 - self.low, 1 + self.high) * a
         first = torch.where(a > 0, self.positive[0], self.negative[0])  # tau or k
         match self.ratio:
             case "no ratio":
@@ -760,10 +759,9 @@ def probe(loss, log_ratio=0.0, d=0.0, advantage=0.0, log_weight=0.0):
     ones = torch.ones(1, 4).double()
     log_probs = PROBED * ones
     old = log_probs - log_ratio
-    ref = log_probs + d
     a = advantage * ones[:, 0]
     mask = ones.bool()
-    return loss(log_probs, old, ref, a, mask, old - log_weight, counts_of(mask)).item()
+    return loss(log_probs, old, log_probs + d, a, mask, old - log_weight, counts_of(mask)).item()
 
 
 def push(loss, log_ratio, advantage, log_weight=0.0):

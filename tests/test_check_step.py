@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from adapters import ours
-from test_check_grpo import ADVANTAGES, LOSSES
+from test_check_grpo import ADVANTAGES, LOSSES, above_median
 
 import check_grpo
 import check_step
@@ -134,10 +134,6 @@ def test_a_wrong_mask_or_wrong_positions_under_padding_on_the_left_are_named(nam
 
     _, names, text = planted("", Misled)
     assert names == [said] and f"\n✗ padding on the left: {said}" in text
-
-
-def above_median(rewards):
-    return rewards - rewards.median(dim=1, keepdim=True).values
 
 
 ORDER = "rewards and completions in different orders"
