@@ -402,7 +402,7 @@ class Loss:
         if self.drop not in ("", SEQUENCES):
             old = sampler
         lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
-        a = advantages[:, None].expand_as(log_probs)  # (B, T)
+        a = advantages[:, None]  # (B, 1)
         ratio = self.ratio_of(log_probs - old, mask, lengths)
         kl = self.penalty(log_probs, old, ref, sampler)
         if self.place == "reward":
@@ -613,7 +613,7 @@ def total(x, mask):
 def counts_of(*masks):
     """What a step counts whose micro-batches have these masks."""
     return SimpleNamespace(
-        completions=sum(len(mask) for mask in masks),
+        completions=sum(map(len, masks)),
         tokens=sum(mask.sum().item() for mask in masks),
         micro_batches=len(masks),
     )
@@ -840,7 +840,7 @@ def masks(ends):
     """[{drop, fall, rise}]: what a loss with these edges may drop, and from where."""
     start = torch.tensor(PROBED).double()
     found = []
-    for drop in DROPS.get(tuple(math.isfinite(end) for end in ends), []):
+    for drop in DROPS.get(tuple(map(math.isfinite, ends)), []):
         rise, _, _, fall = movement(drop, start, start - torch.tensor(ends).double()).tolist()
         found.append({"drop": drop, "fall": tidy(-fall), "rise": tidy(rise)})
     return found
@@ -1170,7 +1170,7 @@ def verdict(answer, formulas, finish, mistakes, look, remarks, new):
             texts[slip] = f"✗ {name}: {slip}\n{consequence} Otherwise it is {wrong}."
     if texts:
         return False, list(texts), "\nor ".join(texts.values())
-    nearest = min((finish(formula) for formula in formulas), key=distance)
+    nearest = min(map(finish, formulas), key=distance)
     near = distance(nearest) < 0.03
     lines = []
     if near or not new:

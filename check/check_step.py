@@ -254,8 +254,7 @@ def train(model, parts, config, formula, slip="", optimizer=None):
     The parts of the episodes are micro-batches or processes.
     """
     if optimizer is None:
-        weights = model.parameters()
-        optimizer = torch.optim.SGD(weights, config.learning_rate, momentum=config.momentum)
+        optimizer = torch.optim.SGD(model.parameters(), config.learning_rate, config.momentum)
     if slip == "each part is a step of its own":
         for part in parts:
             train(model, [part], config, formula, optimizer=optimizer)
