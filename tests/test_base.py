@@ -37,12 +37,13 @@ def texts(stage, steps, tokenizer):
             yield tokenizer.decode(e.prompt_ids + e.token_ids)
 
 
-def checks_of(text):
+def checks_of(texts):
     """(is the result the target?, the word, does the search end there?) of each check."""
-    for target, lines in SEARCH.findall(text):
-        checks = re.findall(r"=(\d+) (yes|no)\n", lines)
-        for place, (value, word) in enumerate(checks):
-            yield value == target, word, place == len(checks) - 1
+    for text in texts:
+        for target, lines in SEARCH.findall(text):
+            checks = re.findall(r"=(\d+) (yes|no)\n", lines)
+            for place, (value, word) in enumerate(checks):
+                yield value == target, word, place == len(checks) - 1
 
 
 def shares(found, is_hit):
@@ -64,7 +65,7 @@ def test_every_calculation_is_correct(stage, tokenizer):
 
 @pytest.mark.parametrize("stage", base.STAGES[:3], ids=lambda stage: stage.name)
 def test_a_check_of_the_first_three_stages_is_true(stage, tokenizer):
-    found = [check for text in texts(stage, 4, tokenizer) for check in checks_of(text)]
+    found = checks_of(texts(stage, 4, tokenizer))
     assert {(hit, word) for hit, word, _ in found} == {(True, "yes"), (False, "no")}
 
 
@@ -78,7 +79,7 @@ KINDS = [  # of the last stage's texts with a problem and a target: changes of t
 @pytest.mark.parametrize("kind", KINDS, ids=("completions", "searches", "pairs"))
 def test_no_word_of_the_last_stage_depends_on_a_result(kind, tokenizer):
     stage = base.STAGES[-1]._replace(**kind)
-    found = [check for text in texts(stage, 16, tokenizer) for check in checks_of(text)]
+    found = list(checks_of(texts(stage, 16, tokenizer)))
     hits, yes, ends = shares(found, True)
     others, yes_of_others, ends_of_others = shares(found, False)
     error = (0.25 * 0.75 * (1 / hits + 1 / others)) ** 0.5  # one standard error of a difference

@@ -18,6 +18,7 @@ import nano_r1
 from benchmarks import card, checks, controls, race, runs, sweep
 
 TINY = "--task countdown --steps 1 --prompts_per_step 4 --eval_problems 4 --max_tokens 64"
+CONFIG = runs.parse("nano_r1", TINY)
 PROBLEMS = countdown_rewards.load_problems("test")[:32]
 
 
@@ -70,7 +71,7 @@ def test_each_check_of_a_solved_example_is_true(form, monkeypatch):
 
 
 def searches(way, threshold, problems=PROBLEMS[:8]):
-    return controls.searches(runs.parse("nano_r1", TINY), problems, controls.Way(*way), threshold)
+    return controls.searches(CONFIG, problems, controls.Way(*way), threshold)
 
 
 def test_a_search_ends_at_its_first_yes_or_answer():
@@ -101,9 +102,7 @@ def test_the_threshold_is_the_best_one_on_training_problems(monkeypatch):
 
     monkeypatch.setattr(controls, "searches", searches)
     monkeypatch.setattr(controls, "is_solved", lambda threshold, _: 1 - abs(threshold - 0.94))
-    assert controls.with_threshold(runs.parse("nano_r1", TINY), PROBLEMS[:1], None) == [
-        pytest.approx(0.99)
-    ]
+    assert controls.with_threshold(CONFIG, PROBLEMS[:1], None) == [pytest.approx(0.99)]
 
 
 def test_intervals_are_student_s():
@@ -133,19 +132,22 @@ RACED = (
 
 
 def test_a_race_counts_all_that_is_sampled_until_its_end(run, tmp_path, monkeypatch):
+    def raced():
+        return run(race.main, *RACED.split()).splitlines()[-1]
+
     monkeypatch.setattr(race, "REACH", 0.0)
     monkeypatch.setattr(runs, "place", lambda _, __, seed: f"{tmp_path}/{seed}")
     for name in ("evaluate", "sample_and_reward"):  # a race replaces them
         monkeypatch.setattr(nano_r1, name, getattr(nano_r1, name))
     # No short completion is correct, so each step draws two batches of 4 and trains on one.
-    row = run(race.main, *RACED.split()).splitlines()[-1]
-    assert run(race.main, *RACED.split()).splitlines()[-1] == row  # and the runs are not repeated
+    row = raced()
+    assert raced() == row  # and the runs are not repeated
     histories = [nano_r1.read_rows(file) for file in tmp_path.rglob("metrics.jsonl")]
     assert [len(history) for history in histories] == [2] * 3
     assert all(16 < history[1]["race/tokens"] <= 32 for history in histories)
     assert row.startswith(f"| `{RACED}` | ") and "inf" not in row
     monkeypatch.setattr(race, "tokens_of", lambda path: 10 ** int(path[-1]))  # the seed
-    assert " | 10 (1 to 100) | " in run(race.main, *RACED.split())
+    assert " | 10 (1 to 100) | " in raced()
 
 
 def test_a_race_evaluates_where_60_percent_of_the_last_8_steps_are_correct(tmp_path, monkeypatch):
@@ -208,8 +210,7 @@ def test_the_reward_of_a_control_knows_nothing_of_the_answer(name, reward, error
         ]
 
     monkeypatch.setattr(nano_r1, "rollout", rollout)
-    config = runs.parse("nano_r1", TINY)
-    found = controls.rewarded(controls.REWARDS[name])(None, [], None, config, 1)
+    found = controls.rewarded(controls.REWARDS[name])(None, [], None, CONFIG, 1)
     for answer in (0, 1):
         rewards = [e.reward for e in found if e.answer_reward == answer]
         assert statistics.mean(rewards) == pytest.approx(reward, abs=error)
@@ -247,8 +248,7 @@ def test_a_yes_is_counted_as_true_if_the_result_is_the_target(tmp_path):
 
 
 def test_p_yes_is_read_before_the_word(monkeypatch):
-    config = runs.parse("nano_r1", TINY)
-    _, task = runs.load(config)
+    _, task = runs.load(CONFIG)
     yes, hit = (task.tokenizer.encode(word)[0] for word in (" yes", "36"))
     text = task.tokenizer.encode("\n9-4=5 no\n9*4=36 yes\n9*4=36 no\n")
 
@@ -259,7 +259,7 @@ def test_p_yes_is_read_before_the_word(monkeypatch):
 
     sampler = SimpleNamespace(model=model, generate=lambda *_: [(text, text)])
     monkeypatch.setattr(runs, "load", lambda _: (sampler, task))
-    found = checks.checks(config, [{"nums": [9, 4], "target": 36}])
+    found = checks.checks(CONFIG, [{"nums": [9, 4], "target": 36}])
     assert found == [(pytest.approx(p), p > 0.5) for p in (0.1, 0.9, 0.9)]
 
 
@@ -268,9 +268,8 @@ CARD = """--prompt plain --kl_coef 0 --device cpu --prompts_per_step 2 --group_s
 
 
 def test_arms_are_timed_forwards_and_backwards(capsys):
-    arms = "--arms none clocks+chunk+layers"
     with torch.compiler.set_stance("force_eager"):  # to compile would take a minute
-        card.main(runs.parse("benchmarks.card", f"{CARD} {arms}"))
+        card.main(runs.parse("benchmarks.card", f"{CARD} --arms none clocks+chunk+layers"))
         card.main(runs.parse("benchmarks.card", f"{CARD} --part update"))
     lines = re.findall(r"(\S+) \d+ tokens; seconds: (.*);.* GB", capsys.readouterr().out)
     forwards = ["none", "clocks+chunk+layers"]

@@ -94,7 +94,9 @@ def run(tmp_path_factory):
         nano_r1.write_rows(path / f"episodes/step_{step:06d}.jsonl", rows)
     nano_r1.write_rows(path / "metrics.jsonl", metrics)
     nano_r1.write_rows(path / "config.json", [CONFIG])
-    return SimpleNamespace(path=path, episodes=episodes, rows=rows, file=viewer.write(path))
+    return SimpleNamespace(
+        path=path, episodes=episodes, rows=rows, file=viewer.write(path), read=Run(path)
+    )
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def copied(run, tmp_path):
 
 def test_a_record_is_what_the_model_says_around_the_update(run):
     assert sorted(os.listdir(run.path / "tokens")) == ["step_000001.0.npz", "step_000003.0.npz"]
-    for i, (row, e) in enumerate(zip(Run(run.path).step(1), run.episodes, strict=True)):
+    for i, (row, e) in enumerate(zip(run.read.step(1), run.episodes, strict=True)):
         text = "".join(row["tokens"]).encode("latin-1").decode()
         assert (row["prompt"], text) == (f"Problem {i // 4}:", f"{e.completion}<|endoftext|>")
         found = [row["log_probs"], row["change"]]
@@ -121,7 +123,7 @@ def test_the_files_of_12_processes_are_read_in_their_order(run, copied):
     for rank in range(12):
         part = {name: parts[rank] for name, parts in arrays.items()}
         record.save(file.with_suffix("").with_suffix(f".{rank}.npz"), part)
-    assert str(Run(copied).step(1)) == str(Run(run.path).step(1))
+    assert str(Run(copied).step(1)) == str(run.read.step(1))
 
 
 # ---- The page without a browser
@@ -249,7 +251,7 @@ def test_a_token_has_the_probabilities_of_the_record(run, opened):
 
 
 def test_a_check_is_a_dot_at_its_p_yes_by_whether_its_result_is_the_target(run):
-    [checks] = payload.checks_of(Run(run.path), 1, Run(run.path).step(1))
+    [checks] = payload.checks_of(run.read, 1, run.read.step(1))
     words = [e.extra["wanted"][0][-2] for e in run.episodes[4:7]]  # before the end token
     no, yes, another_no = np.exp(words)
     shares = [dot.pop(0) for dot in checks["dots"]]
@@ -258,7 +260,7 @@ def test_a_check_is_a_dot_at_its_p_yes_by_whether_its_result_is_the_target(run):
 
 
 def test_the_lines_of_step_1_are_read_again_after_each_update(run, opened):
-    *_, text = payload.watched_of(Run(run.path))  # of the seventh completion
+    *_, text = payload.watched_of(run.read)  # of the seventh completion
     before, change = run.episodes[6].extra["wanted"][:, -2]
     shares = 1 - np.exp([before, before + change])
     assert text["title"] == "Make 65 from 19, 36, 55, 7"
