@@ -17,7 +17,7 @@ function two({ completions, ...rest }) {
 const table = groupTable(two(prepare(group)));
 const count = group.completions.length;
 const figure = (title, note, ...parts) =>
-  h("figure", { class: "told" }, h("h1", {}, title), h("p", { class: "note" }, note), parts);
+  h("figure", { class: "told" }, h("h1", {}, title), noteOf(note), parts);
 const about = `${group.title}: 2 of ${count} completions. Blue tokens became more likely.`;
 const note = `A dot is a line, at the probability of yes after it. Dashed: step ${step}.`;
 const drawn = checks.length > 0 && checksChart("", checks, { mark: step });

@@ -18,6 +18,7 @@ function h(tag, attributes, ...children) {
   return element;
 }
 
+const noteOf = (...words) => h("p", { class: "note" }, words);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 /** A number as text: 0.123, −1.5, 3.0e−8. NaN comes as a text; "–" is for what is not there. */

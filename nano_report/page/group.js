@@ -21,7 +21,7 @@ function groupOf(step) {
   if (!step) return notHere();
   const group = step.groups[state.group - 1];
   const count = `This step has ${plural(step.groups.length, "group")}.`;
-  if (!group) return h("p", { class: "note" }, count);
+  if (!group) return noteOf(count);
   const link = (completion) => hashOf({ completion });
   const figure = groupFigure(group, { current: state.completion, link });
   if (!group.prompt) return [figure, tokensNote()];

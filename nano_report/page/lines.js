@@ -51,7 +51,7 @@ function filmOf(watched) {
   return h(
     "div",
     {},
-    h("p", { class: "note" }, note),
+    noteOf(note),
     h("div", { class: "stepper" }, slider, playButton(rest, true)),
     tables,
   );

@@ -15,7 +15,7 @@ function runView() {
 
 /** A part of a view, below its title and a sentence. */
 function sectionOf(label, title, note, ...parts) {
-  const heads = [h("h2", {}, title), note && h("p", { class: "note" }, note)];
+  const heads = [h("h2", {}, title), note && noteOf(note)];
   return h("section", { "aria-label": label }, heads, parts);
 }
 
@@ -54,7 +54,7 @@ function outcome(run) {
     "section",
     { "aria-label": "result" },
     title,
-    h("p", { class: "note" }, about.filter(Boolean).join(" · ")),
+    noteOf(about.filter(Boolean).join(" · ")),
     h("p", {}, TASKS[config.task], " How it learns: ", link, "."),
   );
 }
@@ -177,7 +177,7 @@ const whenOf = (step) => (step ? `after ${plural(step, "step")}` : "before train
 /** A held-out problem's text, or that it is the one of the evaluation before. */
 function completionOf(row, step, before) {
   if (row.completion === before?.completion)
-    return h("p", { class: "note" }, `${whenOf(step)}: the same text`);
+    return noteOf(`${whenOf(step)}: the same text`);
   const length = plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
   return h(
     "article",

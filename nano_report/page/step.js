@@ -15,7 +15,7 @@ function stepView(step) {
 }
 
 function notHere() {
-  return h("p", { class: "note" }, "The completions of this step are not shown. ", shown());
+  return noteOf("The completions of this step are not shown. ", shown());
 }
 
 function shown() {
@@ -37,7 +37,7 @@ function tokensNote() {
   const near = nearest(state.step, report.tokenSteps);
   const link = h("a", { href: hashOf({ step: near }) }, `step ${near}`);
   const text = "The tokens of this step were not recorded (--record_tokens_every).";
-  return h("p", { class: "note" }, text, near ? [" The nearest such: ", link, "."] : null);
+  return noteOf(text, near ? [" The nearest such: ", link, "."] : null);
 }
 
 /** The step's groups, those with a signal first. */
@@ -90,6 +90,7 @@ function rewardCell(rows, row, group, completion) {
     class: `cell level-${level}`,
     href: hashOf({ view: "group", group, completion }),
     tabindex: -1,
+    "--level": `var(--level-${level})`,
     "aria-label": correct ? `${label}, correct` : label,
   };
   return h("a", about, correct ? "✓" : row.cut_off && "…");

@@ -15,7 +15,7 @@ function groupFigure(group, options) {
   return h(
     "figure",
     { class: "told" },
-    h("figcaption", {}, h("p", { class: "problem" }, group.title), h("p", { class: "note" }, note)),
+    h("figcaption", {}, h("p", { class: "problem" }, group.title), noteOf(note)),
     playButton(() => storyOf(table)),
     table,
   );
