@@ -176,8 +176,7 @@ const whenOf = (step) => (step ? `after ${plural(step, "step")}` : "before train
 
 /** A held-out problem's text, or that it is the one of the evaluation before. */
 function completionOf(row, step, before) {
-  if (row.completion === before?.completion)
-    return noteOf(`${whenOf(step)}: the same text`);
+  if (row.completion === before?.completion) return noteOf(`${whenOf(step)}: the same text`);
   const length = plural(row.length, "token") + (row.cut_off ? ", cut off at the limit" : "");
   return h(
     "article",
