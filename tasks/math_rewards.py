@@ -413,7 +413,7 @@ def interval(sides, signs):
     r"""The numbers with 1 < x \le 2, or with x > 3, as the tokens of an interval."""
     if signs[0] in TURNED:
         sides = sides[::-1]
-        signs = [TURNED.get(sign, sign) for sign in reversed(signs)]
+        signs = [TURNED.get(sign) for sign in reversed(signs)]
     if is_name(sides[0]):
         sides = [["-", r"\infty"], *sides]
         signs = ["<", *signs]

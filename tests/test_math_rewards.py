@@ -147,7 +147,7 @@ CASES = [  # (gold, right answers, wrong answers)
     # Intervals
     ("[1,2)", [r"x\in[1,2)", r"2>x\ge 1"], ["(1,2)", "1,2"]),
     (r"(3,\infty)", ["x>3", "(3,∞)"], [r"x\ge 3", "x<3"]),
-    ("2<x<3", [r"2 \lt x \lt 3"], ["2<y<3", r"2<x\le 3", "2<3"]),
+    ("2<x<3", [r"2 \lt x \lt 3"], ["2<y<3", r"2<x\le 3", "2<3", "3>x<2"]),
     (
         r"(-\infty,1)\cup(2,\infty)",
         [r"(2,\infty)\cup(-\infty,1)"],
