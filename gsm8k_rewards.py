@@ -412,19 +412,17 @@ def parse_number(text):
 
 # ---- Files: a row is read as it is written, or refused
 
-CONTROL = re.compile(  # characters that no text has; JSON makes some of \frac, \text, \right
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\t(?=ext|imes|heta|frac)|\r(?!\n)"
-)
-
 
 def to_problem(row):
     """The problem of a row. The answer is a number, or a text that ends in #### and a number."""
+    import problem_files
+
     question = row.get("question")
     problem = {"question": question, "answer": str(row.get("answer"))}
     if not isinstance(question, str) or not question.strip() or gold(problem)[0] is None:
         needed = "question, a text, and answer, a number or a text with #### and a number"
         raise ValueError(f"needs {needed}; got {row!s:.300}")
-    if CONTROL.search(question + problem["answer"]):
+    if problem_files.CONTROL.search(question + problem["answer"]):
         raise ValueError(
             f"a control character in {problem!s:.300}; json needs \\\\ for a backslash"
         )

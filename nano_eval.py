@@ -186,7 +186,10 @@ def read_problem(text, task):
         raise ValueError("Type only Enter: this task draws its problems")
     if len(columns) != 1 or len(text.split()) < 4:
         raise ValueError("Type a question of a sentence or more, or press Enter to draw a problem")
-    return {columns.pop(): text, "answer": input("its answer, if you know it\n> ").strip()}
+    problem = {columns.pop(): text, "answer": input("its answer, if you know it\n> ").strip()}
+    if problem["answer"] and hasattr(task.module, "to_problem"):
+        return task.module.to_problem(problem)
+    return problem
 
 
 def judge(text, problem, task, token_ids):

@@ -16,11 +16,16 @@ import gzip
 import io
 import json
 import os
+import re
 import tomllib
 import zlib
 from collections import namedtuple
 
 Hub = namedtuple("Hub", "path name has_test_split", defaults=(None, True))  # as in load_dataset
+CONTROL = re.compile(  # characters that no text has; JSON makes some of \frac, \text, \right
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\t(?=ext|imes|heta|frac)|\r(?!\n)"
+)
+COLUMN = re.compile(r"\{(\w+)\}")  # of a problem, in a prompt
 LARGEST = 2**30  # bytes of an unpacked file: a gz of a few kilobytes can hold more
 
 
@@ -164,6 +169,11 @@ def read_prompt(path, module):
             needed = kind(getattr(one, name))
             if kind(value) != needed:
                 raise ValueError(f"{name} must be {needed}, not {kind(value)}")
+        columns = COLUMN.findall(one.text)
+        if columns and not set(columns) & set(COLUMN.findall(prompt.text)):
+            raise ValueError(f"text must have a problem's columns: {{{columns[0]}}}")
+        if CONTROL.search(prompt.text):
+            raise ValueError(f"a control character in {prompt.text!r}; write \\\\ for a backslash")
     except (OSError, TypeError, ValueError) as error:
         names = ", ".join(prompts)
         raise Refused(f"--prompt must be a toml file or one of {names}: {path}: {error}") from None

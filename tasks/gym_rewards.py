@@ -30,17 +30,17 @@ except ImportError:
     raise SystemExit("This task needs a package: pip install reasoning-gym") from None
 
 # These scorers pass the text to Python's eval or sympy's parse_expr, which executes it, or build
-# as much as it says: 1e999999999, R99999999, a row for each truth of each name. CALCULATED get only
-# ARITHMETIC, EXECUTED need unsafe=1.
+# as much as it says: 1e999999999, R99999999, a row for each truth of each name; or they compare two
+# trees (codeio). CALCULATED get only ARITHMETIC, EXECUTED need unsafe=1.
 TEXT = "(?s).{0,9999}"  # the length bounds the work
 ARITHMETIC = r"(?!(?s:.)*\*\s*\*)[-+*/()0-9.\s]{1,2000}"  # without powers
 CALCULATED = "binary_matrix coin_flip countdown puzzle24 spiral_matrix".split()
 EXECUTED = (
-    "intermediate_integration n_queens polynomial_multiplication propositional_logic rubiks_cube "
-    "rush_hour simple_integration string_insertion"
+    "codeio intermediate_integration n_queens polynomial_multiplication propositional_logic "
+    "rubiks_cube rush_hour simple_integration string_insertion"
 ).split()
 # Their problems depend on Python's hashes of texts, which differ between processes.
-HASHED = "isomorphic_strings knight_swap ransom_note word_ladder".split()
+HASHED = "isomorphic_strings knight_swap polynomial_multiplication ransom_note word_ladder".split()
 
 PROMPTS = {
     "short": Prompt(
@@ -61,7 +61,7 @@ def open_data(spec):
     random.seed(0)  # acre draws from Python's own generator
     try:
         for key, value in re.findall("([^&=]+)=?([^&]*)", query):
-            settings[key] = yaml.safe_load(value)
+            settings[key] = yaml.safe_load(value or "true")
         partial = settings.pop("partial")
         scored = TEXT
         if not settings.pop("unsafe"):

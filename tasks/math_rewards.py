@@ -55,7 +55,8 @@ import re
 from mpmath import MPContext
 
 import gsm8k_rewards
-from gsm8k_rewards import CONTROL, Reward
+from gsm8k_rewards import Reward
+from problem_files import CONTROL
 
 Prompt = functools.partial(gsm8k_rewards.Prompt, opening="")  # a thinking tag is not asked for
 

@@ -134,6 +134,9 @@ def test_numbers_are_typed_with_spaces_or_commas():
 def test_an_answer_is_typed_after_its_question(monkeypatch):
     type_in(monkeypatch, " 7 ")
     assert nano_eval.read_problem(WORDS, GSM8K) == {"question": WORDS, "answer": "7"}
+    type_in(monkeypatch, "x = 7")
+    with pytest.raises(ValueError, match="needs question, a text, and answer, a number"):
+        nano_eval.read_problem(WORDS, GSM8K)
 
 
 MISTAKES = ["3.5 2 = 4", "-3 4 = 1", "100000 1 = 2", "1 2 3 4 5 6 7 8 9 = 1"]

@@ -146,11 +146,13 @@ def test_a_missing_package_or_network_is_a_sentence(monkeypatch):
         ("partial = true", "partial must be a number, not true or false"),
         ("colour = 1", "unexpected keyword argument 'colour'"),
         ("text =", "Invalid value"),
+        ('text = "Solve {problem}"', "text must have a problem's columns: {nums}"),
+        (r'text = "{nums} \boxed{}"', r"'{nums} \x08oxed{}'; write \\ for a backslash"),
     ],
 )
 def test_a_prompt_of_a_toml_file_that_is_not_meant_so_is_refused(fields, said, tmp_path):
     path = tmp_path / "prompt.toml"
-    path.write_text(f'text = "{{nums}}"\n{fields}')
+    path.write_text(fields if "text =" in fields else f'text = "{{nums}}"\n{fields}')
     with pytest.raises(SystemExit, match="--prompt must be a toml file or one of ") as raised:
         problem_files.read_prompt(path, countdown_rewards)
     assert said in str(raised.value)
@@ -158,6 +160,6 @@ def test_a_prompt_of_a_toml_file_that_is_not_meant_so_is_refused(fields, said, t
 
 def test_a_prompt_is_read_from_a_toml_file_with_a_byte_order_mark(tmp_path):
     path = tmp_path / "prompt.toml"
-    path.write_text('text = "?"\nstop = ["</answer>"]\nweights = [1, 2]', encoding="utf-8-sig")
+    path.write_text('text = "{nums}"\nstop = ["</answer>"]\nweights = [1, 2]', encoding="utf-8-sig")
     prompt = problem_files.read_prompt(path, countdown_rewards)
-    assert prompt == countdown_rewards.Prompt("?", stop=["</answer>"], weights=[1, 2])
+    assert prompt == countdown_rewards.Prompt("{nums}", stop=["</answer>"], weights=[1, 2])

@@ -45,9 +45,10 @@ def test_a_data_set_pays_its_own_answers(name):
     assert paid(name, "zzz") == [1.0 if name in PAYS_ANY_TEXT else 0.0] * 2
 
 
-def test_a_data_set_that_executes_the_text_is_refused_unless_it_is_allowed():
+@pytest.mark.parametrize("spec", ["codeio", "n_queens?unsafe=False"])
+def test_a_data_set_that_executes_the_text_is_refused_unless_it_is_allowed(spec):
     with pytest.raises(SystemExit, match="its scorer executes a text, or has no bound: unsafe=1"):
-        gym_rewards.load_problems("train", "n_queens?unsafe=False")
+        gym_rewards.load_problems("train", spec)
 
 
 def test_a_data_set_that_differs_in_each_process_is_refused(monkeypatch):
