@@ -68,7 +68,13 @@ def load_problems(split, source=None, seed=0):
 
     prompt = itemgetter("prompt")
     row = itemgetter("row")
-    return problem_files.load(path, split, None, to_problem, prompt, row, parse_float=float)
+    problems = problem_files.load(path, split, None, to_problem, prompt, row, parse_float=float)
+    columns = {}  # of all rows; what a row lacks is None, as TRL's `datasets` reads it
+    for problem in problems:
+        columns |= dict.fromkeys(problem["row"])
+    for problem in problems:
+        problem["row"] = columns | problem["row"]
+    return problems
 
 
 def reward(completion, problem, prompt=PROMPTS["short"]):

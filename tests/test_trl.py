@@ -91,6 +91,13 @@ def test_functions_of_one_file_share_its_state_and_get_numbers(ask):
     assert ask("2", functions, ROWS[0] | {"points": 1.5})[:3] == (2.5, 1.0, 1.0)
 
 
+def test_a_column_that_a_row_lacks_is_none(ask):
+    ask("2", "mine.py:only_sums", ROWS[0])
+    nano_r1.write_rows("./rows.jsonl", [*ROWS, {"prompt": "2+2?"}])
+    *_, problem = trl_rewards.load_problems("all", "rows.jsonl?mine.py:only_sums")
+    assert trl_rewards.reward("4", problem | {"token_ids": [5, 7]}).total == 0.0
+
+
 def test_an_error_in_a_function_is_not_hidden(ask):
     with pytest.raises(KeyError, match="mine"):
         ask("2", "mine.py:fails", ROWS[0])
