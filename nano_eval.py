@@ -38,6 +38,7 @@ from statistics import fmean, pvariance
 from unittest import mock
 
 import nano_r1
+import problem_files
 
 CATEGORIES = ("answer and format", "answer only", "format only", "neither")
 
@@ -176,7 +177,7 @@ def print_table(results):
 
 def read_problem(text, task):
     """The typed text as a problem of the task. ValueError has one sentence for the user."""
-    columns = set(re.findall(r"\{(\w+)\}", task.prompt.text)) - {"answer"}
+    columns = set(problem_files.COLUMN.findall(task.prompt.text)) - {"answer"}
     if columns == {"nums", "target"}:
         if not re.fullmatch(r"\d{1,5}([\s,]+\d{1,5}){1,7}\s*=\s*\d{1,5}", text):
             raise ValueError("Type two to eight whole numbers and a target, e.g. 19 36 55 7 = 65")

@@ -405,8 +405,9 @@ def batched(items, size):
 # %%
 def update(engine, reference, episodes, config, loss_function):
     """Steps 5 to 7: one AdamW step on the loss of all episodes. Returns the micro-batches."""
-    # Else the model stays as it samples: in training, some (Phi-MoE) route tokens at random.
-    engine.module.train(config.gradient_checkpointing)  # which needs it
+    # Only gradient checkpointing needs the training mode, in which some models (Phi-MoE) route
+    # tokens at random.
+    engine.module.train(config.gradient_checkpointing)
     # Steps 5 and 6 take one micro-batch at a time.
     batches = []
     for part in micro_batches(episodes, config):

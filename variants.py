@@ -547,8 +547,9 @@ def load_model(config):
         def save_pretrained(self, path, state_dict):
             base = without_adapters(self)
             base.generation_config = self.generation_config
-            names = base.state_dict()  # without those of the adapters
-            weights = {name: state_dict.get(name, weight) for name, weight in names.items()}
+            weights = {}  # none of the adapters
+            for name, weight in base.state_dict().items():
+                weights[name] = state_dict.get(name, weight)
             base.save_pretrained(path, state_dict=weights)
 
     lora = peft.LoraConfig(

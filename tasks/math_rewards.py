@@ -55,8 +55,8 @@ import re
 from mpmath import MPContext
 
 import gsm8k_rewards
+import problem_files
 from gsm8k_rewards import Reward
-from problem_files import CONTROL
 
 Prompt = functools.partial(gsm8k_rewards.Prompt, opening="")  # a thinking tag is not asked for
 
@@ -80,8 +80,6 @@ def load_problems(split, source=None, seed=0):
     Raises:
         problem_files.Refused: what is wrong with the source, in one sentence for the user.
     """
-    import problem_files  # only files and the hub need it
-
     if source is None:
         raise problem_files.Refused(
             "MATH has no built-in problems: use `--data hub` or `--data FILE`."
@@ -650,7 +648,7 @@ def to_problem(row):
     """The problem of a row. ValueError if a text is missing or no box could hold the answer."""
     for name in ("problem", "answer", "solution"):
         text = f"{row.get(name)}"
-        lost = CONTROL.search(text) or (name == "answer" and LOST.search(text))
+        lost = problem_files.CONTROL.search(text) or (name == "answer" and LOST.search(text))
         expect(not lost, f"a control character in {text!r:.200}; json needs \\\\ for a backslash")
     problem = {"problem": row.get("problem"), "answer": read_answer(row)}
     for name, text in problem.items():
